@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from privopt import sql
-    from privopt.api.released import PrivoptWarning, Released, solve
+    from privopt.api.released import OpenRelease, PrivoptWarning, solve
     from privopt.api.released import open_release as open
     from privopt.declare.problems_in_memory import Part, Problem, problem, read_problem, table
     from privopt.errors import PrivoptError
@@ -41,11 +41,11 @@ from privopt.version import VERSION as __version__  # noqa: N811
 __all__ = [
     "Cost",
     "Ledger",
+    "OpenRelease",
     "Part",
     "PrivoptError",
     "PrivoptWarning",
     "Problem",
-    "Released",
     "__version__",
     "certify",
     "cost",

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from privopt.api.released import Released
+    from privopt.api.released import OpenRelease
     from privopt.ledger.ledger import Ledger
 else:  # DuckDB may not be installed, and what solves is loaded late
-    DuckDBPyConnection = Released = Ledger = Any
+    DuckDBPyConnection = OpenRelease = Ledger = Any
 
 __all__ = ["register"]
 
 
 def register(
     connection: DuckDBPyConnection,
-    release: Released,
+    release: OpenRelease,
     name: str = "report",
     ledger: Ledger | Path | str | None = None,
 ) -> None:
@@ -49,9 +49,9 @@ def register(
             row, or a ledger by the calendar.
         InputError, DoesNotHoldError: a ledger that will not do.
     """
-    from privopt.api.released import Released
+    from privopt.api.released import OpenRelease
     from privopt.errors import UsageError
 
-    if not isinstance(release, Released):
+    if not isinstance(release, OpenRelease):
         raise UsageError(f"release must be one of privopt.solve or privopt.open, got {type(release).__name__}")
     release.add_to_duckdb(connection, name, ledger)

@@ -15,7 +15,7 @@ from attrs import frozen
 from privopt.errors import UsageError, cut, number_of
 from privopt.interfaces import Progress, Release
 from privopt.ledger.charge import Charge
-from privopt.run.verify import Opened
+from privopt.run.verify import OpenedFolder
 
 Draw = Callable[[int], list[str]]
 """So many reports of one secret, which is not looked at before it is called."""
@@ -37,7 +37,7 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
 
 
 @frozen(kw_only=True)
-class Sampled:
+class DrawnReports:
     """What is drawn, and was charged.
 
     Attributes:
@@ -57,7 +57,9 @@ def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
     return chain([first], (draw(min(BLOCK_DRAWS, count - begun)) for begun in range(BLOCK_DRAWS, count, BLOCK_DRAWS)))
 
 
-def sampled(draw: Draw, count: int, charge: Charge, opened: Opened, progress: Progress | None = None) -> Sampled:
+def sampled(
+    draw: Draw, count: int, charge: Charge, opened: OpenedFolder, progress: Progress | None = None
+) -> DrawnReports:
     """Charge draws to their subject, durably, and then draw.
 
     All are charged, or as many as the limit allows; which is not a function of the secret, for that is not looked at
@@ -77,7 +79,7 @@ def sampled(draw: Draw, count: int, charge: Charge, opened: Opened, progress: Pr
         InputError, DoesNotHoldError: a ledger that will not do.
     """
     from privopt.ledger.cost_of_report import cost_of, sequence_of
-    from privopt.ledger.entries import said
+    from privopt.ledger.entries import sum_text
     from privopt.ledger.subject_names import subject_name
 
     subject = charge.subject or ""
@@ -98,6 +100,6 @@ def sampled(draw: Draw, count: int, charge: Charge, opened: Opened, progress: Pr
     if granted < count and left is not None:
         refused = (
             f"{count - granted:,} of {count:,} draws refused: budget spent: subject {cut(subject)} has "
-            f"{left} left, each takes {said(cost.amount)}"
+            f"{left} left, each takes {sum_text(cost.amount)}"
         )
-    return Sampled(reports=reports, refused=refused, sequence=sequence_of(cost, limit, "draw"))
+    return DrawnReports(reports=reports, refused=refused, sequence=sequence_of(cost, limit, "draw"))

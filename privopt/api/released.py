@@ -20,7 +20,7 @@ from privopt.declare.notebook import card
 from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.estimate.estimate_tables import estimate_of
-from privopt.estimate.shares import Asked, Estimate, Intervals
+from privopt.estimate.shares import Estimate, EstimateOptions, Intervals
 from privopt.files.release_folder import check_sums
 from privopt.interfaces import Certificate, Guarantee, Result
 from privopt.ledger.charge import Charge
@@ -30,14 +30,14 @@ from privopt.run import audit as auditing
 from privopt.run.options import Options
 from privopt.run.publish import new_folder
 from privopt.run.solve import solve as solve_into
-from privopt.run.verify import Opened, open_verified
+from privopt.run.verify import OpenedFolder, open_verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 else:  # may not be installed
     DuckDBPyConnection = Any
 
-__all__ = ["PrivoptWarning", "Released", "handle_of", "open_release", "solve", "warn_all"]
+__all__ = ["OpenRelease", "PrivoptWarning", "handle_of", "open_release", "solve", "warn_all"]
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class PrivoptWarning(UserWarning):
 
 
 @frozen(kw_only=True, eq=False, slots=False)
-class Released:
+class OpenRelease:
     """A certified release.
 
     Attributes:
@@ -57,7 +57,7 @@ class Released:
         meaning: what the guarantee amounts to, one sentence each; known right after a solve.
     """
 
-    opened: Opened = field(repr=False)
+    opened: OpenedFolder = field(repr=False)
     meaning: tuple[str, ...] = ()
 
     @property
@@ -186,7 +186,7 @@ class Released:
         column: str = REPORT,
         subject: str | None = None,
         by: Mapping[str, str] | None = None,
-        also: Sequence[tuple[Released, object]] = (),
+        also: Sequence[tuple[OpenRelease, object]] = (),
         confidence: float = 0.95,
         gap: float = 1e-6,
         intervals: Intervals = "finite-sample",
@@ -212,7 +212,7 @@ class Released:
             InputError: reports that the release does not have.
         """
         others = [(release.opened, given) for release, given in also]
-        asked = Asked(confidence=confidence, gap=gap, intervals=intervals, resolution=resolution)
+        asked = EstimateOptions(confidence=confidence, gap=gap, intervals=intervals, resolution=resolution)
         found = estimate_of(self.opened, reports, asked, column=column, subject=subject, by=by, also=others)
         warn_all([*found.notes, *self._marked()])
         return found
@@ -265,17 +265,17 @@ def warn_all(lines: Iterable[str]) -> None:
         warnings.warn(line, PrivoptWarning, stacklevel=3)
 
 
-def handle_of(opened: Opened, meaning: Iterable[str] = ()) -> Released:
+def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
     """Return an opened release as the object that its mechanism names (:attr:`Mechanism.handle`).
 
     Raises:
-        RegistryError: that object cannot be loaded, or is not a :class:`Released`.
+        RegistryError: that object cannot be loaded, or is not a :class:`OpenRelease`.
     """
-    made: Released = load_class(opened.mechanism.handle, Released)(opened=opened, meaning=tuple(meaning))
+    made: OpenRelease = load_class(opened.mechanism.handle, OpenRelease)(opened=opened, meaning=tuple(meaning))
     return made
 
 
-def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> Released:
+def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> OpenRelease:
     """Solve a problem, certify the release: the pipeline of ``privopt solve``, without a folder of one's own.
 
     Args:
@@ -302,7 +302,7 @@ def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> R
     return made
 
 
-def open_release(folder: Path | str) -> Released:
+def open_release(folder: Path | str) -> OpenRelease:
     """Return a release from its folder, checked before it is used.
 
     Raises:

@@ -16,18 +16,18 @@ from attrs import evolve
 
 from privopt.backends.raw import Raw
 from privopt.backends.workers import ask
-from privopt.dsl.condition import Bearing, Conditioned
+from privopt.dsl.condition import CoefficientRange, ScaledForm
 from privopt.dsl.outcome import Outcome
 from privopt.errors import SolverError
 from privopt.execution.clock import clock, in_thread
-from privopt.execution.worker import say
+from privopt.execution.worker import send_progress
 
 if TYPE_CHECKING:
     from highspy import Highs, HighsCallbackEvent, HighsStatus
 else:
     Highs = HighsCallbackEvent = HighsStatus = Any
 
-BEARING = Bearing(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
+BEARING = CoefficientRange(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
 ROW_TOLERANCE = 1e-9
 
 _REDIRECTING = threading.Lock()
@@ -104,7 +104,7 @@ def new_solver(*, tolerance: float, method: str) -> Highs:
     return solver
 
 
-def problem_arrays(conditioned: Conditioned, *, integers: bool = True) -> dict[str, Any]:
+def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[str, Any]:
     """Return a scaled form by rows, as :func:`load_arrays` takes it."""
     form, matrix = conditioned.form, conditioned.A
     return {
@@ -120,7 +120,7 @@ def problem_arrays(conditioned: Conditioned, *, integers: bool = True) -> dict[s
     }
 
 
-def load(solver: Highs, conditioned: Conditioned, *, integers: bool = True) -> None:
+def load(solver: Highs, conditioned: ScaledForm, *, integers: bool = True) -> None:
     """Hand a scaled form over in one call."""
     load_arrays(solver, problem_arrays(conditioned, integers=integers))
 
@@ -185,7 +185,7 @@ def run(solver: Highs) -> None:
             channel.unsubscribe(asked)
 
 
-def said_by(solver: Highs, *, is_mip: bool) -> Raw:
+def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
     """Read a solver that was run."""
     status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
     x = duals = reduced = None
@@ -257,7 +257,7 @@ def _solve_here(
     if prepare is not None:
         prepare(solver)
     run(solver)
-    return said_by(solver, is_mip=bool(arrays["integrality"].any()))
+    return read_answer(solver, is_mip=bool(arrays["integrality"].any()))
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
     def better(event: HighsCallbackEvent) -> None:
         found = event.data_out
-        say({"x": np.array(found.mip_solution, dtype=np.float64), "bound": float(found.mip_dual_bound)})
+        send_progress({"x": np.array(found.mip_solution, dtype=np.float64), "bound": float(found.mip_dual_bound)})
 
     def prepare(solver: Highs) -> None:
         solver.cbMipImprovingSolution.subscribe(better)

@@ -13,22 +13,22 @@ from attrs import evolve, field, frozen
 from privopt.arrays import Floats
 from privopt.backends.raw import Raw
 from privopt.backends.session import ColdSession, Session
-from privopt.dsl.condition import Bearing, Conditioned, condition, tightening_cost
+from privopt.dsl.condition import CoefficientRange, ScaledForm, condition, tightening_cost
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Outcome, Result
-from privopt.dsl.solution import Interrupted
+from privopt.dsl.solution import SolveInterrupt
 from privopt.errors import SolverError, UsageError
 from privopt.execution.clock import granted
 
 __all__ = [
     "Backend",
     "Capabilities",
-    "Conditioned",
     "Options",
     "Outcome",
     "Raw",
-    "Unsound",
+    "RejectedAnswerError",
+    "ScaledForm",
     "check_vector",
     "may_run_off",
 ]
@@ -37,7 +37,7 @@ ROW_TOLERANCE = 1e-6
 INTEGER_TOLERANCE = 1e-5
 
 
-class Unsound(SolverError):  # noqa: N818
+class RejectedAnswerError(SolverError):
     """A solver's answer does not hold; another attempt may do better."""
 
 
@@ -64,7 +64,7 @@ class Capabilities:
 
     mip: bool = True
     duals: bool = True
-    bearing: Bearing = field(factory=Bearing)
+    bearing: CoefficientRange = field(factory=CoefficientRange)
 
 
 class Backend(ABC):
@@ -108,7 +108,7 @@ class Backend(ABC):
 
         Raises:
             SolverError: the solver died, refused the form, or its vector misses rows, bounds or integers.
-            Interrupted: an interrupt came, and a feasible point is known.
+            SolveInterrupt: an interrupt came, and a feasible point is known.
             UsageError: an option that cannot be meant so.
         """
         if time_limit is not None and not time_limit > 0:
@@ -129,13 +129,13 @@ class Backend(ABC):
             try:
                 raw = self.solve_scaled(conditioned, options, attempt)
                 result = self._finish(conditioned, raw, options, solver)
-            except Unsound as error:
+            except RejectedAnswerError as error:
                 if raw is not None and raw.interrupted:
                     raise KeyboardInterrupt from error
                 failure = error
                 continue
             if raw.interrupted:
-                raise Interrupted(result)
+                raise SolveInterrupt(result)
             return result
         raise failure
 
@@ -170,11 +170,11 @@ class Backend(ABC):
             raise SolverError("one solver calls the model infeasible, but highs finds a point that satisfies every row")
         return str(found)
 
-    def _finish(self, conditioned: Conditioned, raw: Raw, options: Options, solver: str) -> Result:
+    def _finish(self, conditioned: ScaledForm, raw: Raw, options: Options, solver: str) -> Result:
         """Check an answer; with integers, once more around the rounded ones where rounding broke a row."""
         try:
             return finish(conditioned, raw, solver)
-        except Unsound:
+        except RejectedAnswerError:
             form = conditioned.form
             if raw.x is None or not form.is_mip or not np.isfinite(raw.x).all():
                 raise
@@ -198,20 +198,20 @@ class Backend(ABC):
         """Return the version of the solver."""
 
     @abstractmethod
-    def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
-        """Solve the scaled form with the settings of an attempt, counted from 0; Unsound where it gave up."""
+    def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
+        """Solve the scaled form with the settings of an attempt, counted from 0; RejectedAnswerError where it gave up."""
 
 
-def may_run_off(conditioned: Conditioned) -> bool:
+def may_run_off(conditioned: ScaledForm) -> bool:
     """Return whether some column without a bound on one side costs less that way: else no model is unbounded."""
     form, c = conditioned.form, conditioned.c
     return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
 
 
-def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
+def finish(conditioned: ScaledForm, raw: Raw, solver: str) -> Result:
     """Check what a solver said, and bring it back to the form's rows, units and sense."""
     if raw.outcome is None:
-        raise Unsound(f"{solver} gave up: {raw.message}")
+        raise RejectedAnswerError(f"{solver} gave up: {raw.message}")
     made = Result(
         outcome=raw.outcome,
         solver=solver,
@@ -222,18 +222,18 @@ def finish(conditioned: Conditioned, raw: Raw, solver: str) -> Result:
     )
     form = conditioned.form
     if raw.outcome is Outcome.UNBOUNDED and not may_run_off(conditioned):
-        raise Unsound(f"{solver} calls the model unbounded, whose columns bound it")
+        raise RejectedAnswerError(f"{solver} calls the model unbounded, whose columns bound it")
     bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
     if raw.x is None or raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         if raw.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-            raise Unsound(f"{solver} calls the model {raw.outcome.value} and gives no vector")
+            raise RejectedAnswerError(f"{solver} calls the model {raw.outcome.value} and gives no vector")
         return evolve(made, bound=bound if raw.outcome is Outcome.STOPPED and conditioned.tightening is None else None)
     try:
         x, violation = check_vector(conditioned, raw.x)
     except SolverError as error:
         if raw.outcome is Outcome.FEASIBLE and not form.is_mip:
             return evolve(made, outcome=Outcome.STOPPED, message=f"its vector is not feasible: {error}")
-        raise Unsound(f"{solver}: {error}") from None
+        raise RejectedAnswerError(f"{solver}: {error}") from None
     objective = conditioned.objective(x)
     duals = None if raw.duals is None else conditioned.duals(raw.duals)
     tightening = conditioned.tightening
@@ -263,7 +263,7 @@ def _safe_bound(form: StandardForm, duals: Floats, claimed: float | None, object
     return min(found, objective) if form.sense == "min" else max(found, objective)
 
 
-def check_vector(conditioned: Conditioned, x: Floats) -> tuple[Floats, float]:
+def check_vector(conditioned: ScaledForm, x: Floats) -> tuple[Floats, float]:
     """Check a solver's vector against bounds, integers and rows.
 
     Returns:
@@ -294,7 +294,7 @@ def check_vector(conditioned: Conditioned, x: Floats) -> tuple[Floats, float]:
     return done, _row_violation(conditioned, done)
 
 
-def _row_violation(conditioned: Conditioned, x: Floats) -> float:
+def _row_violation(conditioned: ScaledForm, x: Floats) -> float:
     activity = conditioned.A @ x
     lower, upper = conditioned.row_lower, conditioned.row_upper
     miss = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound
+from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, RejectedAnswerError
 from privopt.backends.workers import ask
-from privopt.dsl.condition import Bearing, Conditioned
+from privopt.dsl.condition import CoefficientRange, ScaledForm
 
 LIBRARY = "privopt.backends._cbc_library"
 """What the worker process loads."""
 
-BEARING = Bearing(smallest=1e-9, largest=1e12, privacy="symmetric", log_cap=22.0)
+BEARING = CoefficientRange(smallest=1e-9, largest=1e12, privacy="symmetric", log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
 CBC_INFINITY = 1e18
 
@@ -30,7 +30,7 @@ _OUTCOMES = {
 }
 
 
-def problem_arrays(conditioned: Conditioned) -> dict[str, Any]:
+def problem_arrays(conditioned: ScaledForm) -> dict[str, Any]:
     """Return a scaled form by columns, as the worker loads it.
 
     Rows without entries are omitted from integer models, which have no duals to give back: CBC's preprocessing aborts
@@ -64,7 +64,7 @@ class Cbc(Backend):
         """Return the version of python-mip, which brings its CBC."""
         return f"(python-mip {version('mip')})"
 
-    def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+    def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
         """Solve in the worker process; the caller checks the answer."""
         started = time.monotonic()
         empty = np.diff(conditioned.A.tocsr().indptr) == 0
@@ -83,7 +83,7 @@ class Cbc(Backend):
         return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if runaway else raw
 
 
-def solver_options(conditioned: Conditioned, options: Options, attempt: int = 0) -> dict[str, Any]:
+def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
     """Return the options as the worker reads them.
 
     Scaled privacy rows hold entries of ``e^(L/2)``, so that an error of 1e-9 in a column is one of 1e-5 in a row. They
@@ -109,10 +109,10 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
         return Raw(outcome=Outcome.STOPPED, seconds=seconds, message="killed at the time limit")
     status = answer["status"]
     if status not in _OUTCOMES:
-        raise Unsound(f"cbc ended with status {status}")
+        raise RejectedAnswerError(f"cbc ended with status {status}")
     outcome = _OUTCOMES[status]
     if outcome is Outcome.STOPPED and time_limit is None:
-        raise Unsound("cbc gave up without a limit and found nothing")
+        raise RejectedAnswerError("cbc gave up without a limit and found nothing")
     optimal = outcome is Outcome.OPTIMAL
     return Raw(
         outcome=outcome,

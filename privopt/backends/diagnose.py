@@ -17,7 +17,7 @@ from privopt.backends._highs_calls import (
     settings_of,
     solve_arrays,
 )
-from privopt.dsl.condition import Conditioned, condition
+from privopt.dsl.condition import ScaledForm, condition
 from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Outcome
 from privopt.execution.clock import clock, limit
@@ -94,7 +94,7 @@ def _clash(form: StandardForm) -> Clash:
 class _Probe:
     """The model's relaxation without costs, some of its rows lifted."""
 
-    def __init__(self, conditioned: Conditioned) -> None:
+    def __init__(self, conditioned: ScaledForm) -> None:
         self.arrays = problem_arrays(conditioned)
         self.arrays |= {name: self.arrays[name].copy() for name in ("row_lower", "row_upper")}
         self.arrays["c"] = np.zeros_like(conditioned.c)
@@ -105,7 +105,7 @@ class _Probe:
         """Seconds that the next question may take."""
         return max(clock().left, 0.1)
 
-    def load(self, conditioned: Conditioned) -> None:
+    def load(self, conditioned: ScaledForm) -> None:
         """Load a solver that is changed and solved again."""
         self.solver = new_solver(tolerance=ROW_TOLERANCE, method="auto")
         load(self.solver, conditioned, integers=False)
@@ -127,7 +127,7 @@ class _Probe:
 class _WholeProbe(_Probe):
     """The same with its integers: each question is a solve from new, in a process that can be ended."""
 
-    def load(self, conditioned: Conditioned) -> None:
+    def load(self, conditioned: ScaledForm) -> None:
         """Nothing is kept between questions."""
 
     def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
@@ -140,7 +140,7 @@ class _WholeProbe(_Probe):
         return solve_arrays(self.arrays, settings).outcome
 
 
-def _reduce(probe: _Probe, conditioned: Conditioned) -> tuple[list[str], bool]:
+def _reduce(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
     """Leave out each family that the clash does not need."""
     form = conditioned.form
     kept, done = [], True
@@ -163,7 +163,7 @@ def _reduce(probe: _Probe, conditioned: Conditioned) -> tuple[list[str], bool]:
     return sorted(kept, key=order.index), done
 
 
-def _subsystem(conditioned: Conditioned, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Rows and column bounds of an irreducible infeasible subsystem, where HiGHS finds one in time."""
     form = conditioned.form
     left = clock().left

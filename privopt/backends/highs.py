@@ -24,9 +24,9 @@ from privopt.backends._highs_calls import (
     settings_of,
     solve_arrays,
 )
-from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, Unsound, may_run_off
+from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, RejectedAnswerError, may_run_off
 from privopt.backends.session import Answer, Basis, Session
-from privopt.dsl.condition import Conditioned, condition
+from privopt.dsl.condition import ScaledForm, condition
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 from privopt.execution.clock import granted
@@ -59,7 +59,7 @@ class Highs(Backend):
         """Return a model in this process, warm from one solve to the next."""
         return HighsSession(form, tolerance=tolerance, method=method, options=options)
 
-    def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+    def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
         """Solve in this process; a model with integers in a worker process, which can be ended."""
         started = time.monotonic()
         tolerance, presolve = ((ROW_TOLERANCE, "choose"), (ROW_TOLERANCE, "off"), (1e-7, "choose"))[attempt]
@@ -72,22 +72,22 @@ class Highs(Backend):
             presolve=presolve,
         )
         arrays = problem_arrays(conditioned)
-        said = solve_arrays(arrays, settings | {"time_limit": _limit_told(options.time_limit, started)})
+        said = solve_arrays(arrays, settings | {"time_limit": _highs_limit(options.time_limit, started)})
         outcome = said.outcome
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
             # presolve takes rows that rounding alone makes clash for a proof: the simplex is asked too
-            raise Unsound("highs calls the model infeasible in presolve, and no time was left to ask its simplex")
+            raise RejectedAnswerError("highs calls the model infeasible in presolve; no time was left for its simplex")
         if said.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and may_run_off(conditioned)):
             # presolve calls some unbounded models infeasible: a solve without costs tells
             free = settings_of(tolerance=ROW_TOLERANCE, threads=options.threads, seed=options.seed)
-            free["time_limit"] = _limit_told(options.time_limit, started)
+            free["time_limit"] = _highs_limit(options.time_limit, started)
             outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"])}, free).outcome
             outcome = Outcome.UNBOUNDED if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE) else outcome
         message = "" if outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE, Outcome.UNBOUNDED) else said.message
         return evolve(said, outcome=outcome, seconds=time.monotonic() - started, message=message)
 
 
-def _limit_told(seconds: float | None, started: float) -> float:
+def _highs_limit(seconds: float | None, started: float) -> float:
     """Return the time limit for HiGHS; for integer programs the parent process enforces the limit itself."""
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
@@ -255,7 +255,7 @@ class HighsSession(Session):
             return self._solve(time_limit, started)
 
     def _solve(self, time_limit: float | None, started: float) -> Answer:
-        limit = np.inf if time_limit is None else self._solver.getRunTime() + _limit_told(time_limit, started)
+        limit = np.inf if time_limit is None else self._solver.getRunTime() + _highs_limit(time_limit, started)
         call(self._solver.setOptionValue("time_limit", float(limit)), "set time_limit")
         run(self._solver)
         outcome = outcome_of(self._solver)

@@ -95,7 +95,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     Args:
         solver: in words; each has workers of its own, for solvers do not share a process.
         problem: arrays, and under ``solver`` the module whose ``answer(problem)`` solves them; it may
-            :func:`privopt.execution.worker.say` a better point meanwhile, and is loaded in the worker alone.
+            :func:`privopt.execution.worker.send_progress` a better point meanwhile, and is loaded in the worker alone.
         limit: seconds of wall time that the solver was given; GRACE_SECONDS later the worker is killed.
 
     Returns:

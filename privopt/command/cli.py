@@ -34,7 +34,7 @@ from privopt.command.office_commands import disclose, sign
 from privopt.command.problem_commands import plan
 from privopt.command.program import HELP, run_program, say_result
 from privopt.command.release_commands import audit, estimate, sample
-from privopt.command.terminal import complain, say, say_json
+from privopt.command.terminal import complain, print_result, say_json
 from privopt.errors import UsageError
 from privopt.version import VERSION
 
@@ -127,14 +127,14 @@ def describe(mechanism: str) -> None:
 
     found = registry().get(mechanism)
     spec = found.spec
-    say(f"{spec.name}  ({found.plugin} {found.version})\n{spec.summary}")
+    print_result(f"{spec.name}  ({found.plugin} {found.version})\n{spec.summary}")
     if spec.source:
-        say(f"Source: {spec.source}")
+        print_result(f"Source: {spec.source}")
     loaded: Mechanism[Any, Any] = found.load()
-    say(f"\nGuarantee: {spec.guarantee}")
+    print_result(f"\nGuarantee: {spec.guarantee}")
     if loaded.scope:
-        say(f"  {loaded.scope}")
-    say("\nMethods")
+        print_result(f"  {loaded.scope}")
+    print_result("\nMethods")
     wide = max(len(method.name) for method in spec.methods)
     for method in spec.methods:
         notes = [
@@ -146,13 +146,13 @@ def describe(mechanism: str) -> None:
             if note
         ]
         remark = f" ({', '.join(notes)})" if notes else ""
-        say(f"  {method.name:<{wide}}  {method.summary}{remark}")
-    say("\nProblem file (TOML)")
+        print_result(f"  {method.name:<{wide}}  {method.summary}{remark}")
+    print_result("\nProblem file (TOML)")
     rows = describe_keys(loaded.problem_class, takes=loaded.takes)
     wide = max(len(row.key) for row in rows)
     for row in rows:
         unit = f" [{row.unit}]" if row.unit else ""
-        say(f"  {row.key:<{wide}}  {row.type}{unit}; {row.default}; {row.help}")
+        print_result(f"  {row.key:<{wide}}  {row.type}{unit}; {row.default}; {row.help}")
 
 
 @cli.command()
@@ -283,17 +283,17 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
     say_when_compiling()
     with progress_display(quiet=False) as progress:
         page = write_report(folder, truth=truth, progress=progress)
-    say(str(page))
+    print_result(str(page))
     warn_of_no_privacy(folder)
     if figures is not None:
         with progress_display(quiet=False) as progress:
             drawn = write_figures(folder, figures, progress=progress)
         for path in drawn:
-            say(str(path))
+            print_result(str(path))
     if geo is not None:
         with progress_display(quiet=False) as progress:
             layer = write_geo(folder, geo, progress=progress)
-        say(str(layer))
+        print_result(str(layer))
 
 
 @cli.command()
@@ -345,8 +345,8 @@ def checker(out: Path, force: bool) -> None:
     contents, parts = checker_file(out.name)
     with new_file(out, force=force) as target:
         target.write_bytes(contents)
-    say(f"{out}: {len(contents):,} bytes, for guarantees of kind {', '.join(parts) or 'none'}")
-    say(f"python -I {out} DIR checks a folder")
+    print_result(f"{out}: {len(contents):,} bytes, for guarantees of kind {', '.join(parts) or 'none'}")
+    print_result(f"python -I {out} DIR checks a folder")
 
 
 @cli.command()
@@ -366,7 +366,7 @@ def new(name: str, into: Path, kind: str) -> None:
 
     folder = new_plugin(name, into, kind)
     how = f"'uv pip install -e {folder}' (or 'python -m pip install ...')"
-    say(f"{folder}: install it with {how}, then 'privopt check {name}'")
+    print_result(f"{folder}: install it with {how}, then 'privopt check {name}'")
 
 
 for _command in (sample, estimate, audit, plan, budget, sign, disclose):

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from privopt.command.terminal import complain, say, say_json
+from privopt.command.terminal import complain, print_result, say_json
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError, number_of
 from privopt.ledger.accounts import Account, Charge
 from privopt.ledger.cost_of_report import limit_text
-from privopt.ledger.entries import EPSILON, Limit, Sum, added, amount_of, said
+from privopt.ledger.entries import EPSILON, Limit, Sum, added, amount_of, sum_text
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 
@@ -109,7 +109,7 @@ def _say_unit(
     if delta is not None and limit is not None:
         words += f"; the limit is epsilon {_text(total_epsilon({unit: limit.sum}, delta))} at delta {exact_text(delta)}"
     what = whom or "nothing charged yet"
-    say(f"{book.path}: {what if alone and unit == EPSILON else f'{unit}, {what}'}; {words}")
+    print_result(f"{book.path}: {what if alone and unit == EPSILON else f'{unit}, {what}'}; {words}")
     wide = max((len(account.subject) for account in accounts), default=0)
     since = f" in the last {hours} hours" if hours else ""
     for account in accounts:
@@ -118,7 +118,7 @@ def _say_unit(
         line = f"{account.spent_text} spent{since}{left}, {number_of(account.reports, 'charge')}"
         if delta is not None:
             line += f"; all accounts: epsilon {_text(totals[account.subject])} at delta {exact_text(delta)}"
-        say(f"{account.subject:<{wide}}{when}  {line}")
+        print_result(f"{account.subject:<{wide}}{when}  {line}")
 
 
 def _in_json(
@@ -134,7 +134,7 @@ def _in_json(
     plain = alone and unit == EPSILON
     shown: dict[str, Any] = {
         "unit": book.unit if plain else unit,
-        "limit": None if limit is None else said(limit.sum),
+        "limit": None if limit is None else sum_text(limit.sum),
         **({} if plain else {"relation": book.unit}),
     }
     shown |= _period_of(limit)

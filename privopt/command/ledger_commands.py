@@ -125,10 +125,10 @@ def _accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[
 
 
 def _forget(book: Ledger, subject: str) -> None:
-    from privopt.ledger.kept_reports import Sticky
+    from privopt.ledger.kept_reports import KeptReports
 
     book.account(subject)  # refuses another key than the ledger's, under which nothing would be found
-    with Sticky.beside(book, make=False) as kept:
+    with KeptReports.for_ledger(book, make=False) as kept:
         gone = kept.forget(book.name_of(subject))
     complain(f"{book.path}: {gone:,} kept reports of {subject} removed; what was spent stays spent")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from privopt.command.exit_codes import PATH, guarded, say_when_compiling, warn_of_no_privacy
-from privopt.command.terminal import complain, say
+from privopt.command.terminal import complain, print_result
 
 
 @click.command()
@@ -26,7 +26,7 @@ def sign(folder: Path, key: Path, force: bool) -> None:
     say_when_compiling()
     with progress_display(quiet=False) as progress:
         made = run(folder, key, force=force, progress=progress)
-    say(str(made))
+    print_result(str(made))
     warn_of_no_privacy(folder)
 
 
@@ -58,4 +58,4 @@ def disclose(folder: Path, form: str, out: Path, facts: Path | None, ask: Path |
         complain(
             f"note: {len(left)} questions are open: {', '.join(left)}; --ask FILE.toml writes them, --facts reads it"
         )
-    say(str(out))
+    print_result(str(out))

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from privopt.command.exit_codes import DONE, STOPPED_EMPTY, guarded
-from privopt.command.terminal import complain, reserve_standard_output, say, say_json
+from privopt.command.terminal import complain, print_result, reserve_standard_output, say_json
 
 __all__ = ["HELP", "JSON", "Program", "program", "run_program", "say_result"]
 
@@ -65,7 +65,7 @@ def say_result(document: object, text: str, *, as_json: bool) -> None:
     if as_json:
         say_json(dump_json(document))
     elif text:
-        say(text)
+        print_result(text)
 
 
 def run_program(group: click.Group, name: str, began: float | None = None) -> None:

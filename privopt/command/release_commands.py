@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from privopt.api.draws import Draw
     from privopt.ledger.charge import Charge
-    from privopt.run.verify import Opened
+    from privopt.run.verify import OpenedFolder
 
 
 @click.command()
@@ -79,7 +79,7 @@ def sample(
         charge.check_apart(folder)
     say_when_compiling()
     position = at or xy
-    opened: Opened | None = None
+    opened: OpenedFolder | None = None
     with progress_display(quiet=False) as progress:
         if position is None and charge is None:
             name, release = open_to_sample(folder, progress=progress)
@@ -97,7 +97,7 @@ def sample(
         say_ids(block)
 
 
-def _charged(draw: Draw, count: int, charge: Charge, opened: Opened) -> Iterator[list[str]]:
+def _charged(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
     """Charge draws, as many as the limit allows, and yield them; notes and refusals go to standard error."""
     from privopt.api.draws import sampled
     from privopt.command.terminal import progress_display
@@ -181,9 +181,9 @@ def estimate(
     """Estimate shares of the records from reports, with intervals."""
     from privopt.command.terminal import progress_display
     from privopt.estimate.estimate_tables import write_estimate
-    from privopt.estimate.shares import Asked
+    from privopt.estimate.shares import EstimateOptions
 
-    asked = Asked(resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
+    asked = EstimateOptions(resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
     say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress:
         made = write_estimate(

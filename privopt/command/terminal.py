@@ -22,16 +22,16 @@ from privopt.errors import printable
 
 if TYPE_CHECKING:
     from privopt.interfaces import Progress
-    from privopt.run.solve import Solved
+    from privopt.run.solve import SolveOutcome
 else:
-    Progress = Solved = Any
+    Progress = SolveOutcome = Any
 
 __all__ = [
     "Report",
     "complain",
+    "print_result",
     "progress_display",
     "reserve_standard_output",
-    "say",
     "say_ids",
     "say_json",
     "summary",
@@ -66,7 +66,7 @@ def reserve_standard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def say(text: object) -> None:
+def print_result(text: object) -> None:
     """Print lines to standard output."""
     click.echo(printable(str(text)))
 
@@ -147,7 +147,7 @@ class _Display:
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
-    def tell(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+    def update(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         """Keep what is going on, for the thread to draw."""
         self.last = Report(phase=phase, iteration=iteration, lower=lower, upper=upper)
         self.spoken = True
@@ -188,13 +188,13 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
     display = _Display(limit)
     display.thread.start()
     try:
-        yield display.tell
+        yield display.update
     finally:
         display.ended.set()
         display.thread.join()
 
 
-def summary(solved: Solved) -> None:
+def summary(solved: SolveOutcome) -> None:
     """Print a short table of what was released, on standard error."""
     from rich import markup
     from rich.console import Console

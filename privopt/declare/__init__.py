@@ -4,7 +4,7 @@ from privopt.declare.describe import describe_keys
 from privopt.declare.schema import (
     File,
     Folder,
-    Wanted,
+    RefusedValueError,
     at_least,
     between,
     files_of,
@@ -18,7 +18,7 @@ from privopt.declare.toml import load_problem, structure
 __all__ = [
     "File",
     "Folder",
-    "Wanted",
+    "RefusedValueError",
     "at_least",
     "between",
     "describe_keys",

@@ -37,7 +37,7 @@ KEY: Final = "privopt.key"
 """Where the attrs metadata of a field has its :class:`Key`."""
 
 
-class Wanted(ValueError):  # noqa: N818  (it reads as what it says: found X, wanted Y)
+class RefusedValueError(ValueError):
     """A value that is refused: what was found (the value, or ``words`` for it) and what must be there."""
 
     def __init__(self, value: object, wanted: str, *, words: str = "") -> None:
@@ -62,7 +62,7 @@ class Key:
 
 
 @define
-class Seen:
+class FileUse:
     """What readers have used of a file so far: of a public file ``solve`` publishes no more.
 
     Attributes:
@@ -93,7 +93,7 @@ class File:
     secret: bool = False
     kept: bytes | None = field(default=None, repr=False, eq=False)
     beside: Mapping[str, bytes] = field(factory=dict, repr=False, eq=False)
-    seen: Seen = field(factory=Seen, repr=False, eq=False)
+    seen: FileUse = field(factory=FileUse, repr=False, eq=False)
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, *, wanted: str = "a file") -> File:

@@ -227,7 +227,7 @@ class TableWriter:
 
     def write(self, batch: pl.DataFrame) -> None:
         """Add rows."""
-        with self._said():
+        with self._report_errors():
             self._add(batch)
 
     def _add(self, batch: pl.DataFrame) -> None:
@@ -249,12 +249,12 @@ class TableWriter:
     def finish(self) -> None:
         """Finish the file: it appears whole, under its own name."""
         if self._parts:
-            with self._said():
+            with self._report_errors():
                 _scan_parquet(self._parts).sink_parquet(self.path)
             shutil.rmtree(self._parts[0].parent)
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _report_errors(self) -> Iterator[None]:
         """Report a system error, such as a full disk, in one sentence; Python's own writers report theirs."""
         try:
             yield

@@ -23,7 +23,7 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from privopt.declare.describe import chosen, named
 from privopt.declare.exact_text import StatedFraction
-from privopt.declare.schema import KEY, File, Folder, Key, Seen, Wanted, show
+from privopt.declare.schema import KEY, File, FileUse, Folder, Key, RefusedValueError, show
 from privopt.errors import Fault, InputError, reason_of
 from privopt.files import Unreadable, open_regular, read_whole
 from privopt.files.sizes import expect, loading_bytes
@@ -43,7 +43,7 @@ class _Place:
     public: bool
     closed: bool
     beside: Mapping[str, bytes]
-    seen: dict[PurePosixPath, Seen] = field(factory=dict)
+    seen: dict[PurePosixPath, FileUse] = field(factory=dict)
 
 
 _place: ContextVar[_Place] = ContextVar("place")
@@ -61,9 +61,9 @@ def _reading(source: File, public: bool, closed: bool) -> Iterator[None]:
 
 def _number(value: object) -> Decimal | int | float:
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
-        raise Wanted(value, "a number")
+        raise RefusedValueError(value, "a number")
     if not (value.is_finite() if isinstance(value, Decimal) else isinstance(value, int) or math.isfinite(value)):
-        raise Wanted(value, "a finite number")
+        raise RefusedValueError(value, "a finite number")
     return value
 
 
@@ -74,7 +74,7 @@ def _float(value: Any, _: type) -> float:
     except OverflowError:
         result = math.inf
     if not math.isfinite(result):
-        raise Wanted(value, "a number that a double can hold")
+        raise RefusedValueError(value, "a number that a double can hold")
     return result
 
 
@@ -85,56 +85,56 @@ def _fraction(value: object, _: type) -> Fraction:
     else:
         fits = Fraction(1, 10**300) <= abs(Fraction(number)) <= 10**300
     if number and not fits:
-        raise Wanted(value, "a number between 1e-300 and 1e300 in size")
+        raise RefusedValueError(value, "a number between 1e-300 and 1e300 in size")
     stated: Fraction = number if isinstance(number, Fraction) else StatedFraction(str(number))
     return stated
 
 
 def _int(value: Any, _: type) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise Wanted(value, "a whole number")
+        raise RefusedValueError(value, "a whole number")
     if abs(value) >= 2**63:
-        raise Wanted(value, "a whole number below 9.2e18 in size")
+        raise RefusedValueError(value, "a whole number below 9.2e18 in size")
     return value
 
 
 def _bool(value: Any, _: type) -> bool:
     if not isinstance(value, bool):
-        raise Wanted(value, "true or false")
+        raise RefusedValueError(value, "true or false")
     return value
 
 
 def _text(value: Any, _: type) -> str:
     if not isinstance(value, str):
-        raise Wanted(value, "text in quotes")
+        raise RefusedValueError(value, "text in quotes")
     return value
 
 
 def _literal(value: Any, type_: Any) -> Any:
     choices = get_args(type_)
     if value not in choices or isinstance(value, bool):
-        raise Wanted(value, "one of " + ", ".join(map(str, choices)))
+        raise RefusedValueError(value, "one of " + ", ".join(map(str, choices)))
     return value
 
 
 def _file(value: Any, _: type) -> File:
     name = _text(value, str)
     if not name:
-        raise Wanted(value, "the name of a file")
+        raise RefusedValueError(value, "the name of a file")
     place = _place.get()
-    seen = place.seen.setdefault(PurePosixPath(name), Seen())  # one of all keys that name it
+    seen = place.seen.setdefault(PurePosixPath(name), FileUse())  # one of all keys that name it
     if name in place.beside:
         return File(name=name, path=None, kept=place.beside[name], seen=seen)
     path = place.base / name
     if place.public and not _within(place.base, name):
-        raise Wanted(value, "the name of a file in the same folder, as privopt solve writes it")
+        raise RefusedValueError(value, "the name of a file in the same folder, as privopt solve writes it")
     try:
         with open_regular(path, links=not place.public) as (stream, size):
             expect(loading_bytes(stream, size), f"{name} and what is read of it")
             return File(name=name, path=path, kept=read_whole(stream, size), seen=seen)
     except Unreadable as error:
         wanted = "a file, its path relative to the problem file"
-        raise Wanted(value, wanted, words=f"{show(name)}, {error}") from None
+        raise RefusedValueError(value, wanted, words=f"{show(name)}, {error}") from None
 
 
 def _folder(value: Any, _: type) -> Folder:
@@ -145,7 +145,7 @@ def _folder(value: Any, _: type) -> Folder:
     path = place.base / name
     if not name or not os.path.isdir(path):
         wanted = "a folder, its path relative to the problem file"
-        raise Wanted(value, wanted, words=f"{show(name)}, which is not a folder")
+        raise RefusedValueError(value, wanted, words=f"{show(name)}, which is not a folder")
     return Folder(name=name, path=path)
 
 
@@ -181,12 +181,12 @@ def _union(value: Any, type_: Any) -> Any:
     for member in members:
         try:
             return _converter().structure(value, member)
-        except Wanted as error:
+        except RefusedValueError as error:
             wanted.append(error.wanted)
         except (ClassValidationError, IterableValidationError):
             if isinstance(value, Mapping) == attrs.has(member):
                 raise
-    raise Wanted(value, " or ".join(wanted) or "another form")
+    raise RefusedValueError(value, " or ".join(wanted) or "another form")
 
 
 def _table(cls: type) -> Callable[[Any, Any], Any]:
@@ -209,7 +209,7 @@ def _table(cls: type) -> Callable[[Any, Any], Any]:
 
     def hook(value: object, type_: type) -> object:
         if not isinstance(value, Mapping):
-            raise Wanted(value, "a table")
+            raise RefusedValueError(value, "a table")
         if rest is not None:
             others = {name: inner for name, inner in value.items() if name not in known}
             value = {name: inner for name, inner in value.items() if name in known} | {rest: others}
@@ -230,7 +230,7 @@ def _checked(declared: Key) -> Callable[[Any, Any], Any]:
         result = _secret_file(value) if declared.secret and is_file else _converter().structure(value, type_)
         wanted = declared.check(result) if declared.check is not None else None
         if wanted:
-            raise Wanted(value, wanted + (f" ({declared.unit})" if declared.unit else ""))
+            raise RefusedValueError(value, wanted + (f" ({declared.unit})" if declared.unit else ""))
         return result
 
     return hook
@@ -239,7 +239,7 @@ def _checked(declared: Key) -> Callable[[Any, Any], Any]:
 def _object(value: object, type_: Any) -> Mapping[str, Any]:
     """Return a table whose keys the user names; values that have a type have it, and their faults the key."""
     if not isinstance(value, Mapping):
-        raise Wanted(value, "a table")
+        raise RefusedValueError(value, "a table")
     member = get_args(type_)[1]
     if member in (Any, object):
         return value
@@ -248,7 +248,7 @@ def _object(value: object, type_: Any) -> Mapping[str, Any]:
     for name, inner in value.items():
         try:
             found[name] = _converter().structure(inner, member)
-        except (Wanted, InputError, ClassValidationError, IterableValidationError) as error:
+        except (RefusedValueError, InputError, ClassValidationError, IterableValidationError) as error:
             faults += _faults(error, member, name, "problem")
     if faults:
         raise InputError(faults)
@@ -258,7 +258,7 @@ def _object(value: object, type_: Any) -> Mapping[str, Any]:
 def _of_a_kind(declared: Key, value: Any) -> Any:
     """Return a table whose key ``kind`` says which class it is."""
     if not isinstance(value, Mapping):
-        raise Wanted(value, "a table")
+        raise RefusedValueError(value, "a table")
     rest = dict(value)
     name = rest.pop("kind", declared.kind)
     cls = named(declared, name) if isinstance(name, str) else None
@@ -270,16 +270,16 @@ def _of_a_kind(declared: Key, value: Any) -> Any:
 
 def _sequence(value: Any, type_: Any) -> Any:
     if not isinstance(value, list):
-        raise Wanted(value, "a list in brackets")
+        raise RefusedValueError(value, "a list in brackets")
     member = get_args(type_)[0]
     results, faults = [], []
     for position, item in enumerate(value):
         try:
             results.append(_converter().structure(item, member))
-        except Wanted as error:
+        except RefusedValueError as error:
             faults.append(f"{error.found} at position {position} where {error.wanted} was wanted")
     if faults:
-        raise Wanted(value, "a list of such values alone", words="; ".join(faults[:3]))
+        raise RefusedValueError(value, "a list of such values alone", words="; ".join(faults[:3]))
     return tuple(results)
 
 
@@ -319,7 +319,7 @@ def _faults(error: Exception, cls: Any, path: str, file: str) -> Iterator[Fault]
     elif isinstance(error, IterableValidationError):
         for inner in error.exceptions:
             yield from _faults(inner, None, path, file)
-    elif isinstance(error, Wanted):
+    elif isinstance(error, RefusedValueError):
         yield Fault(file, path, error.found, error.wanted)
     elif isinstance(error, InputError):
         for fault in error.faults:
@@ -397,6 +397,6 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
     """
     try:
         made: T = _converter().structure(data, cls)
-    except (ClassValidationError, InputError, Wanted) as error:
+    except (ClassValidationError, InputError, RefusedValueError) as error:
         raise InputError(_faults(error, cls, "", file)) from None
     return made

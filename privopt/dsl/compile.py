@@ -11,7 +11,7 @@ from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.form import FamilyBlock, StandardForm
-from privopt.dsl.linear import Binding, Coefficient, Places, Term, index_values, split_exponential
+from privopt.dsl.linear import Coefficient, Places, SummedIndices, Term, index_values, split_exponential
 from privopt.dsl.lowering import Block, Family, negative, privacy_terms, variable_block
 from privopt.dsl.symbols import Index, Variable
 from privopt.errors import ModelError
@@ -90,7 +90,7 @@ def _tuples(family: Family) -> tuple[dict[Index, Ints], int]:
     return {i: places[i] for i in family.forall}, size
 
 
-def _bind(binding: Binding, places: Places, rows: Ints, size: int) -> tuple[dict[Index, Ints], Ints, int]:
+def _bind(binding: SummedIndices, places: Places, rows: Ints, size: int) -> tuple[dict[Index, Ints], Ints, int]:
     """Repeat rows over the tuples that a sum runs over."""
     bound = dict(places)
     kept = binding.restriction

@@ -28,7 +28,7 @@ _UP = 2.0**-50
 
 
 @frozen(kw_only=True)
-class Bearing:
+class CoefficientRange:
     """The numbers that a solver can work with.
 
     Attributes:
@@ -45,7 +45,7 @@ class Bearing:
 
 
 @frozen(kw_only=True)
-class Tightening:
+class TightenedRows:
     """Privacy rows that were tightened, and what that costs.
 
     Attributes:
@@ -72,7 +72,7 @@ class Tightening:
 
 
 @frozen(eq=False, kw_only=True)
-class Conditioned:
+class ScaledForm:
     """A form as a solver gets it: minimise ``c x`` over scaled rows, and the way back.
 
     Attributes:
@@ -93,7 +93,7 @@ class Conditioned:
     row_scale: Floats
     cost_scale: float
     tightened: Ints
-    tightening: Tightening | None
+    tightening: TightenedRows | None
 
     def duals(self, scaled: Floats) -> Floats:
         """Return multipliers of the rows: change of the objective, in the form's own sense, per unit of the side."""
@@ -112,7 +112,7 @@ class Conditioned:
         return scaled / self.cost_scale + self.form.c0
 
 
-def condition(form: StandardForm, bearing: Bearing) -> Conditioned:
+def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
     """Scale a form for a solver.
 
     Raises:
@@ -147,9 +147,9 @@ def condition(form: StandardForm, bearing: Bearing) -> Conditioned:
         matrix = _with_privacy(matrix, is_privacy[row_of], parts)
     matrix.eliminate_zeros()
     cut_rows = np.concatenate(tightened) if tightened else np.zeros(0, np.int64)
-    report = Tightening(rows=len(cut_rows), log_cap=bearing.log_cap, largest_log=largest, families=tuple(names))
+    report = TightenedRows(rows=len(cut_rows), log_cap=bearing.log_cap, largest_log=largest, families=tuple(names))
     cost_scale = _cost_scale(form)
-    return Conditioned(
+    return ScaledForm(
         form=form,
         c=form.c * cost_scale,
         A=matrix,
@@ -171,7 +171,7 @@ def _cost_scale(form: StandardForm) -> float:
     return scale if form.sense == "min" else -scale
 
 
-def _privacy_rows(log_ratio: Floats, bearing: Bearing) -> tuple[Floats, Floats, Floats, Bools]:
+def _privacy_rows(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
     """Coefficients ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding, the scale, and who was cut."""
     cap = bearing.log_cap
     too_far, hopeless = log_ratio > cap, log_ratio < -cap
@@ -204,7 +204,7 @@ def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
 
 
 def _general_rows(
-    form: StandardForm, bearing: Bearing, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
+    form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> None:
     """Scale rows outside the solver's range of coefficients by powers of two; drop entries too small to matter."""
     size = np.abs(data)
@@ -225,7 +225,7 @@ def _general_rows(
 
 
 def _refuse_or_drop(
-    form: StandardForm, bearing: Bearing, data: Floats, scale: Floats, live: Bools, row_of: Ints
+    form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, live: Bools, row_of: Ints
 ) -> None:
     """Entries that a solver would drop in silence go where they cannot matter; else the row is refused."""
     columns = form.A.indices
@@ -247,7 +247,7 @@ def _refuse_or_drop(
     data[harmless] = 0.0
 
 
-def tightening_cost(conditioned: Conditioned, duals: Floats, objective: float) -> float | None:
+def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) -> float | None:
     """Return the upper bound on what tightening added: objective less a bound on the problem before it.
 
     Two sets of multipliers are valid for the rows as they were meant: without those of the tightened rows, and with

@@ -129,7 +129,7 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
 
 
 @frozen(eq=False)
-class Binding:
+class SummedIndices:
     """Indices that a term is summed over, with the tuples that count (None: all)."""
 
     over: tuple[Index, ...]
@@ -143,7 +143,7 @@ class Term:
     coefficient: sympy.Expr
     variable: Variable | None
     indices: tuple[Any, ...]
-    bindings: tuple[Binding, ...]
+    bindings: tuple[SummedIndices, ...]
 
     def __str__(self) -> str:
         if self.variable is None:
@@ -179,7 +179,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
                 raise ModelError(f"{where}: {base.name} must be used with its {len(base.sets)} indices, got none")
             return [Term(sympy.S.One, base, expression.indices if isinstance(expression, Access) else (), ())]
     if isinstance(expression, Total):
-        binding = Binding(expression.over, expression.restriction)
+        binding = SummedIndices(expression.over, expression.restriction)
         return [evolve(t, bindings=(binding, *t.bindings)) for t in linear_terms(expression.body, where)]
     if expression.is_Add:
         return [t for part in expression.args for t in linear_terms(part, where)]
@@ -218,7 +218,7 @@ def _product(expression: sympy.Expr, where: str) -> list[Term]:
     return made
 
 
-def _disjoint(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[Binding, ...]:
+def _disjoint(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
     summed = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
     clash = (summed[0] & (summed[1] | b.free())) | (summed[1] & a.free())
     if clash:

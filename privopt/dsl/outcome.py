@@ -5,7 +5,7 @@ from enum import Enum
 from attrs import frozen
 
 from privopt.arrays import Floats
-from privopt.dsl.condition import Tightening
+from privopt.dsl.condition import TightenedRows
 
 
 class Outcome(Enum):
@@ -47,4 +47,4 @@ class Result:
     iterations: int = 0
     violation: float = 0.0
     message: str = ""
-    tightening: Tightening | None = None
+    tightening: TightenedRows | None = None

@@ -11,7 +11,7 @@ from privopt.dsl.lowering import Block, Family, Implication, relation_text
 from privopt.dsl.symbols import Variable
 
 
-class Shown(Protocol):
+class PrintableModel(Protocol):
     """What is printed of a model."""
 
     name: str
@@ -47,7 +47,7 @@ def _variable(variable: Variable) -> str:
     return f"{variable.name}{sets} {', '.join(bounds)}"
 
 
-def text(model: Shown) -> str:
+def text(model: PrintableModel) -> str:
     """Return the model as plain text, one family a line."""
     lines = [f"{model.name}: {model.sense}imize {0 if model.objective is None else model.objective}"]
     for family in model.families:

@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, read_only
-from privopt.dsl.condition import Tightening
+from privopt.dsl.condition import TightenedRows
 from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Result
 from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
@@ -38,7 +38,7 @@ class Solver(Protocol):
         """Return why a form has no solution."""
 
 
-class Interrupted(KeyboardInterrupt):
+class SolveInterrupt(KeyboardInterrupt):
     """An interrupt came when a solver had a feasible point: ``result`` has it, checked."""
 
     def __init__(self, result: Result) -> None:
@@ -76,7 +76,7 @@ class Solution:
     iterations: int
     solver: str
     violation: float
-    tightening: Tightening | None = None
+    tightening: TightenedRows | None = None
 
     @property
     def gap(self) -> float | None:
@@ -125,7 +125,7 @@ def solve_form(
     solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
     try:
         result = solver.solve(form, **options)
-    except Interrupted as interrupt:
+    except SolveInterrupt as interrupt:
         result = interrupt.result
     outcome = result.outcome.value
     patience = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)

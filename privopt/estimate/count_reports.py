@@ -17,7 +17,7 @@ from privopt.declare.schema import File, show
 from privopt.declare.table_files import TableSource
 from privopt.declare.tables import Column, each_once, read_table
 from privopt.errors import Fault, Faults, InputError
-from privopt.estimate.shares import Observed
+from privopt.estimate.shares import ReportCounts
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.ledger.subject_columns import subjects_of
 
@@ -41,13 +41,13 @@ class Counter:
     column: str
     subject: str | None
     known: set[str]
-    found: Observed = field(init=False)
+    found: ReportCounts = field(init=False)
     _rows: int = 0
     _traced: bool = False
     _mark: str = FIRST
 
     def __attrs_post_init__(self) -> None:
-        self.found = Observed(channel=self.channel, counts=np.zeros(len(self.channel.outputs), dtype=np.int64))
+        self.found = ReportCounts(channel=self.channel, counts=np.zeros(len(self.channel.outputs), dtype=np.int64))
 
     def check(self, names: Sequence[str]) -> None:
         """Refuse a table without the columns."""
@@ -93,7 +93,7 @@ class Counter:
         first = self._first(frame, there)
         self._rows += len(frame)
         before, kept = self.found, at.filter(there & first).to_numpy()
-        self.found = Observed(
+        self.found = ReportCounts(
             channel=self.channel,
             counts=before.counts + np.bincount(kept, minlength=len(place)),
             skipped=before.skipped + int((~there).sum()),
@@ -133,7 +133,7 @@ class Counter:
         return said == "true"
 
 
-def counted(tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None) -> list[Observed]:
+def counted(tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None) -> list[ReportCounts]:
     """Return the reports of several releases.
 
     Args:

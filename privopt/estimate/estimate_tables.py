@@ -15,15 +15,15 @@ from privopt.declare.table_files import TableSource
 from privopt.errors import UsageError, number_of
 from privopt.estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
 from privopt.estimate.page import estimate_page, share_layer
-from privopt.estimate.shares import Asked, Estimate, estimate, estimate_of_counts
+from privopt.estimate.shares import Estimate, EstimateOptions, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.report.map_files import write_layer
 from privopt.run.publish import new_file
 from privopt.run.targets import check_files
-from privopt.run.verify import Opened, open_verified
+from privopt.run.verify import OpenedFolder, open_verified
 
 
-def channel_of(opened: Opened) -> Channel | NoisyCounts:
+def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
     """Return the channel that a release makes public.
 
     Raises:
@@ -37,9 +37,9 @@ def channel_of(opened: Opened) -> Channel | NoisyCounts:
 
 
 def _estimated(
-    opened: Opened,
+    opened: OpenedFolder,
     tables: Sequence[tuple[Channel, TableSource]],
-    asked: Asked,
+    asked: EstimateOptions,
     groups: Mapping[str, Ints] | None,
     progress: Progress | None,
     *,
@@ -58,7 +58,7 @@ def _estimated(
     return evolve(found, skipped=sum(each.skipped for each in here), notes=(*found.notes, *notes))
 
 
-def _notes(opened: Opened, estimate: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
+def _notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
     """Return what users of an estimate must know, a sentence each."""
     lines = []
     if repeated:
@@ -86,7 +86,7 @@ def write_estimate(
     folder: Path,
     reports: Path,
     out: Path,
-    asked: Asked,
+    asked: EstimateOptions,
     *,
     column: str = "report",
     subject: str | None = None,
@@ -131,7 +131,7 @@ def write_estimate(
             raise UsageError("noisy counts must be one table, without --also or --subject")
         made = estimate_of_counts(channel, noisy_counts_of(channel, reports, column), asked, groups=grouped)
     else:
-        tables = [(channel, source), *(_beside(other, path) for other, path in also)]
+        tables = [(channel, source), *(_further_release(other, path) for other, path in also)]
         made = _estimated(opened, tables, asked, grouped, progress, column=column, subject=subject)
     with ExitStack() as stack:  # all are made before any gets its name
         if page is not None:
@@ -144,7 +144,7 @@ def write_estimate(
     return made
 
 
-def _beside(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
+def _further_release(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
     """Return a further release's channel, and its reports."""
     channel = channel_of(open_verified(folder))
     if not isinstance(channel, Channel):
@@ -156,16 +156,16 @@ def _beside(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
 
 
 def estimate_of(
-    opened: Opened,
+    opened: OpenedFolder,
     reports: object,
-    asked: Asked,
+    asked: EstimateOptions,
     *,
     column: str,
     subject: str | None = None,
     by: Mapping[str, str] | None = None,
-    also: Sequence[tuple[Opened, object]] = (),
+    also: Sequence[tuple[OpenedFolder, object]] = (),
 ) -> Estimate:
-    """See :meth:`privopt.api.released.Released.estimate`."""
+    """See :meth:`privopt.api.released.OpenRelease.estimate`."""
     channel = channel_of(opened)
     ids = list(channel.inputs)
     groups = None if by is None else _groups(by, ids)

@@ -25,7 +25,7 @@ MIN_SHARE: Final = 1e-8
 """Share of a column's greatest entry below which a program leaves an entry out: its solver drops smaller ones."""
 
 
-def few_enough(records: int, outputs: int, intervals: int) -> bool:
+def is_affordable(records: int, outputs: int, intervals: int) -> bool:
     """Check whether there are few enough intervals to solve a pair of programs for each."""
     return records * outputs * intervals <= MOST_WORK
 
@@ -84,13 +84,13 @@ def _by_programs(
             if found.duals is None:
                 raise SolverError(f"an interval's program ended {found.outcome.name.lower()}")
             y = np.asarray(found.duals)[1:]
-            ends[side, row] = sign * _least(columns, low, high, sign * h[None], y[:, None])[0]
+            ends[side, row] = sign * _lower_bounds(columns, low, high, sign * h[None], y[:, None])[0]
             if progress is not None:
                 progress(f"interval {side * ends.shape[1] + row + 1:,} of {ends.size:,}", row, None, None)
     return ends[0], ends[1]
 
 
-def _least(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
+def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
     """(G,) what multipliers y (K, G) prove of the least h . pi, h (G, N); less what rounding may have added."""
     found: Floats = low @ np.maximum(y, 0.0) + high @ np.minimum(y, 0.0) + (h.T - columns @ y).min(axis=0)
     found -= 1e-13 * (1.0 + np.abs(y).sum(axis=0))

@@ -17,7 +17,7 @@ from privopt.report.charts import dot_size
 from privopt.report.map_files import point_features
 from privopt.report.page import document, drawing, table
 from privopt.report.theme import MARK, RIM, axes_of, themed
-from privopt.run.verify import Opened
+from privopt.run.verify import OpenedFolder
 
 MAX_DRAWN_INTERVALS: Final = 40
 """Intervals that are drawn: those of the greatest shares."""
@@ -134,7 +134,9 @@ def interval_figure(estimate: Estimate) -> Figure:
     return figure
 
 
-def estimate_page(estimate: Estimate, opened: Opened, reports: str, groups: Mapping[str, Ints] | None = None) -> str:
+def estimate_page(
+    estimate: Estimate, opened: OpenedFolder, reports: str, groups: Mapping[str, Ints] | None = None
+) -> str:
     """Write one HTML document, without anything from outside.
 
     Args:
@@ -165,7 +167,7 @@ def estimate_page(estimate: Estimate, opened: Opened, reports: str, groups: Mapp
     )
 
 
-def _map(estimate: Estimate, opened: Opened, groups: Mapping[str, Ints] | None) -> str:
+def _map(estimate: Estimate, opened: OpenedFolder, groups: Mapping[str, Ints] | None) -> str:
     """Draw the section with the map: of groups, or of all records; empty if they are not on a map."""
     channel = opened.mechanism.channel(opened.problem, opened.release)
     if not isinstance(channel, Channel) or channel.coordinates is None:

@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints, csr_array
 from privopt.errors import UsageError, check_number
-from privopt.estimate.finite_sample_intervals import few_enough, finite_sample
+from privopt.estimate.finite_sample_intervals import finite_sample, is_affordable
 from privopt.estimate.linear_intervals import linear_intervals
 from privopt.estimate.profile_intervals import gap_for, profile_intervals
 from privopt.estimate.smooth_shares import Rows, resolved_fit
@@ -36,7 +36,7 @@ MIN_THREADED_ENTRIES: Final = 250_000
 
 
 @frozen(kw_only=True)
-class Asked:
+class EstimateOptions:
     """How to estimate.
 
     Attributes:
@@ -67,7 +67,7 @@ class Asked:
 
 
 @frozen(kw_only=True, eq=False)
-class Observed:
+class ReportCounts:
     """Reports of one release.
 
     Attributes:
@@ -152,8 +152,8 @@ class Estimate:
 
 
 def estimate(
-    observed: Sequence[Observed],
-    asked: Asked,
+    observed: Sequence[ReportCounts],
+    asked: EstimateOptions,
     *,
     groups: Mapping[str, Ints] | None = None,
     rows: Rows | None = None,
@@ -207,7 +207,7 @@ def estimate(
     )
 
 
-def _heard(observed: Sequence[Observed]) -> tuple[Floats, Floats]:
+def _heard(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
     """Channels of all releases side by side (N, K), and how often each output was reported (K,)."""
     ids = list(observed[0].channel.inputs)
     if any(list(other.channel.inputs) != ids for other in observed[1:]):
@@ -235,13 +235,13 @@ def _functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple
 
 
 def _intervals(
-    observed: Sequence[Observed],
+    observed: Sequence[ReportCounts],
     columns: Floats,
     used: Floats,
     parts: Floats,
     n: int,
     functionals: csr_array,
-    asked: Asked,
+    asked: EstimateOptions,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
     """Return the ends of the intervals, by what method they were found, and notes."""
@@ -252,7 +252,7 @@ def _intervals(
         low, high = profile_intervals(used, parts, n, functionals, confidence, progress)
         return low, high, PROFILE if grouped else f"{PROFILE}, {EACH}", ()
     finite = asked.intervals == "finite-sample"
-    by_programs = finite and few_enough(len(columns), columns.shape[1], functionals.shape[0])
+    by_programs = finite and is_affordable(len(columns), columns.shape[1], functionals.shape[0])
     by_estimators = grouped or not by_programs
     confidence = 0.5 + 0.5 * asked.confidence if by_programs and by_estimators else asked.confidence
     found: dict[str, tuple[Floats, Floats] | None] = {}
@@ -283,7 +283,7 @@ def _narrowest(sets: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats] |
 
 
 def _by_programs(
-    observed: Sequence[Observed], functionals: csr_array, confidence: float, progress: Progress | None
+    observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
     """Intervals by linear programs over the shares that the counts of outputs allow."""
     alpha = (1.0 - confidence) / sum(each.channel.probabilities.shape[1] for each in observed)
@@ -299,7 +299,7 @@ def _by_programs(
     return finite_sample(whole, low, high, functionals, progress)
 
 
-def _reported(observed: Sequence[Observed], functionals: csr_array) -> Floats | None:
+def _reported(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
     """Shares of the raw reports by group, where every release's outputs are its records."""
     if any(list(each.channel.outputs) != list(each.channel.inputs) for each in observed):
         return None
@@ -309,7 +309,7 @@ def _reported(observed: Sequence[Observed], functionals: csr_array) -> Floats | 
 
 
 def estimate_of_counts(
-    channel: NoisyCounts, counts: Floats, asked: Asked, *, groups: Mapping[str, Ints] | None = None
+    channel: NoisyCounts, counts: Floats, asked: EstimateOptions, *, groups: Mapping[str, Ints] | None = None
 ) -> Estimate:
     """Estimate the shares of people at each input, from counts that are noisy themselves.
 

@@ -36,7 +36,7 @@ Rows = Callable[[Ints], Floats]
 
 
 @frozen(kw_only=True, eq=False)
-class Resolved:
+class SmoothFit:
     """A fit and its resolution.
 
     Attributes:
@@ -77,7 +77,7 @@ def resolved_fit(
     resolution: float | None,
     gap: float,
     progress: Progress | None = None,
-) -> Resolved:
+) -> SmoothFit:
     """Return the shares of greatest likelihood at a resolution, or at the finest that the reports support.
 
     Args:
@@ -133,7 +133,7 @@ def _resolutions(rows: Rows, count: int) -> Iterator[float]:
 
 def _at(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None
-) -> tuple[Resolved, int] | None:
+) -> tuple[SmoothFit, int] | None:
     """Return the maximum at a resolution, and how many bumps beyond one it takes; None if these are too many."""
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)
@@ -145,6 +145,6 @@ def _at(
     return _of(shares, resolution, columns, parts), int((found.shares > MIN_BUMP_SHARE).sum()) - 1
 
 
-def _of(fit: Fit, resolution: float, columns: Floats, parts: Floats) -> Resolved:
+def _of(fit: Fit, resolution: float, columns: Floats, parts: Floats) -> SmoothFit:
     whole = fit.gap if resolution == 0 else gap_of(fit.shares, columns, parts)
-    return Resolved(fit=fit, resolution=resolution, whole_gap=whole)
+    return SmoothFit(fit=fit, resolution=resolution, whole_gap=whole)

@@ -94,7 +94,7 @@ class Executor(ABC):
         self.close(wait=kind is None)
 
 
-class Feeding(Executor):
+class WorkerExecutor(Executor):
     """Workers elsewhere, each fed by a thread of its own, which keeps its tasks in order."""
 
     def __init__(self, jobs: int) -> None:

@@ -27,8 +27,8 @@ __all__ = [
     "OVER",
     "UNWRITTEN",
     "Clock",
+    "DaemonCall",
     "OutOfTime",
-    "Running",
     "Ticket",
     "check",
     "clock",
@@ -209,7 +209,7 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
             size = max(1, size // 2)
 
 
-_RUNNING: WeakSet[Running[Any]] = WeakSet()
+_RUNNING: WeakSet[DaemonCall[Any]] = WeakSet()
 
 
 def left_behind() -> bool:
@@ -217,7 +217,7 @@ def left_behind() -> bool:
     return any(not running.done for running in list(_RUNNING))
 
 
-class Running(Generic[T]):
+class DaemonCall(Generic[T]):
     """A function that runs in a daemon thread, with the caller's scopes of time.
 
     Attributes:
@@ -260,14 +260,14 @@ class Running(Generic[T]):
         return self._value[0]
 
 
-def in_thread(function: Callable[[], T], *, within: Clock | None = None) -> Running[T]:
+def in_thread(function: Callable[[], T], *, within: Clock | None = None) -> DaemonCall[T]:
     """Start a function in a thread of its own, in a copy of the caller's context.
 
     Args:
         function: of no arguments.
         within: its scope of time; None for the caller's.
     """
-    return Running(function, within)
+    return DaemonCall(function, within)
 
 
 @frozen

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from privopt.errors import SolverError, UsageError
-from privopt.execution.base import Executor, Feeding, Held
+from privopt.execution.base import Executor, Held, WorkerExecutor
 from privopt.execution.clock import Clock, Ticket
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ T = TypeVar("T")
 _LOST_AFTER, _PATIENCE = 2.0, 10.0
 
 
-class _Dask(Feeding):
+class _Dask(WorkerExecutor):
     """Held values are scattered to a worker once."""
 
     def __init__(self, client: Any) -> None:

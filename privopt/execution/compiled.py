@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-__all__ = ["Compiled", "compilations", "jit", "when_compiling"]
+__all__ = ["LazyJit", "compilations", "jit", "when_compiling"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,7 +27,7 @@ _listening = False
 _begun = 0
 
 
-class Compiled(Generic[P, R]):
+class LazyJit(Generic[P, R]):
     """A function that is compiled when it is first called.
 
     Attributes:
@@ -72,7 +72,7 @@ class Compiled(Generic[P, R]):
                 made = _dispatcher(self.py_func, self._options)
                 self._made = made  # before those that it calls: they may call it
                 names = self.py_func.__globals__
-                called = {name: value for name, value in list(names.items()) if isinstance(value, Compiled)}
+                called = {name: value for name, value in list(names.items()) if isinstance(value, LazyJit)}
                 # at once: a thread that finds one by name must find all that this one calls
                 names.update({name: value.dispatcher() for name, value in called.items()})
                 self._ready = made
@@ -89,7 +89,7 @@ def _dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P
         return cast("Callable[P, R]", numba.njit(**options)(function))
 
 
-def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], Compiled[P, R]]:
+def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], LazyJit[P, R]]:
     """Compile to machine code, kept between runs, without the interpreter's lock; numba's options in addition.
 
     ``few`` gets the arguments of a call and says whether it is so short that the interpreter may do it.
@@ -101,8 +101,8 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     8
     """
 
-    def decorate(function: Callable[P, R]) -> Compiled[P, R]:
-        return Compiled(function, {"nogil": True, **options}, few)
+    def decorate(function: Callable[P, R]) -> LazyJit[P, R]:
+        return LazyJit(function, {"nogil": True, **options}, few)
 
     return decorate
 

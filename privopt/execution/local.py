@@ -8,7 +8,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 
 from privopt.errors import SolverError, UsageError
-from privopt.execution.base import Executor, Feeding
+from privopt.execution.base import Executor, WorkerExecutor
 from privopt.execution.clock import Ticket
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
@@ -38,7 +38,7 @@ class _Threads(Executor):
             pool.shutdown(wait=wait, cancel_futures=not wait)
 
 
-class _Processes(Feeding):
+class _Processes(WorkerExecutor):
     def __init__(self, jobs: int) -> None:
         super().__init__(jobs)
         self._workers: list[Worker | None] = [None] * jobs

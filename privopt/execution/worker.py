@@ -79,7 +79,7 @@ class Worker:
 
     Attributes:
         process: the child. answered: calls so far.
-        latest: what the running or last call said last (:func:`say`), None where nothing was.
+        latest: what the running or last call said last (:func:`send_progress`), None where nothing was.
     """
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -177,7 +177,7 @@ class Worker:
 
 
 @frozen
-class _Raised:
+class _RemoteError:
     """An error on the wire: its own pickling would call its class with the message, which not every class takes."""
 
     kind: type[Exception]
@@ -185,7 +185,7 @@ class _Raised:
     state: dict[str, Any]
 
     @classmethod
-    def of(cls, error: Exception) -> _Raised:
+    def of(cls, error: Exception) -> _RemoteError:
         """Pack an exception so that it can be raised again, with its origin."""
         if not isinstance(error, PrivoptError):
             error.add_note("in a worker process:\n" + "".join(format_exception(error)))
@@ -244,7 +244,7 @@ _owner: Any = None
 """In a worker: the pipe to its owner."""
 
 
-def say(value: object) -> None:
+def send_progress(value: object) -> None:
     """Send a value from a worker to its owner before the answer; each replaces the one before."""
     if _owner is not None:
         _send((None, value))
@@ -255,7 +255,7 @@ def _send(answer: tuple[bool | None, Any]) -> None:
         parts = _dump(answer)
     except UsageError as error:
         unsendable = SolverError(f"a worker's answer cannot be sent: {error}; it was {answer[1]!r}")
-        parts = _dump((False, _Raised.of(unsendable)))
+        parts = _dump((False, _RemoteError.of(unsendable)))
     try:
         _write(_owner, parts)
     except BrokenPipeError:
@@ -280,7 +280,7 @@ def _serve(quiet: bool) -> None:
             os._exit(0)  # a solver's own tear-down may crash after the last answer is out
         except Exception as error:
             refusal = UsageError(f"a worker process cannot load the work it was given: {error!r}")
-            answer: tuple[bool, Any] = False, _Raised.of(refusal)
+            answer: tuple[bool, Any] = False, _RemoteError.of(refusal)
         else:
             held.update(fresh)
             for number in gone:
@@ -293,7 +293,7 @@ def _answer(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[boo
     try:
         return True, function(*arguments)
     except Exception as error:
-        return False, _Raised.of(error)
+        return False, _RemoteError.of(error)
 
 
 def _end_with_parent() -> None:

@@ -16,7 +16,7 @@ from privopt.interfaces.privacy import PrivacyConstraint, Shift
 from privopt.numbers.exp_log_bounds import float_up
 from privopt.numbers.gaussian import delta_of
 
-__all__ = ["AdditiveNoise", "NoiseCall", "Scaled", "certify_noise"]
+__all__ = ["AdditiveNoise", "NoiseCall", "ScaledNoiseRelease", "certify_noise"]
 
 DRAWN: Final = "that the noise was drawn, freshly and at those scales"
 _NOTIONS: Final[Mapping[str, type[PrivacyConstraint[Any]]]] = {
@@ -122,7 +122,7 @@ def certify_noise(
     )
 
 
-class Scaled(Protocol):
+class ScaledNoiseRelease(Protocol):
     """A release that says at which scale each call of its noise was drawn."""
 
     @property
@@ -131,7 +131,7 @@ class Scaled(Protocol):
 
 
 @frozen(kw_only=True)
-class AdditiveNoise(PureDP[Scaled]):
+class AdditiveNoise(PureDP[ScaledNoiseRelease]):
     """Pure DP by Laplace noise on numbers, measured at the scales that the release says it was drawn at.
 
     A mechanism whose calls have laws, shares or conditions of their own calls :func:`certify_noise` instead.
@@ -157,7 +157,7 @@ class AdditiveNoise(PureDP[Scaled]):
             kind=self.kind, epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=self.statement
         )
 
-    def measure(self, release: Scaled, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: ScaledNoiseRelease, *, executor: Executor | None = None) -> Certificate:
         """Sum of sensitivity over scale, in rationals; other numbers of calls and of scales do not hold."""
         scales, wanted = release.scales, len(self.sensitivities)
         pairs = zip(scales, self.sensitivities, strict=False)

@@ -51,7 +51,7 @@ def attend(
         SolverError: nothing is certified.
         Exception: what the search raised, where that is not an end of its time.
     """
-    attending = _Attending(incumbent, soft, stand_by)
+    attending = _SearchMonitor(incumbent, soft, stand_by)
     interrupted = ended = False
     error: BaseException | None = None
     try:
@@ -80,7 +80,7 @@ def attend(
     return incumbent.answer(stopped=not ended)
 
 
-class _Attending:
+class _SearchMonitor:
     """What the caller of a search does meanwhile, and after."""
 
     def __init__(

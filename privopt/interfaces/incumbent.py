@@ -1,7 +1,7 @@
 """The incumbent of a search: offers, which are not trusted, and certified entries, which may be released.
 
-A solver offers candidates and bounds while it works. A mechanism's :class:`Closing` turns a candidate into a certified
-release and multipliers into a proof. An :class:`Incumbent` keeps the best offer of each origin, and what was certified
+A solver offers candidates and bounds while it works. A mechanism's :class:`ClosingStep` turns a candidate into a
+certified release and multipliers into a proof. An :class:`Incumbent` keeps the best offer of each origin, and what was certified
 and proved: a wrong offer costs a try, never truth.
 """
 
@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 from privopt.errors import CertificationError, InputError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, clock, in_thread
 from privopt.execution.compiled import compilations
-from privopt.interfaces.offers import Kept, Later, Offer, Offers, made, near
+from privopt.interfaces.offers import BestOffer, Later, Offer, Offers, evaluate, near
 from privopt.interfaces.solving import Progress
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ SECONDS_PER_POLL: Final = 0.2
 """Seconds between two looks at a closing step that does not end."""
 
 
-class Closing(Protocol[C_contra, P_contra, R_co]):
+class ClosingStep(Protocol[C_contra, P_contra, R_co]):
     """How a mechanism turns what was found into what is said; the only code that is believed."""
 
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
@@ -98,7 +98,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     def __init__(
         self,
-        closing: Closing[C, P, R],
+        closing: ClosingStep[C, P, R],
         gap: float,
         *,
         asked: float | None = None,
@@ -115,7 +115,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             progress: called with each offer.
         """
         self.closing, self.gap, self.asked, self.noise = closing, gap, asked or gap, noise
-        self.best, self.hard, self.late = Kept(), clock(), False
+        self.best, self.hard, self.late = BestOffer(), clock(), False
         self.cost = {"certify": 0.0, "prove": 0.0, "write": 0.0}
         self.cold: set[str] = set()
         self.changed = threading.Event()
@@ -224,7 +224,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             try:
                 assert offer.candidate is not None  # none is taken without
                 with self._lock:
-                    candidate = made(offer.candidate)
+                    candidate = evaluate(offer.candidate)
                 return self.closing.certify(candidate)
             except OutOfTime:
                 raise
@@ -269,7 +269,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         def work() -> tuple[float, Any]:
             try:
                 with self._lock:
-                    proof = made(given)
+                    proof = evaluate(given)
                 return self.closing.prove(proof, self.certified[0])
             except OutOfTime:
                 raise

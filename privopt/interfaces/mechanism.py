@@ -70,7 +70,7 @@ class Mechanism(ABC, Generic[P, R]):
     """``"package.module:function"`` of ``(table, out, *, force)``, where ``privopt init`` can write a problem file from
     a table: it writes it, and returns what was guessed, a sentence each."""
 
-    handle: ClassVar[str] = "privopt.api.released:Released"
+    handle: ClassVar[str] = "privopt.api.released:OpenRelease"
     """``"package.module:Class"`` of the object that :func:`privopt.solve` and :func:`privopt.open` return."""
 
     reporting: ClassVar[str] = ""

@@ -33,7 +33,7 @@ class Later(Generic[T]):
         return self._make(*self._arguments)
 
 
-def made(value: T | Later[T]) -> T:
+def evaluate(value: T | Later[T]) -> T:
     """Return a value, made now where it is to be made."""
     return value.value() if isinstance(value, Later) else value
 
@@ -61,7 +61,7 @@ class Offer(Generic[C, P]):
 
 
 @define(eq=False)
-class Kept(Generic[C, P]):
+class BestOffer(Generic[C, P]):
     """The best that one solver offered, for it to read back.
 
     Attributes:
@@ -99,7 +99,7 @@ class Offers(ABC, Generic[C, P]):
     gap: float
     noise: float = 0.0
     offered: int = 0
-    best: Kept[C, P]
+    best: BestOffer[C, P]
 
     def offer(
         self,
@@ -170,7 +170,7 @@ class Alone(Offers[C, P]):
     """Offers of one solver that are not certified: the caller reads its best back."""
 
     def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
-        self.gap, self.best, self._progress = gap, Kept(), progress
+        self.gap, self.best, self._progress = gap, BestOffer(), progress
 
     def _take(self, offer: Offer[C, P]) -> None:
         self.best.take(offer)
@@ -204,7 +204,7 @@ class View(Offers[C, P]):
         firm: bool,
     ) -> None:
         self._outer, self._name, self._candidate, self._proof, self._firm = outer, name, candidate, proof, firm
-        self.gap, self.noise, self.best = outer.gap, outer.noise, Kept()
+        self.gap, self.noise, self.best = outer.gap, outer.noise, BestOffer()
         self.alone = not firm or proof is None or candidate is None
 
     def _take(self, offer: Offer[C, P]) -> None:
@@ -238,4 +238,4 @@ class View(Offers[C, P]):
 
 
 def _lifted(lift: Callable[[T], Any], value: T | Later[T]) -> Any:
-    return lift(made(value))
+    return lift(evaluate(value))

@@ -41,7 +41,7 @@ class ProblemFile:
 
 
 @frozen(kw_only=True)
-class Asked:
+class RunOptions:
     """The options of the run."""
 
     method: str = key(help="name of a method")
@@ -106,7 +106,7 @@ class Result:
     privopt: str = key(help="a version")
     problem: ProblemFile = key(help="an object")
     seed: int | None = key(help="a whole number or null")
-    asked: Asked = key(help="an object")
+    asked: RunOptions = key(help="an object")
     guarantee: Guarantee = key(help="an object")
     objective: Objective = key(help="an object")
     certificate: Certificate = key(help="an object")

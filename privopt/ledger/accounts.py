@@ -9,7 +9,7 @@ from typing import Final
 from attrs import frozen
 
 from privopt.errors import BudgetSpentError, cut
-from privopt.ledger.entries import EPSILON, UNITS, Cost, said
+from privopt.ledger.entries import EPSILON, UNITS, Cost, sum_text
 
 __all__ = ["Account", "Charge", "account_name", "account_parts", "refused"]
 
@@ -43,14 +43,14 @@ class Account:
     @property
     def spent_text(self) -> str:
         """What was spent, as exact text."""
-        return said((self.spent,) if self.delta is None else (self.spent, self.delta))
+        return sum_text((self.spent,) if self.delta is None else (self.spent, self.delta))
 
     @property
     def left_text(self) -> str | None:
         """What is left, as exact text; None without a limit."""
         if self.left is None:
             return None
-        return said((self.left,) if self.delta_left is None else (self.left, self.delta_left))
+        return sum_text((self.left,) if self.delta_left is None else (self.left, self.delta_left))
 
     def to_json(self) -> dict[str, str | int | None]:
         """Make an item of ``subjects`` of ``privopt budget --json``."""
@@ -98,6 +98,6 @@ def account_parts(account: str) -> tuple[str, str | None, str]:
 def refused(ledger: Path, subject: str, cost: Cost, account: Account) -> BudgetSpentError:
     """Make the error of a charge that was refused: what it takes, and what its subject has left."""
     left, within = account.left_text, f" in {account.period}" if account.period else ""
-    asked = f"{cost.account} {said(cost.amount)}"
+    asked = f"{cost.account} {sum_text(cost.amount)}"
     found = f"{asked} where {left} is left{within}" if left is not None else "no budget"
     return BudgetSpentError(f"{ledger}: subject {cut(subject)}: budget spent: found {found}; nothing was charged")

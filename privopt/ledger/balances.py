@@ -94,7 +94,7 @@ class _Balance:
 
 
 @define(kw_only=True, eq=False)
-class Booking:
+class LedgerTransaction:
     """Reads and adds entries; :meth:`close` writes what was added.
 
     Attributes:
@@ -184,7 +184,7 @@ class Booking:
             self._now = max(self.clock() // 1000, last)
         return self._now
 
-    def _said(self, kind: str) -> Terms | None:
+    def _last_terms(self, kind: str) -> Terms | None:
         """Return the last of the entries of a kind that charge no one."""
         same = "terms IN (SELECT id FROM terms WHERE kind = ?) ORDER BY time DESC, number DESC LIMIT 1"
         entry = self._one(f"subject IS NULL AND {same}", kind)
@@ -192,8 +192,8 @@ class Booking:
 
     def limit_of(self, account: str) -> Limit | None:
         """Return the limit in force of a unit; None without one."""
-        said = self._said("limit" if account == EPSILON else f"limit {account}")
-        return None if said is None else said.said_limit
+        said = self._last_terms("limit" if account == EPSILON else f"limit {account}")
+        return None if said is None else said.stated_limit
 
     def units(self, what: str) -> set[str]:
         """Return the units in which there is a ``"charge"``, or a ``"limit"``."""
@@ -204,7 +204,7 @@ class Booking:
     @property
     def names(self) -> str:
         """How subjects are named (:attr:`privopt.ledger.subject_names.Names.label`); empty before the first charge."""
-        said = self._said("names")
+        said = self._last_terms("names")
         return "" if said is None else said.purpose
 
     @property

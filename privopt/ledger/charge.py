@@ -13,7 +13,7 @@ from privopt.declare import File, files_of
 from privopt.errors import UsageError, cut
 from privopt.interfaces import PrivacyConstraint, Progress, Release
 from privopt.ledger.cost_of_report import priced
-from privopt.ledger.entries import said
+from privopt.ledger.entries import sum_text
 from privopt.ledger.ledger import Ledger
 
 
@@ -121,7 +121,7 @@ class Charge:
             raise UsageError("--ledger must be used with --subject ID: no secret file's name could be the subject")
         with self.opened(progress) as ledger:
             ledger.charge(subject, cost, alone=self.subject is None)
-        return f"{self.path}: subject {cut(subject)} was charged {said(cost.amount)} all the same"
+        return f"{self.path}: subject {cut(subject)} was charged {sum_text(cost.amount)} all the same"
 
 
 def _of_tables_named(problem: Any) -> Iterator[File]:

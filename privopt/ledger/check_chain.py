@@ -8,7 +8,7 @@ from pathlib import Path
 from privopt.errors import DoesNotHoldError, UsageError, cut
 from privopt.interfaces import Progress
 from privopt.ledger.accounts import account_parts
-from privopt.ledger.balances import Booking, Entry
+from privopt.ledger.balances import Entry, LedgerTransaction
 from privopt.ledger.entries import BEGINNING, Sum, Terms, added, chained, continues, sum_of, unit_of
 
 _ENTRIES_PER_PROGRESS = 50_000
@@ -61,7 +61,7 @@ class _Walk:
         self.path, self.head = path, head
         rows = connection.execute("SELECT id, name FROM subjects")
         self.names: dict[int, str] = {number: name for number, name in rows if isinstance(name, str)}
-        reader = Booking(connection=connection, path=path, clock=lambda: 0)
+        reader = LedgerTransaction(connection=connection, path=path, clock=lambda: 0)
         numbers = [number for (number,) in connection.execute("SELECT id FROM terms ORDER BY id")]
         self.terms = {number: reader.terms_of(number) for number in numbers}
         self.amounts: dict[int, Sum] = {}

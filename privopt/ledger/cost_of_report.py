@@ -12,7 +12,7 @@ from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Guarantee, Result
-from privopt.ledger.entries import EPSILON, Cost, Limit, said
+from privopt.ledger.entries import EPSILON, Cost, Limit, sum_text
 from privopt.registry import registry
 
 APART: Final = Fraction(1, 2)
@@ -62,7 +62,7 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
         limit: of the ledger.
         counted: what is charged, whatever its position.
     """
-    price = f"{cost.account} {said(cost.amount)} {cost.unit}".rstrip()
+    price = f"{cost.account} {sum_text(cost.amount)} {cost.unit}".rstrip()
     return (
         f"what holds of all reports of a subject: as much as one promises, at {price} times their number; "
         f"each {counted} counts, whatever its position, so charges and refusals reveal nothing of it"
@@ -92,7 +92,7 @@ def limit_text(limit: Limit, unit: str) -> str:
         within, of_them = f"in any {hours} hours", f"reports of {hours} hours"
     elif limit.calendar is not None:
         within, of_them = f"in each {limit.calendar}", f"reports of one {limit.calendar.per}"
-    text = " ".join(filter(None, ("each subject may spend", said(limit.sum), unit, within)))
+    text = " ".join(filter(None, ("each subject may spend", sum_text(limit.sum), unit, within)))
     if unit and limit.account == EPSILON:
         distance = unit.removeprefix("per ")
         pair, exponent = f"two secrets one {distance} apart", amount

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from privopt.ledger.log_file import Form, connected, made, said_by, writing
+from privopt.ledger.log_file import Form, connected, create_file, translate_errors, writing
 
 __all__ = ["DurableLog"]
 
@@ -42,7 +42,7 @@ class DurableLog:
         self.path = path
         form = Form(name=name, mark=mark, schema=SCHEMA)
         if not path.exists():
-            made(path, form, lambda connection: None)
+            create_file(path, form, lambda connection: None)
         self._connection: sqlite3.Connection = connected(path, form)
 
     def __enter__(self) -> Self:
@@ -53,7 +53,7 @@ class DurableLog:
 
     def texts(self) -> list[str]:
         """Return all texts, in the order in which they were added."""
-        with said_by(self.path, "its entries"):
+        with translate_errors(self.path, "its entries"):
             return [text for (text,) in self._connection.execute("SELECT text FROM entries ORDER BY number")]
 
     @contextmanager
@@ -64,5 +64,5 @@ class DurableLog:
 
     def add(self, text: str) -> None:
         """Add a text, in a block of :meth:`adding`."""
-        with said_by(self.path, "its entries"):
+        with translate_errors(self.path, "its entries"):
             self._connection.execute("INSERT INTO entries (text) VALUES (?)", (text,))

@@ -36,8 +36,8 @@ __all__ = [
     "chained",
     "continues",
     "micros_of",
-    "said",
     "sum_of",
+    "sum_text",
     "unit_of",
 ]
 
@@ -96,7 +96,7 @@ def added(*sums: Sum) -> Sum:
     return tuple(sum(parts, Fraction(0)) for parts in zip(*sums, strict=True))
 
 
-def said(value: Sum) -> str:
+def sum_text(value: Sum) -> str:
     """Return a sum as exact text: one number, or ``(epsilon, delta)``.
 
     >>> said((Fraction(1, 2),)), said((Fraction(1), Fraction(1, 1000)))
@@ -234,7 +234,7 @@ class Limit:
 
     def __attrs_post_init__(self) -> None:
         if (self.delta is None) == (self.account == PAIR):
-            found = f"{said(self.sum)} of {self.account}"
+            found = f"{sum_text(self.sum)} of {self.account}"
             raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {found}")
         if self.hours is not None and self.calendar is not None:
             raise UsageError("limit must have a window or calendar periods, got both")
@@ -297,7 +297,7 @@ class Terms:
         return cls(kind=_kind("limit", limit.account), amount=amount, hours=hours)
 
     @property
-    def said_limit(self) -> Limit:
+    def stated_limit(self) -> Limit:
         """The limit of such an entry."""
         calendar = Calendar.from_text(self.hours)
         amount, *delta = sum_of(self.amount)

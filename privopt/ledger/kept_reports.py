@@ -21,7 +21,7 @@ from attrs import define, field
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
 from privopt.ledger.balances import Mark
 from privopt.ledger.ledger import Ledger
-from privopt.ledger.log_file import Form, connected, made, said_by, writing
+from privopt.ledger.log_file import Form, connected, create_file, translate_errors, writing
 from privopt.ledger.subject_names import key_at
 
 FORM: Final = Form(
@@ -52,7 +52,7 @@ WITHIN: Final = (
 
 
 @define
-class Sticky:
+class KeptReports:
     """The kept reports next to a ledger; made where there are none.
 
     Attributes:
@@ -73,7 +73,7 @@ class Sticky:
     _connection: sqlite3.Connection = field(init=False, repr=False)
 
     @classmethod
-    def beside(cls, ledger: Ledger, *, make: bool = True) -> Self:
+    def for_ledger(cls, ledger: Ledger, *, make: bool = True) -> Self:
         """Return the kept reports that belong to a ledger."""
         return cls(ledger.path.with_name(f"{ledger.path.name}.sticky"), ledger, make)
 
@@ -89,7 +89,7 @@ class Sticky:
             raise UsageError(f"{self.folder} must have mode 0700, got {mode:04o}: only its owner may read it")
         self._key = key_at(self.folder / "key", make=True)
         if not self._path.exists():
-            made(self._path, FORM, self._begin)
+            create_file(self._path, FORM, self._begin)
         self._connection = connected(self._path, FORM)
         try:
             self._check_ledger()
@@ -103,7 +103,7 @@ class Sticky:
 
     def _check_ledger(self) -> None:
         """Refuse those of another ledger: what that charged, this one did not."""
-        with said_by(self._path, "the database's own check"):
+        with translate_errors(self._path, "the database's own check"):
             rows = self._connection.execute("SELECT * FROM ledger").fetchall()
         if len(rows) != 1 or not self._is_sealed(rows[0]):
             raise DoesNotHoldError(f"{self._path}: changed: which ledger's they are")
@@ -117,7 +117,7 @@ class Sticky:
 
     def close(self) -> None:
         """Close the file."""
-        with said_by(self._path, "the database's own check"):
+        with translate_errors(self._path, "the database's own check"):
             self._connection.close()
 
     def __enter__(self) -> Self:
@@ -190,7 +190,7 @@ class Sticky:
             gone = self._connection.execute(
                 "DELETE FROM reports WHERE subject = ?", (self._hashed("subject", subject),)
             )
-        with said_by(self._path, "the database's own check"):
+        with translate_errors(self._path, "the database's own check"):
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return gone.rowcount
 

@@ -17,7 +17,7 @@ from attrs.converters import optional
 from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Progress
 from privopt.ledger.accounts import Account, Charge, account_parts, refused
-from privopt.ledger.balances import SCHEMA, Booking, Mark
+from privopt.ledger.balances import SCHEMA, LedgerTransaction, Mark
 from privopt.ledger.check_chain import check_chain, head_of
 from privopt.ledger.entries import (
     EPSILON,
@@ -30,7 +30,7 @@ from privopt.ledger.entries import (
     continues,
     micros_of,
 )
-from privopt.ledger.log_file import Form, connected, made, said_by, writing
+from privopt.ledger.log_file import Form, connected, create_file, translate_errors, writing
 from privopt.ledger.periods import Calendar
 from privopt.ledger.subject_names import Names, subject_name
 
@@ -83,7 +83,7 @@ class Ledger:
     def __attrs_post_init__(self) -> None:
         if self.make and not self.path.exists():
             self._names = Names.by(self.key, make=True)
-            made(self.path, FORM, self._begin)
+            create_file(self.path, FORM, self._begin)
         self._connection = connected(self.path, FORM)
         try:
             with self._reading() as book:
@@ -93,13 +93,13 @@ class Ledger:
             raise
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        book = Booking(connection=connection, path=self.path, clock=self.clock)
+        book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
         book.add(Terms(kind="begin", purpose=f"privopt ledger 1 {secrets.token_hex(16)}"))
         book.close()
 
     def close(self) -> None:
         """Close the file."""
-        with said_by(self.path, "the database's own check"):
+        with translate_errors(self.path, "the database's own check"):
             self._connection.close()
 
     def __enter__(self) -> Self:
@@ -109,19 +109,19 @@ class Ledger:
         self.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[Booking]:
-        with said_by(self.path, "the database's own check"):
+    def _reading(self) -> Iterator[LedgerTransaction]:
+        with translate_errors(self.path, "the database's own check"):
             self._connection.execute("BEGIN")
             try:
-                yield Booking(connection=self._connection, path=self.path, clock=self.clock)
+                yield LedgerTransaction(connection=self._connection, path=self.path, clock=self.clock)
             finally:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
     @contextmanager
-    def _booking(self) -> Iterator[Booking]:
+    def _booking(self) -> Iterator[LedgerTransaction]:
         with writing(self._connection, self.path):
-            book = Booking(connection=self._connection, path=self.path, clock=self.clock)
+            book = LedgerTransaction(connection=self._connection, path=self.path, clock=self.clock)
             yield book
             book.close()
 
@@ -235,7 +235,7 @@ class Ledger:
             return marks
 
     @contextmanager
-    def _charging(self, cost: Cost) -> Iterator[tuple[Booking, Terms, Limit | None]]:
+    def _charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
         with self._booking() as book:
             known = book.unit
             if known is not None and not continues(cost.unit, known):

@@ -51,7 +51,7 @@ class Form:
 
 
 @contextmanager
-def said_by(path: Path, what: str) -> Iterator[None]:
+def translate_errors(path: Path, what: str) -> Iterator[None]:
     """Turn what SQLite raises into privopt's errors.
 
     Raises:
@@ -74,14 +74,14 @@ def said_by(path: Path, what: str) -> Iterator[None]:
         raise DoesNotHoldError(f"{path}: changed: {what}: {error}") from error
 
 
-def made(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
+def create_file(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
     """Make the file, its owner's alone; where another process makes it meanwhile, that one stays."""
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} of the {form.name} must exist")
     with claimed(path) as work:
         new = work / "new"
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with said_by(path, "made anew"), closing(sqlite3.connect(new, isolation_level=None)) as connection:
+        with translate_errors(path, "made anew"), closing(sqlite3.connect(new, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute(f"PRAGMA application_id = {form.mark}")
             connection.execute("PRAGMA journal_mode = WAL")
@@ -105,7 +105,7 @@ def connected(path: Path, form: Form) -> sqlite3.Connection:
         UsageError: it may not be opened.
     """
     _check_head(path, form)
-    with said_by(path, "its first page"):
+    with translate_errors(path, "its first page"):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=LOCK_TIMEOUT_SECONDS
         )
@@ -147,7 +147,7 @@ def _check_head(path: Path, form: Form) -> None:
 @contextmanager
 def writing(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
     """Hold a transaction with no other writer, durable when the block ends well."""
-    with said_by(path, "the database's own check"):
+    with translate_errors(path, "the database's own check"):
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield

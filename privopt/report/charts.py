@@ -11,7 +11,7 @@ from privopt.report.theme import BAD, INK, MARK, SOFT, axes_of, themed
 
 
 @themed
-def beside(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) -> Figure:
+def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) -> Figure:
     """Draw losses of mechanisms as bars, this one's first, with the proved bound as a line."""
     figure, axes = axes_of(7.6, 0.9 + 0.42 * len(rows))
     names = [name for name, _ in rows]

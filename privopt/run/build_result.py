@@ -21,7 +21,7 @@ from privopt.interfaces import (
     SolveContext,
     UtilityLoss,
 )
-from privopt.interfaces.result import LP, Asked, Details, Plugin, ProblemFile, Times
+from privopt.interfaces.result import LP, Details, Plugin, ProblemFile, RunOptions, Times
 from privopt.registry import Registered, registry
 from privopt.run.problem_copy import ProblemCopy
 from privopt.run.result_file import RELATIVE_TOLERANCE
@@ -79,7 +79,7 @@ def conclude(
         privopt=VERSION,
         problem=named(copy),
         seed=None if drawn else options.seed,  # a seed that no noise came from would say the contrary
-        asked=Asked(
+        asked=RunOptions(
             method=method.name,
             gap=context.gap,
             time_limit=options.time_limit,

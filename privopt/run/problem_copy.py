@@ -74,7 +74,7 @@ class ProblemCopy:
         if faults:
             raise InputError(faults)
         inside = {file.name for file in files if _inside(file.name)}
-        moved = _moved([file.name for file in files if file.name not in inside], {source.name, *inside})
+        moved = _choose_names([file.name for file in files if file.name not in inside], {source.name, *inside})
         return cls(
             name=source.name,
             contents=_renamed(source.name, source.contents, moved) if moved else source.contents,
@@ -204,7 +204,7 @@ def _inside(name: str) -> bool:
     return not path.is_absolute() and ".." not in path.parts
 
 
-def _moved(names: list[str], taken: set[str]) -> dict[str, str]:
+def _choose_names(names: list[str], taken: set[str]) -> dict[str, str]:
     """Return new names, all different, for files from outside."""
     folder = "external"
     while any(PurePosixPath(name).parts[0] == folder for name in taken):

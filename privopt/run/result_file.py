@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from privopt.declare import structure
-from privopt.declare.schema import Wanted
+from privopt.declare.schema import RefusedValueError
 from privopt.errors import Fault, InputError, cut
 from privopt.files.release_folder import RESULT, read_document
 from privopt.interfaces import Result
@@ -35,7 +35,7 @@ def result_of(document: Mapping[str, Any], file: str) -> Result:
         claimed = {name: value for name, value in guarantee.items() if name not in ("epsilon_text", "warning")}
         try:
             stated["guarantee"] = claimed | {"epsilon": _exactly(guarantee.get("epsilon_text"))}
-        except Wanted as error:
+        except RefusedValueError as error:
             raise InputError([Fault(file, "guarantee.epsilon_text", error.found, error.wanted)]) from None
     return structure(Result, stated, file)
 
@@ -49,7 +49,7 @@ def _exactly(text: object) -> Decimal | Fraction | None:
             return Fraction(text) if "/" in text else Decimal(text)
         except (ValueError, ZeroDivisionError, InvalidOperation):
             pass
-    raise Wanted(text, "an exact number as text, or null")
+    raise RefusedValueError(text, "an exact number as text, or null")
 
 
 def differences(stated: object, wanted: object, where: str, *, near: float = RELATIVE_TOLERANCE) -> Iterator[str]:

@@ -45,14 +45,14 @@ from privopt.run.targets import check_target
 from privopt.run.verify import read_problem, verify
 from privopt.specs import MethodSpec
 
-__all__ = ["Solved", "solve"]
+__all__ = ["SolveOutcome", "solve"]
 
 CLOSING_SECONDS = 2.0
 """Seconds before a command's last that its work ends."""
 
 
 @frozen(kw_only=True)
-class Solved:
+class SolveOutcome:
     """What ``solve`` did.
 
     Attributes:
@@ -70,7 +70,7 @@ class Solved:
     meaning: tuple[str, ...] = field(default=())
 
 
-def solve(name: str, problem_file: Path | File, out: Path, options: Options | None = None) -> Solved:
+def solve(name: str, problem_file: Path | File, out: Path, options: Options | None = None) -> SolveOutcome:
     """Solve a problem, certify the release, write the folder.
 
     Args:
@@ -128,7 +128,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
                     progress=options.progress,
                 )
                 note(stays)
-            writing = _Writing(
+            writing = _OutputFolders(
                 registered, method, mechanism, declared, problem, copy, options, context, start, copies, place, out
             )
             context.stand_by = writing.stand_by
@@ -235,7 +235,7 @@ def _times(declared: AttrsInstance, context: SolveContext, start: float) -> Time
 
 
 @define(eq=False)
-class _Writing:
+class _OutputFolders:
     """One run's folders: fallbacks written while the search goes on, and the last one.
 
     Attributes:
@@ -255,7 +255,7 @@ class _Writing:
     copies: Copies
     place: Place
     out: Path
-    stands: tuple[Path, Solved] | None = None
+    stands: tuple[Path, SolveOutcome] | None = None
 
     def stand_by(self, outcome: Outcome[Any]) -> None:
         """Write an outcome and read it back: it will be published if the rest does not finish in time."""
@@ -279,7 +279,7 @@ class _Writing:
         self._publish(self.stands[0], [])
         return True
 
-    def last(self, outcome: Outcome[Any]) -> Solved:
+    def last(self, outcome: Outcome[Any]) -> SolveOutcome:
         """Write and publish the outcome, or the fallback if there is no time for that.
 
         Raises:
@@ -314,7 +314,7 @@ class _Writing:
         self._check(work)
         self.copies.place()
 
-    def _written(self, outcome: Outcome[Any], work: Path) -> Solved:
+    def _written(self, outcome: Outcome[Any], work: Path) -> SolveOutcome:
         """Certify an outcome, and write all of its files; what is said of it is made before it gets its name."""
         mechanism, problem, context = self.mechanism, self.problem, self.context
         result = conclude(self.registered, self.method, mechanism, problem, outcome, context, self.options, self.copy)
@@ -332,7 +332,7 @@ class _Writing:
             private.rmdir()
         result = evolve(result, problem=named(copy), time=_times(self.declared, context, self.start))
         (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
-        return Solved(
+        return SolveOutcome(
             folder=self.out,
             result=result,
             stopped=outcome.stopped,

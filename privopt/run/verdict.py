@@ -41,9 +41,9 @@ class Verdict:
 
     def words(self) -> str:
         """Say in one line what was found and what it rests on; :attr:`verdict` is the word to put before it."""
-        return self._found() + (f"; signed by {self.signed_by}" if self.signed_by else "")
+        return self._certificate_text() + (f"; signed by {self.signed_by}" if self.signed_by else "")
 
-    def _found(self) -> str:
+    def _certificate_text(self) -> str:
         found = self.certificate
         if self.verdict is None or found is None:
             return "does not hold"

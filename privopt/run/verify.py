@@ -39,11 +39,11 @@ from privopt.run.verify_cache import Word, recall, remember
 from privopt.specs import NOTHING, MethodSpec
 from privopt.version import VERSION
 
-__all__ = ["Opened", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
+__all__ = ["OpenedFolder", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
 
 
 @frozen(kw_only=True, eq=False)
-class Opened:
+class OpenedFolder:
     """A DIR as it was read: nothing in it is checked yet.
 
     Attributes:
@@ -118,7 +118,7 @@ def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
     return registry().get(result.mechanism), stated, result
 
 
-def load_release(folder: Path) -> Opened:
+def load_release(folder: Path) -> OpenedFolder:
     """Read a DIR back, without checking what it claims.
 
     Raises:
@@ -137,7 +137,7 @@ def load_release(folder: Path) -> Opened:
     except Exception as error:  # bytes that solve did not write may make any reader raise anything
         found = f"an artefact that cannot be read ({type(error).__name__}: {error})"
         raise InputError([Fault(str(folder), "", found, "files as privopt solve wrote them")]) from error
-    return Opened(
+    return OpenedFolder(
         folder=folder,
         registered=registered,
         method=method,
@@ -160,11 +160,11 @@ def verify(
         StoppedError: a limit came first, which says nothing of DIR.
     """
 
-    def tell(phase: str) -> None:
+    def report(phase: str) -> None:
         if progress is not None:
             progress(phase, 0, None, None)
 
-    tell("sums of the files")
+    report("sums of the files")
     complaints = check_sums(folder)
     if not complaints:
         document = read_document(folder)
@@ -173,16 +173,16 @@ def verify(
         except InputError as error:
             complaints = [f"{RESULT}: {f.where}: missing" if f.found == "nothing" else str(f) for f in error.faults]
     try:
-        tell("problem and release")
+        report("problem and release")
         opened = None if complaints else load_release(folder)
     except DoesNotHoldError as error:
         opened, complaints = None, str(error).splitlines()
     if opened is None:
         return Verdict(verdict=None, complaints=tuple(complaints))
-    tell("certificate and loss")
+    report("certificate and loss")
     with from_url(None, jobs) if executor is None else nullcontext(executor) as workers:
         again, complaints = _again(opened, workers)
-    tell("claims")
+    report("claims")
     complaints += stray_files(folder, opened.declared, opened.result.problem.file)
     complaints += _unlike(opened.stated, again)
     complaints += _bookkeeping(opened, again)
@@ -195,7 +195,7 @@ def verify(
     except Exception as error:  # details that solve did not write may be of any form
         plugin = opened.registered.plugin
         complaints.append(f"{RESULT}: details: {plugin} cannot check them ({type(error).__name__}: {error})")
-    tell("bound")
+    report("bound")
     complaints += _unproved(opened, fits=not complaints)
     seeded = again.guarantee.seeded
     word = None if complaints else "none" if seeded else again.certificate.evidence
@@ -210,7 +210,7 @@ def verify(
     )
 
 
-def open_verified(folder: Path, *, progress: Progress | None = None) -> Opened:
+def open_verified(folder: Path, *, progress: Progress | None = None) -> OpenedFolder:
     """Read a DIR that holds: checked now, or known to hold from before, byte for byte and by these versions.
 
     Raises:
@@ -243,7 +243,7 @@ def _checked(folder: Path, progress: Progress | None) -> Word:
     return word
 
 
-def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
+def _again(opened: OpenedFolder, executor: Executor) -> tuple[Result, list[str]]:
     """Compute the result again from the files next to result.json; return it and what differs."""
     problem, release, result = opened.problem, opened.release, opened.result
     stated, lp = result.objective, result.details.lp
@@ -292,7 +292,7 @@ def _again(opened: Opened, executor: Executor) -> tuple[Result, list[str]]:
     return again, complaints
 
 
-def _unproved(opened: Opened, *, fits: bool) -> list[str]:
+def _unproved(opened: OpenedFolder, *, fits: bool) -> list[str]:
     """Return what is wrong with the stated bound: the value passes it, or DIR, if the rest fits, proves less."""
     maximise = opened.mechanism.utility(opened.problem, opened.result.method).maximise
     value, bound = opened.result.objective.value, opened.result.objective.lower_bound
@@ -332,7 +332,7 @@ def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
     return [f"{RESULT}: {line}" for line in lines]
 
 
-def _bookkeeping(opened: Opened, again: Result) -> list[str]:
+def _bookkeeping(opened: OpenedFolder, again: Result) -> list[str]:
     """Return the statements of result.json that only other parts of DIR, or of result.json, can contradict."""
     result, registered = opened.result, opened.registered
     lines = []
@@ -354,7 +354,7 @@ def _bookkeeping(opened: Opened, again: Result) -> list[str]:
     return [f"{RESULT}: {line}" for line in lines]
 
 
-def _versions(opened: Opened) -> tuple[str, ...]:
+def _versions(opened: OpenedFolder) -> tuple[str, ...]:
     """Return a line for each program that was another version when the folder was made."""
     plugin, then = opened.registered, opened.result
     rows = [("privopt", then.privopt, VERSION), (f"plugin {plugin.plugin}", then.plugin.version, plugin.version)]

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from privopt.declare.schema import Seen
+from privopt.declare.schema import FileUse
 
 
 def fingerprint(value: object) -> dict[str, str]:
@@ -22,7 +22,7 @@ def fingerprint(value: object) -> dict[str, str]:
 
 
 def _walk(value: Any, place: str, digests: dict[str, str], visited: set[int], depth: int) -> None:
-    if depth > 12 or isinstance(value, Seen):  # readers note what they read, in `solve` too
+    if depth > 12 or isinstance(value, FileUse):  # readers note what they read, in `solve` too
         return
     if isinstance(value, np.ndarray):
         head = f"{value.dtype}{value.shape}"

@@ -50,7 +50,7 @@ Answer = Callable[[list[Any], Fraction, Law], list[Any]]
 
 
 @frozen
-class _Answered(NoiseSource):
+class _FixedNoise(NoiseSource):
     """Every call without a seed is answered so; under one noise is drawn as ever."""
 
     inner: NoiseSource
@@ -67,7 +67,7 @@ class _Answered(NoiseSource):
 
 
 @frozen
-class _Watched(NoiseSource):
+class _RecordingNoise(NoiseSource):
     """Draws noise as usual, at ``factor`` times the scale, and reports each call."""
 
     inner: NoiseSource
@@ -105,7 +105,7 @@ def recorded(other: Other | None = None) -> Iterator[list[Query]]:
         calls.append(Query(name=name, values=values, scale=scale, law=_LAWS[law]))
         return values if other is None else other(number, values, scale, law)
 
-    with noise_from(lambda inner: _Answered(inner, keep)):
+    with noise_from(lambda inner: _FixedNoise(inner, keep)):
         yield calls
 
 
@@ -158,7 +158,7 @@ def limited() -> Iterator[None]:
         if count > MAX_CALLS:
             raise AgainError(f"noise is drawn again and again until some value comes: {MAX_CALLS} times in one solve")
 
-    with noise_from(lambda inner: _Watched(inner, counted)):
+    with noise_from(lambda inner: _RecordingNoise(inner, counted)):
         yield
 
 
@@ -172,7 +172,7 @@ def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
         The scales drawn at, call by call; of Gaussian noise the variances.
     """
     scales: list[Fraction] = []
-    with noise_from(lambda inner: _Watched(inner, lambda noise, record: scales.append(record.scale), factor)):
+    with noise_from(lambda inner: _RecordingNoise(inner, lambda noise, record: scales.append(record.scale), factor)):
         yield scales
 
 
@@ -184,7 +184,7 @@ def noted() -> Iterator[list[list[float]]]:
         What each call added to its values.
     """
     calls: list[list[float]] = []
-    with noise_from(lambda inner: _Watched(inner, lambda noise, record: calls.append(noise.ravel().tolist()))):
+    with noise_from(lambda inner: _RecordingNoise(inner, lambda noise, record: calls.append(noise.ravel().tolist()))):
         yield calls
 
 
@@ -210,5 +210,5 @@ def answered(*, tied: bool = False) -> Iterator[list[list[float]]]:
         numbers = np.random.default_rng([len(values), call]).integers(0, 9, len(values))
         return [5] * len(values) if tied else list(numbers.tolist())
 
-    with noise_from(lambda inner: _Answered(inner, same)):
+    with noise_from(lambda inner: _FixedNoise(inner, same)):
         yield calls

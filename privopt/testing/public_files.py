@@ -37,7 +37,7 @@ def artefact(folder: Path) -> dict[str, bytes]:
     return {name: contents for name, contents in found.items() if name not in {SUMS, RESULT} | archives}
 
 
-def beside(folder: Path) -> dict[str, bytes]:
+def read_public_parts(folder: Path) -> dict[str, bytes]:
     """Return what accompanies the artefact: result.json without its times, value by value, lists also whole."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     result.pop("time", None)
@@ -71,7 +71,7 @@ def published(folder: Path) -> dict[str, bytes]:
                 parts[f"{name}, column {number}"] = "\n".join(cells).encode()
         elif b"\x00" not in contents:
             parts[f"{name}, its numbers left out"] = NUMBER.sub(b"#", contents)
-    return parts | dated | beside(folder)
+    return parts | dated | read_public_parts(folder)
 
 
 def _zip(contents: bytes) -> bool:

@@ -135,7 +135,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     result = run_examples(name, lambda data: _one(check, subject, how, history, data), how, seed)
     status, reason = result.status, result.reason
     if status == "skipped" or (status == "passed" and not history.examples):
-        status, reason = _nothing_done(check, history)
+        status, reason = _explain_no_examples(check, history)
     seen = min(history.powers, default=None) if status == "passed" else None
     note = "" if seen is None else _power(seen)
     missed = status == "skipped" and not isinstance(history.cannot, Elsewhere)
@@ -187,7 +187,7 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
     return CheckResult(check=check, version=1, status=status, reason=reason, seconds=seconds, examples=count)
 
 
-def _nothing_done(check: Check, history: History) -> tuple[Status, str]:
+def _explain_no_examples(check: Check, history: History) -> tuple[Status, str]:
     """Return the status and the reason of a check that no example could be done of."""
     if check.must_solve:
         return "failed", history.cannot or UNSOLVED

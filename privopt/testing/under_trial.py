@@ -36,7 +36,7 @@ MAX_KEPT_RUNS: Final = 400
 
 
 @frozen(kw_only=True, eq=False)
-class Seen:
+class SolveRecord:
     """What happened inside the mechanism's ``solve``.
 
     Attributes:
@@ -62,18 +62,18 @@ class Run:
         seen: the inside, where ``solve`` returned.
         error: what was raised instead.
 
-    ``said``, ``problem`` and ``release`` are only asked of runs that ended well.
+    ``stated``, ``problem`` and ``release`` are only asked of runs that ended well.
     """
 
     given: GeneratedProblem
     source: Path
     folder: Path
     result: Result | None = None
-    seen: Seen | None = None
+    seen: SolveRecord | None = None
     error: Exception | None = None
 
     @property
-    def said(self) -> Result:
+    def stated(self) -> Result:
         """What result.json says."""
         assert self.result is not None
         return self.result
@@ -92,11 +92,11 @@ class Run:
 
 
 @frozen(kw_only=True)
-class _Watched(Registered):
+class _RecordedMechanism(Registered):
     """A registered mechanism whose ``solve`` notes what goes in and comes out."""
 
     mechanism_class: type[Mechanism[Any, Any]]
-    notes: list[Seen] = field(factory=list, eq=False)
+    notes: list[SolveRecord] = field(factory=list, eq=False)
 
     def load(self) -> Mechanism[Any, Any]:
         cls, notes = self.mechanism_class, self.notes
@@ -105,7 +105,7 @@ class _Watched(Registered):
             before = fingerprint(problem)
             with limited():
                 outcome = cls.solve(self, problem, context)
-            notes.append(Seen(problem=problem, outcome=outcome, changed=changes(before, fingerprint(problem))))
+            notes.append(SolveRecord(problem=problem, outcome=outcome, changed=changes(before, fingerprint(problem))))
             return outcome
 
         body = {"solve": watched, "__module__": cls.__module__, "__doc__": cls.__doc__}
@@ -211,13 +211,15 @@ class Subject:
             self._folder = None
 
     @contextlib.contextmanager
-    def registered(self) -> Iterator[_Watched]:
+    def registered(self) -> Iterator[_RecordedMechanism]:
         """Make the registry hold this mechanism, and what is installed with it, in this block.
 
         What is found to hold inside is remembered for this subject alone: no one else's folders are believed for it.
         What is written inside is forced onto no disk, for it is to outlive no power cut: that took a third of a run.
         """
-        here = _Watched(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
+        here = _RecordedMechanism(
+            spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class
+        )
         known = registry()
         taken = known.with_instead(mechanisms={**known.mechanisms, self.spec.name: here})
         held = {CACHE: str(self._home() / "held")}

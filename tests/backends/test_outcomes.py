@@ -19,7 +19,7 @@ from privopt.backends import Outcome, get, names
 from privopt.backends.base import Backend, Options, Raw, check_vector, finish
 from privopt.backends.cbc import BEARING, Cbc
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
-from privopt.dsl.condition import Conditioned, condition
+from privopt.dsl.condition import ScaledForm, condition
 from privopt.dsl.form import StandardForm
 from privopt.dsl.solution import solve_form
 from privopt.errors import SolverError, StoppedError, UnknownNameError, UsageError
@@ -142,7 +142,7 @@ def test_as_a_privacy_row_it_is_tightened_and_told(name: str) -> None:
 
 def test_nothing_feasible_at_the_limit_is_stopped_error() -> None:
     class Late(Cbc):
-        def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+        def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
             return Raw(outcome=Outcome.STOPPED, seconds=1.0)
 
     with pytest.raises(StoppedError, match=r"stopped after 1\.0 s with nothing feasible"):
@@ -161,7 +161,7 @@ class Liar(Backend):
     def version(self) -> str:
         return "1"
 
-    def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+    def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
         return Raw(outcome=self.outcome, x=self.x)
 
 
@@ -190,7 +190,7 @@ def test_rounded_integers_are_solved_around() -> None:
     form = tiny(A=[[1e5, 1]], c=[0, 1], row_lower=[1e5 + 3], row_upper=[1e5 + 3], integrality=[1, 0])
 
     class Loose(Liar):
-        def solve_scaled(self, conditioned: Conditioned, options: Options, attempt: int) -> Raw:
+        def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
             if conditioned.form.is_mip:
                 return Raw(outcome=Outcome.OPTIMAL, x=np.array([1 + 9e-6, 2.1]), bound=2.1)
             return get("highs").solve_scaled(conditioned, options, attempt)

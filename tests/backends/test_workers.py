@@ -23,7 +23,7 @@ from privopt.backends import Outcome, get
 from privopt.backends.cbc import LIBRARY, Cbc, solver_options
 from privopt.backends.highs import Highs
 from privopt.backends.workers import ask, idle
-from privopt.dsl.solution import Interrupted, solve_form
+from privopt.dsl.solution import SolveInterrupt, solve_form
 from privopt.errors import SolverError
 from privopt.execution.worker import Worker
 
@@ -147,7 +147,7 @@ def test_forked_children_use_workers_of_their_own() -> None:
 
 
 def test_highs_that_overruns_is_ended_and_its_best_point_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("privopt.backends.highs._limit_told", lambda seconds, started: 1e9)
+    monkeypatch.setattr("privopt.backends.highs._highs_limit", lambda seconds, started: 1e9)
     heard: list[Any] = []
 
     def hear(self: Worker, value: Any) -> None:
@@ -177,7 +177,7 @@ def test_an_interrupt_ends_highs_at_once_and_its_best_point_is_handed_over(monke
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     monkeypatch.setattr(Worker, "hear", hear)
-    with pytest.raises(Interrupted) as caught:
+    with pytest.raises(SolveInterrupt) as caught:
         Highs().solve(hard())
     assert time.monotonic() - sent[0] < 60  # the model takes minutes
     assert caught.value.result.outcome is Outcome.FEASIBLE
@@ -195,7 +195,7 @@ def test_an_interrupt_before_any_point_is_an_interrupt(monkeypatch: pytest.Monke
 
     with pytest.raises(KeyboardInterrupt) as caught:
         solve()
-    assert not isinstance(caught.value, Interrupted)
+    assert not isinstance(caught.value, SolveInterrupt)
     assert time.monotonic() - started < 60  # the model takes minutes
 
 
@@ -204,7 +204,7 @@ def test_a_model_solved_to_an_interrupt_is_feasible(monkeypatch: pytest.MonkeyPa
     result = Highs().solve(form)
 
     def interrupted(self: Highs, form: Any, **options: Any) -> Any:
-        raise Interrupted(evolve(result, outcome=Outcome.FEASIBLE))
+        raise SolveInterrupt(evolve(result, outcome=Outcome.FEASIBLE))
 
     monkeypatch.setattr(Highs, "solve", interrupted)
     assert solve_form(form, "highs").status == "feasible"

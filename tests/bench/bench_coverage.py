@@ -19,7 +19,7 @@ from attrs import frozen
 from scipy.sparse import csr_array
 
 from privopt.estimate.linear_intervals import linear_intervals
-from privopt.estimate.shares import Asked, Observed, estimate
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel
 
 BLOCK = 20
@@ -54,8 +54,8 @@ class Town:
     def by_command(self, counts: np.ndarray, intervals: str) -> Ends:
         """Intervals as ``privopt estimate --by`` has them."""
         groups = {str(number): np.flatnonzero(row) for number, row in enumerate(self.members)}
-        asked = Asked(intervals=intervals, confidence=CONFIDENCE)
-        found = estimate([Observed(channel=self.channel, counts=counts)], asked, groups=groups)
+        asked = EstimateOptions(intervals=intervals, confidence=CONFIDENCE)
+        found = estimate([ReportCounts(channel=self.channel, counts=counts)], asked, groups=groups)
         return found.low, found.high
 
     def by_estimators(self, counts: np.ndarray, *, finite: bool) -> Ends:

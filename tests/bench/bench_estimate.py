@@ -22,7 +22,7 @@ from bench_city import PRIVOPT, ROME, rome_streets, run_command
 
 from privopt.arrays import Floats
 from privopt.estimate.estimate_tables import channel_of
-from privopt.estimate.shares import Asked, Observed, estimate
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel
 from privopt.run.verify import load_release
 
@@ -104,10 +104,10 @@ def coverage(repetitions: int) -> None:
         for n in (2_000, 20_000):
             held, single = 0, 0.0
             for _ in range(repetitions):
-                observed = [Observed(channel=channel, counts=rng.multinomial(n, truth @ z))]
-                sure = estimate(observed, Asked())
+                observed = [ReportCounts(channel=channel, counts=rng.multinomial(n, truth @ z))]
+                sure = estimate(observed, EstimateOptions())
                 held += bool(((sure.low <= truth) & (truth <= sure.high)).all())
-                near = estimate(observed, Asked(intervals="asymptotic"))
+                near = estimate(observed, EstimateOptions(intervals="asymptotic"))
                 single += float(((near.low <= truth) & (truth <= near.high)).mean())
             print(
                 f"ring of 20, epsilon {epsilon:g}, {n:,} reports, {repetitions} repetitions: finite-sample all at once "

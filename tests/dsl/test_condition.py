@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from privopt.backends import get
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
-from privopt.dsl.condition import Bearing, condition, dual_bound
+from privopt.dsl.condition import CoefficientRange, condition, dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
-BEARINGS = [Bearing(privacy=p, log_cap=c) for p in ("plain", "symmetric") for c in (12.0, 34.0)]
+BEARINGS = [CoefficientRange(privacy=p, log_cap=c) for p in ("plain", "symmetric") for c in (12.0, 34.0)]
 
 
 def pairs_model(logs: np.ndarray) -> StandardForm:
@@ -30,7 +30,7 @@ def pairs_model(logs: np.ndarray) -> StandardForm:
 
 
 @given(st.lists(st.floats(-900, 900), min_size=1, max_size=8), st.sampled_from(BEARINGS))
-def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bearing: Bearing) -> None:
+def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bearing: CoefficientRange) -> None:
     form = pairs_model(np.array(logs))
     made = condition(form, bearing)
     n = len(logs)
@@ -104,7 +104,7 @@ def wide(*entries: float, reach: float = np.inf, side: float = 1.0) -> StandardF
 
 
 def test_other_rows_are_scaled_by_powers_of_two_or_refused() -> None:
-    bearing = Bearing()
+    bearing = CoefficientRange()
     assert condition(wide(1, 1e6), bearing).row_scale[0] == 1
     far = condition(wide(1e20, 3e20, side=2e20), bearing)
     assert np.abs(far.A.data).max() < 2

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from privopt.errors import UsageError
-from privopt.estimate.shares import Asked, Observed, estimate
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel, Release
 
 
@@ -24,7 +24,7 @@ def test_a_frequency_oracle_needs_no_more_than_its_channel():
     truth = np.array([0.7, 0.2, 0.1])
     channel = Oracle().channel()
     counts = np.random.default_rng(0).multinomial(10_000, truth @ channel.probabilities)
-    found = estimate([Observed(channel=channel, counts=counts)], Asked())
+    found = estimate([ReportCounts(channel=channel, counts=counts)], EstimateOptions())
     assert found.shares == pytest.approx(truth, abs=0.03)
     assert (found.low <= truth).all()
     assert (truth <= found.high).all()
@@ -38,9 +38,9 @@ def test_two_reports_of_one_person_say_more_than_two_of_two():
     assert both.probabilities[0, 1] == pytest.approx(0.6 * 0.2)
     truth = np.array([0.6, 0.3, 0.1])
     rng = np.random.default_rng(1)
-    joined = Observed(channel=both, counts=rng.multinomial(5_000, truth @ both.probabilities))
-    apart = Observed(channel=one, counts=rng.multinomial(5_000, truth @ one.probabilities))
-    asked = Asked(intervals="asymptotic")
+    joined = ReportCounts(channel=both, counts=rng.multinomial(5_000, truth @ both.probabilities))
+    apart = ReportCounts(channel=one, counts=rng.multinomial(5_000, truth @ one.probabilities))
+    asked = EstimateOptions(intervals="asymptotic")
     found, alone = estimate([joined], asked), estimate([apart], asked)
     assert found.shares == pytest.approx(truth, abs=0.05)
     assert (found.high - found.low).sum() < (alone.high - alone.low).sum()

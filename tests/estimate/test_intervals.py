@@ -8,7 +8,7 @@ from scipy.stats import chi2, norm
 
 from privopt.estimate.finite_sample_intervals import finite_sample
 from privopt.estimate.linear_intervals import linear_intervals
-from privopt.estimate.shares import Asked, Observed, estimate, estimate_of_counts
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.numbers.binomial import clopper_pearson
 
@@ -42,9 +42,9 @@ def test_intervals_of_groups_are_sharp():
     rng = np.random.default_rng(4)
     z = ring(200, 0.3)
     truth = np.repeat(rng.dirichlet(np.ones(4)), 50) / 50
-    observed = [Observed(channel=channel_of(z), counts=rng.multinomial(50_000, truth @ z))]
+    observed = [ReportCounts(channel=channel_of(z), counts=rng.multinomial(50_000, truth @ z))]
     groups = {str(g): np.arange(50 * g, 50 * g + 50) for g in range(4)}
-    found = estimate(observed, Asked(), groups=groups)
+    found = estimate(observed, EstimateOptions(), groups=groups)
     share = truth.reshape(4, 50).sum(axis=1)
     assert found.intervals_by == "linear programs and linear estimators"
     assert ((found.low <= share) & (share <= found.high)).all()
@@ -56,7 +56,7 @@ def test_probabilities_next_to_nothing_are_no_hindrance():
     z = np.exp(-d) / np.exp(-d).sum(axis=1, keepdims=True)
     truth = np.full(40, 1 / 40)
     counts = np.random.default_rng(0).multinomial(5_000, truth @ z)
-    found = estimate([Observed(channel=channel_of(z), counts=counts)], Asked())
+    found = estimate([ReportCounts(channel=channel_of(z), counts=counts)], EstimateOptions())
     assert found.notes == ()
     assert ((found.low <= truth) & (truth <= found.high)).all()
 
@@ -64,7 +64,7 @@ def test_probabilities_next_to_nothing_are_no_hindrance():
 @pytest.mark.parametrize("groups", [None, {str(g): np.array([2 * g, 2 * g + 1]) for g in range(3)}])
 def test_reports_that_no_crowd_sends_are_said_to_be_so(groups):
     z = np.kron(np.full((3, 3), 0.2) + 0.4 * np.eye(3), np.ones((2, 1)))
-    found = estimate([Observed(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], Asked(), groups=groups)
+    found = estimate([ReportCounts(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], EstimateOptions(), groups=groups)
     assert "no shares at all" in found.notes[0]
     assert groups is not None or not found.low.any()
 
@@ -76,8 +76,8 @@ def coverage(repetitions, intervals, epsilon=1.0, n=2_000):
     truth = np.array([0.3, 0.25, 0.15, 0.1, 0.08, 0.06, 0.04, 0.02])
     every, single = 0, np.zeros(8)
     for _ in range(repetitions):
-        observed = Observed(channel=channel_of(z), counts=rng.multinomial(n, truth @ z))
-        found = estimate([observed], Asked(intervals=intervals))
+        observed = ReportCounts(channel=channel_of(z), counts=rng.multinomial(n, truth @ z))
+        found = estimate([observed], EstimateOptions(intervals=intervals))
         inside = (found.low <= truth) & (truth <= found.high)
         every += inside.all()
         single += inside
@@ -103,7 +103,7 @@ def test_asymptotic_ends_of_few_reports_are_found_and_never_inside():
         if trial % 3 == 0:
             z[0] = z[-1]
         counts = rng.multinomial(rng.choice([1, 3, 10]), rng.dirichlet(np.full(count, 0.5)) @ z)
-        found = estimate([Observed(channel=channel_of(z), counts=counts)], Asked(intervals="asymptotic"))
+        found = estimate([ReportCounts(channel=channel_of(z), counts=counts)], EstimateOptions(intervals="asymptotic"))
         some = np.vstack([rng.dirichlet(np.full(count, power), 3_000) for power in (0.2, 1.0)])
         seen = counts > 0
         fallen = counts[seen] @ (np.log(found.shares @ z[:, seen]) - np.log(some @ z[:, seen] + 1e-300)).T
@@ -125,8 +125,8 @@ def test_asymptotic_ends_are_those_of_the_profile_whatever_gap_is_asked_for(hits
     low = brentq(above, share * 1e-9, share, xtol=1e-15) if hits else 0.0
     high = brentq(above, share, 0.9999, xtol=1e-15)
     for gap in (1e-9, 1e-3):
-        asked = Asked(intervals="asymptotic", gap=gap)
-        found = estimate([Observed(channel=channel_of(np.eye(2)), counts=counts)], asked)
+        asked = EstimateOptions(intervals="asymptotic", gap=gap)
+        found = estimate([ReportCounts(channel=channel_of(np.eye(2)), counts=counts)], asked)
         assert found.low[0] == pytest.approx(low, abs=0.01 * (high - low))
         assert found.high[0] == pytest.approx(high, abs=0.01 * (high - low))
         assert found.low[0] <= low + 1e-4 * (high - low)
@@ -145,10 +145,10 @@ def test_several_releases_say_more_than_one():
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.ones(8))
     first, second = ring(8, 0.5), ring(8, 2.0)
-    one = Observed(channel=channel_of(first), counts=rng.multinomial(5_000, truth @ first))
-    two = Observed(channel=channel_of(second), counts=rng.multinomial(5_000, truth @ second))
-    both = estimate([one, two], Asked(intervals="asymptotic"))
-    alone = estimate([one], Asked(intervals="asymptotic"))
+    one = ReportCounts(channel=channel_of(first), counts=rng.multinomial(5_000, truth @ first))
+    two = ReportCounts(channel=channel_of(second), counts=rng.multinomial(5_000, truth @ second))
+    both = estimate([one, two], EstimateOptions(intervals="asymptotic"))
+    alone = estimate([one], EstimateOptions(intervals="asymptotic"))
     assert both.n == 10_000
     assert (both.high - both.low).mean() < 0.7 * (alone.high - alone.low).mean()
 
@@ -160,7 +160,7 @@ def test_noisy_counts_have_intervals_that_hold_all_at_once():
     counts = rng.integers(0, 400, 30)
     held = 0
     for _ in range(200):
-        found = estimate_of_counts(channel, counts + rng.laplace(scale=2.0, size=30), Asked())
+        found = estimate_of_counts(channel, counts + rng.laplace(scale=2.0, size=30), EstimateOptions())
         shares = counts / counts.sum()
         held += bool(((found.low <= shares) & (shares <= found.high)).all())
     assert held >= 190
@@ -259,7 +259,9 @@ def test_a_large_channel_has_groups_with_sharp_intervals():
     z, members, truth = districts(600, 64, 3.0, 6)
     counts = np.random.default_rng(5).multinomial(200_000, truth @ z)
     groups = {str(g): np.flatnonzero(row) for g, row in enumerate(members)}
-    found = estimate([Observed(channel=channel_of(z), counts=counts)], Asked(resolution=0.0), groups=groups)
+    found = estimate(
+        [ReportCounts(channel=channel_of(z), counts=counts)], EstimateOptions(resolution=0.0), groups=groups
+    )
     share = members @ truth
     assert found.intervals_by == "linear estimators"
     assert ((found.low <= share) & (share <= found.high)).all()

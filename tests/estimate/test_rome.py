@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from privopt.estimate.shares import Asked, Observed, estimate
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel
 from privopt.testing.data import data_path
 
@@ -40,7 +40,7 @@ def test_a_quarter_of_the_histograms_error_at_most():
     people = rng.multinomial(100_000, truth)
     counts = sum(rng.multinomial(n, z[i]) for i, n in enumerate(people.tolist()) if n)
     channel = Channel(inputs=nodes, outputs=nodes, probabilities=z)
-    found = estimate([Observed(channel=channel, counts=counts)], Asked(), rows=lambda i: d[i], unit="km")
+    found = estimate([ReportCounts(channel=channel, counts=counts)], EstimateOptions(), rows=lambda i: d[i], unit="km")
     off = [np.abs(shares - truth).sum() / 2 for shares in (found.shares, found.reported)]
     assert found.gap <= 1e-6
     assert off[0] <= off[1] / 4

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import privopt as po
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
 from privopt.ledger.charge import Charge
-from privopt.ledger.kept_reports import Sticky
+from privopt.ledger.kept_reports import KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
@@ -118,7 +118,7 @@ def test_kept_reports_are_their_owners_alone_and_name_nobody(town, tmp_path):
 def test_a_subject_is_forgotten_and_then_charged_anew(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p0"])
     sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
-    with Ledger(tmp_path / "l") as ledger, Sticky.beside(ledger) as kept:
+    with Ledger(tmp_path / "l") as ledger, KeptReports.for_ledger(ledger) as kept:
         before = kept._connection.execute("SELECT place FROM reports").fetchall()
     code, _, err = said("budget", tmp_path / "l", "--forget", "anna")
     assert (code, "1 kept reports of anna removed" in err) == (0, True)

@@ -188,7 +188,7 @@ def test_a_better_folder_that_cannot_be_written_ends_no_search(tmp_path, problem
     from privopt.interfaces import attend as attending
     from privopt.run import solve as solving
 
-    own, tries = solving._Writing.stand_by, []
+    own, tries = solving._OutputFolders.stand_by, []
 
     def full(self, outcome):
         tries.append(outcome)
@@ -196,7 +196,7 @@ def test_a_better_folder_that_cannot_be_written_ends_no_search(tmp_path, problem
             raise solving.StoppedError("no space left on device")
         own(self, outcome)
 
-    monkeypatch.setattr(solving._Writing, "stand_by", full)
+    monkeypatch.setattr(solving._OutputFolders, "stand_by", full)
     monkeypatch.setattr(attending, "MAX_CERTIFY_SHARE", 1e9)  # look at every change
     done = solve("optimal-lp", problem, tmp_path / "out", Options(time_limit=600.0))
     assert done.result.status == "optimal"

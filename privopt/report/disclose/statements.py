@@ -16,7 +16,7 @@ from privopt.registry import registry
 from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS
 from privopt.report.promise_text import claim, limits
 from privopt.run.build_result import warned
-from privopt.run.verify import Opened
+from privopt.run.verify import OpenedFolder
 
 LOCAL: Final = "local-dp"
 """The kind whose promise holds against the server, by its definition (Kasiviswanathan et al. 2011)."""
@@ -60,7 +60,7 @@ def claim_of(key: str, verdict: str) -> str:
     return {"release": verdict, "maker": "declared", "attack": "measured", "limit": "not checked"}[kind]
 
 
-def statements(opened: Opened, audit: Mapping[str, Any], facts: Mapping[str, str]) -> list[Statement]:
+def statements(opened: OpenedFolder, audit: Mapping[str, Any], facts: Mapping[str, str]) -> list[Statement]:
     """Say all that can be said of a release.
 
     Args:
@@ -87,7 +87,7 @@ def statements(opened: Opened, audit: Mapping[str, Any], facts: Mapping[str, str
 Told: TypeAlias = tuple[str, Mapping[str, object]]
 
 
-def _release(opened: Opened, verdict: str) -> Iterator[Told]:
+def _release(opened: OpenedFolder, verdict: str) -> Iterator[Told]:
     """Yield what ``verify`` checked: claims, figures, and which files they are of."""
     result, private = opened.result, verdict != "none"
     guarantee, certificate = result.guarantee, result.certificate
@@ -147,7 +147,7 @@ def _strength(result: Result, *, private: bool) -> Iterator[Told]:
         yield "release.guess", {"share": f"{math.ceil(guess(guarantee) * 1000) / 10:g}%"}
 
 
-def _trust(opened: Opened) -> str:
+def _trust(opened: OpenedFolder) -> str:
     """Return the key of the text that says who must be trusted with the truth."""
     if opened.result.guarantee.kind == LOCAL:
         return "local"
@@ -170,7 +170,7 @@ def _loss(result: Result) -> Iterator[Told]:
         yield key, {"bound": _number(stated.lower_bound), "unit": stated.unit}
 
 
-def _attacks(opened: Opened, audit: Mapping[str, Any]) -> Iterator[Told]:
+def _attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[Told]:
     """Yield what ``audit`` measured; what does not apply is omitted."""
     for line in opened.mechanism.meaning(opened.problem, opened.release, opened.result):
         yield "attack.meaning", {"line": line}
@@ -187,7 +187,7 @@ def _attacks(opened: Opened, audit: Mapping[str, Any]) -> Iterator[Told]:
             yield "attack.other", {"name": name.replace("_", " "), "value": _figures(value)}
 
 
-def _limits(opened: Opened) -> Iterator[Told]:
+def _limits(opened: OpenedFolder) -> Iterator[Told]:
     """Yield what was not checked: of the notion, and of any release."""
     for line in limits(opened.result)[1]:
         yield "limit.unchecked", {"line": line}

@@ -134,7 +134,7 @@ CHECKS: Final[dict[str, Check]] = {}
 """Every check, by name, in the order in which they are run."""
 
 
-def _nothing(subject: Subject) -> str | None:
+def _always_runs(subject: Subject) -> str | None:
     return None
 
 
@@ -151,7 +151,7 @@ def check(
     claimed: bool = False,
     private: bool = False,
     must_solve: bool = False,
-    needs: Callable[[Subject], str | None] = _nothing,
+    needs: Callable[[Subject], str | None] = _always_runs,
     share: float = 1.0,
     min_examples: int = 5,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:

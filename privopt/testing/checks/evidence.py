@@ -17,7 +17,7 @@ def evidence(trial: Trial) -> None:
     """Check that no noisy release is called proved: one draw shows nothing of the noise, nor that there was any."""
     problem = trial.problem()
     run = trial.run(problem)
-    stated = run.said.certificate.evidence
+    stated = run.stated.certificate.evidence
     if stated not in ("proved", "declared"):
         trial.fail(f"certificate.evidence is {stated!r} for a release that claims {trial.subject.kind}", problem)
     if stated == "declared" or not trial.subject.noisy:
@@ -25,7 +25,7 @@ def evidence(trial: Trial) -> None:
     with recorded():
         quiet = trial.attempt(problem, fresh="without noise")
     differs = quiet.error is None and artefact(quiet.folder) != artefact(run.folder)
-    if differs and quiet.said.certificate.evidence == "proved":
+    if differs and quiet.stated.certificate.evidence == "proved":
         trial.fail('with all noise left out, the certificate says "proved" all the same; wanted "declared"', problem)
     problem = at_little(problem)
     first = trial.always(problem)
@@ -65,7 +65,7 @@ def vacuous_guarantee(trial: Trial) -> None:
 
 
 def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    stated = run.said.certificate
+    stated = run.stated.certificate
     if stated.holds is not True:
         return
     apart = getattr(run.problem, "apart", None)

@@ -38,7 +38,7 @@ def round_trip(trial: Trial) -> None:
         for line in fields_that_differ(run.release, release):
             trial.fail(f"the release changes on its way through files: {line}", problem)
         utility = subject.mechanism.utility(reread, subject.method.name)
-        again, stated = utility.evaluate(release), run.said.objective.value
+        again, stated = utility.evaluate(release), run.stated.objective.value
         if again is not None and abs(again - stated) > 1e-9 * max(1.0, abs(stated)):
             trial.fail(f"the objective was {stated!r}; of the release read back it is {again!r}", problem)
         try:
@@ -84,7 +84,7 @@ def oracle(trial: Trial) -> None:
     run = trial.run(problem)
     make = trial.subject.profile.oracle
     assert make is not None  # needs
-    for complaint in make(run.problem, run.release, run.said):
+    for complaint in make(run.problem, run.release, run.stated):
         trial.fail(complaint, problem)
 
 

@@ -24,7 +24,7 @@ def objective_reported(trial: Trial) -> None:
     """Check that the objective reported is the loss of the release."""
     problem = trial.problem()
     run = trial.run(problem)
-    stated = run.said.objective
+    stated = run.stated.objective
     value = stated.value
     utility = trial.subject.mechanism.utility(run.problem, trial.subject.method.name)
     found, how = _expected_loss(run, utility.unit), "prior, cost and weights give"
@@ -64,7 +64,7 @@ def lower_bound(trial: Trial) -> None:
     """Check that the lower bound is at most the loss of a private release found by other means."""
     problem = trial.problem()
     run = trial.run(problem)
-    bound = run.said.objective.lower_bound
+    bound = run.stated.objective.lower_bound
     if bound is None or math.isinf(bound):
         return
     known, how = _best_known(trial.subject, run)
@@ -79,10 +79,10 @@ def lower_bound(trial: Trial) -> None:
 
 def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
     make = subject.profile.best_known
-    return (None if make is None else make(run.problem, run.said)), "a release that the profile found"
+    return (None if make is None else make(run.problem, run.stated)), "a release that the profile found"
 
 
-def room(subject: Subject, *values: float) -> float:
+def tolerance(subject: Subject, *values: float) -> float:
     """Return by how much two equal losses may differ: by the gap asked for, or what the profile allows."""
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.room) * max(map(abs, values)) + SUM_TOLERANCE
 
@@ -104,9 +104,9 @@ def loss_monotone(trial: Trial) -> None:
         return
     loose, tight = trial.run(problem), trial.run(stricter)
     maximise = trial.subject.mechanism.utility(loose.problem, trial.subject.method.name).maximise
-    easy, hard = (run.said.objective.value for run in (loose, tight))
+    easy, hard = (run.stated.objective.value for run in (loose, tight))
     worse = hard - easy if maximise else easy - hard
-    if worse > room(trial.subject, easy, hard):
+    if worse > tolerance(trial.subject, easy, hard):
         trial.fail(
             f"the loss is {easy!r} for this problem and {hard!r} where more privacy is asked for "
             f"({_difference(problem, stricter)}); wanted no higher loss for less privacy",

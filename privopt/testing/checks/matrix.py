@@ -66,7 +66,7 @@ def required(subject: Subject, run: Run) -> Alike:
         place = {name: number for number, name in enumerate(names)}
         numbers = np.array([(place[str(one)], place[str(two)]) for one, two, _ in stated], dtype=np.int64)
         return Alike(names, numbers.reshape(-1, 2), np.array([float(d) for *_, d in stated]))
-    if alike is not None and run.said.guarantee.scope != "own-matrix":
+    if alike is not None and run.stated.guarantee.scope != "own-matrix":
         return Alike(names, *(np.asarray(each) for each in alike()))
     if hasattr(release, "pairs"):
         return Alike(names, np.asarray(release.pairs), np.asarray(release.distances))

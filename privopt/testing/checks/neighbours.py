@@ -134,13 +134,13 @@ def _hold_farther(
         except Exception:  # what comes once in exp(64) times may be beyond a mechanism
             continue
 
-        def after(subject: Subject, loaded: object, answers: list[list[float]] = answers) -> Sequence[Query]:
+        def calls_after(subject: Subject, loaded: object, answers: list[list[float]] = answers) -> Sequence[Query]:
             return _calls(subject, loaded, alike(answers))
 
         shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, first)]
         tried = near if shapes[0] != shapes[1] else near[:NEIGHBOURS_IF_CONSTANT]
         told = f"where noise call {number + 1} comes out {words}, noise is drawn {len(first)} times, and "
-        _hold(trial, problem, first, tried, after, told)
+        _hold(trial, problem, first, tried, calls_after, told)
 
 
 def _hold(

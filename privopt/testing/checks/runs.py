@@ -48,7 +48,7 @@ def certificate_holds(trial: Trial) -> None:
     if isinstance(attempt.error, CertificationError):
         trial.fail(f"the pipeline refused the release: {attempt.error}", problem)
     run = trial.run(problem)
-    stated = run.said.certificate
+    stated = run.stated.certificate
     if stated.holds is not True:
         trial.fail(f"certificate.holds is {stated.holds!r}, though the method claims {trial.subject.kind}", problem)
     if stated.kind != trial.subject.kind:
@@ -65,7 +65,7 @@ def guarantee_stated(trial: Trial) -> None:
     """Check that the guarantee states the registered kind, the requested epsilon, and a promise in words."""
     problem = trial.problem()
     run = trial.run(problem)
-    stated = run.said.guarantee
+    stated = run.stated.guarantee
     if stated.kind != trial.subject.kind:
         trial.fail(f"guarantee.kind is {stated.kind!r}, the spec says {trial.subject.kind!r}", problem)
     asked = problem.get("privacy.epsilon")
@@ -150,7 +150,7 @@ def seed_determinism(trial: Trial) -> None:
     first = trial.run(problem, seed=KIT_SEED)
     again = trial.run(problem, seed=KIT_SEED, fresh=1)
     _same(trial, first, again.folder, "a second run")
-    if trial.subject.noisy and not first.said.guarantee.seeded:
+    if trial.subject.noisy and not first.stated.guarantee.seeded:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "nightly") and trial.once_only("another process"):

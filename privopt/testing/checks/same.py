@@ -7,7 +7,7 @@ from typing import Any
 
 from privopt.interfaces import SolveContext
 from privopt.testing.checks.base import Trial, check
-from privopt.testing.checks.loss import room
+from privopt.testing.checks.loss import tolerance
 from privopt.testing.noise import recorded
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject
@@ -31,9 +31,9 @@ def _agree(trial: Trial, name: str) -> None:
         first, second = trial.run(problem), trial.attempt(variant.problem)
         if second.error is not None:
             trial.fail(f"{variant.change}, and then it was not solved: {second.error}", problem)
-        one, two = first.said.objective.value, second.said.objective.value
+        one, two = first.stated.objective.value, second.stated.objective.value
     two /= variant.factor
-    if abs(two - one) > room(trial.subject, one, two):
+    if abs(two - one) > tolerance(trial.subject, one, two):
         trial.fail(
             f"{variant.change}: the objective went from {one!r} to {two * variant.factor!r}; wanted "
             f"{one * variant.factor!r}",
@@ -74,11 +74,11 @@ def backends_agree(trial: Trial) -> None:
     """Check that CBC and HiGHS find the same objective, within the gap asked for."""
     problem = trial.problem()
     first = trial.run(problem)  # by the default solver, CBC
-    if "cbc" not in str(first.said.solver.get("name", "")).lower():
+    if "cbc" not in str(first.stated.solver.get("name", "")).lower():
         return  # no backend was used
     second = trial.attempt(problem, solver="highs")
     if second.error is not None:
         trial.fail(f"CBC solves it, HiGHS does not: {second.error}", problem)
-    one, two = first.said.objective.value, second.said.objective.value
-    if abs(one - two) > room(trial.subject, one, two):
+    one, two = first.stated.objective.value, second.stated.objective.value
+    if abs(one - two) > tolerance(trial.subject, one, two):
         trial.fail(f"the objective is {one!r} by CBC and {two!r} by HiGHS", problem)

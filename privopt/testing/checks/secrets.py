@@ -17,7 +17,7 @@ from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, new
 from privopt.testing.exports import csv_table, exports, secret_files
 from privopt.testing.noise import answered
 from privopt.testing.problems import GeneratedProblem, csv_text
-from privopt.testing.public_files import artefact, beside, public_bytes, published
+from privopt.testing.public_files import artefact, public_bytes, published, read_public_parts
 from privopt.testing.under_trial import Subject
 
 LEAK_RUNS: Final = 24
@@ -294,7 +294,7 @@ def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedPr
             run = trial.attempt(each, fresh=number)
             if run.error is not None:
                 return
-            side.setdefault(repr(artefact(run.folder)), []).append(beside(run.folder))
+            side.setdefault(repr(artefact(run.folder)), []).append(read_public_parts(run.folder))
         if number + 1 >= RUNS_BEFORE_LOOK and (number + 1) % (RUNS_BEFORE_LOOK // 3) == 0:
             if any(True for _ in _apart(found, MIN_EQUAL_RELEASES)):
                 break

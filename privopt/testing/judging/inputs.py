@@ -86,7 +86,7 @@ class Pairs:
         """Return up to ``count`` pairs that were not taken before."""
         while len(self._listed) < count:
             before = len(self._listed)
-            found = list(islice(self._made(count), MOST_PAIRS))
+            found = list(islice(self._draw_pairs(count), MOST_PAIRS))
             self._listed += [found[place] for place in self.chance.permutation(len(found)).tolist()]
             if not self.endless:
                 self.inputs = []
@@ -95,7 +95,7 @@ class Pairs:
         taken, self._listed = self._listed[:count], self._listed[count:]
         return taken
 
-    def _made(self, count: int) -> Iterator[tuple[Any, Any, float]]:
+    def _draw_pairs(self, count: int) -> Iterator[tuple[Any, Any, float]]:
         inputs = _some(self.inputs, 2 * count, self.chance, "inputs")
         if self.neighbours is None:
             every = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))

@@ -18,7 +18,7 @@ from privopt.registry import registry
 from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, seen_from
 from privopt.testing.judging.choose_events import Test, propose, rarest_seen
 from privopt.testing.judging.inputs import Inputs, Pairs
-from privopt.testing.judging.outputs import Raised, Table, never_again
+from privopt.testing.judging.outputs import ErrorOutput, Table, never_again
 from privopt.testing.judging.verdict import Verdict
 
 FIRST_ROUND_DRAWS: Final = 500
@@ -94,7 +94,7 @@ class _Drawer:
         try:
             return [self.mechanism(value, **self._options)]
         except (Exception, SystemExit) as error:  # what a mechanism raises depends on its input, and is seen
-            return [Raised.of(error)]
+            return [ErrorOutput.of(error)]
 
 
 @frozen(kw_only=True, eq=False)
@@ -225,7 +225,7 @@ def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | Non
 
 
 @frozen
-class _Round:
+class _SearchRound:
     """Pairs that are searched, draws from each of their inputs, and from each input of those that are tested.
 
     Attributes:
@@ -245,25 +245,25 @@ class _Round:
         """Of the mechanism, at most."""
         return 2 * (self.pairs * self.search + self.tested * self.test)
 
-    def shorter(self, share: float) -> _Round:
+    def shorter(self, share: float) -> _SearchRound:
         """With a share of the draws."""
-        return _Round(self.pairs, max(50, int(share * self.search)), max(50, int(share * self.test)), self.tested)
+        return _SearchRound(self.pairs, max(50, int(share * self.search)), max(50, int(share * self.test)), self.tested)
 
 
-def _plan(draws: int) -> list[_Round]:
+def _plan(draws: int) -> list[_SearchRound]:
     """Return rounds of search over many pairs, for half of the draws at most; the other half looks at the best pair."""
-    rounds: list[_Round] = []
+    rounds: list[_SearchRound] = []
     left, size = draws, FIRST_ROUND_DRAWS
     while True:
         pairs = max(2, FIRST_PAIRS // (len(rounds) + 1))
         pairs = min(pairs, max(1, draws // (16 * size)))
-        following = _Round(pairs, size, size, min(pairs, TESTS_PER_ROUND))
+        following = _SearchRound(pairs, size, size, min(pairs, TESTS_PER_ROUND))
         if left - following.calls < draws // 2:
             break
         rounds.append(following)
         left -= following.calls
         size *= GROWTH_PER_ROUND
-    return [*rounds, _Round(1, left // 10, 2 * left // 5, 1)]
+    return [*rounds, _SearchRound(1, left // 10, 2 * left // 5, 1)]
 
 
 @define(eq=False)
@@ -304,7 +304,7 @@ class _Trial:
             if self.stopped or (self.best is not None and self.best[0] > self.claim.epsilon):
                 return
 
-    def _fitting(self, planned: _Round) -> _Round:
+    def _fitting(self, planned: _SearchRound) -> _SearchRound:
         """Return a round cut to the time that is left; a cut round is the last."""
         left = clock().left
         needed = self.drawer.pace * planned.calls

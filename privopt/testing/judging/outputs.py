@@ -30,14 +30,14 @@ MAX_COLUMNS: Final = 24
 
 
 @frozen
-class Raised:
+class ErrorOutput:
     """An output of a mechanism that raised an error in place of giving one: its type, and what it says."""
 
     name: str
     text: str = ""
 
     @classmethod
-    def of(cls, error: BaseException) -> Raised:
+    def of(cls, error: BaseException) -> ErrorOutput:
         """Return an error, the addresses of objects omitted from its text."""
         return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
 
@@ -71,7 +71,7 @@ def _apart(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
             others.append(_name(name))
             _apart(output[name], numbers, others)
         return
-    found = None if isinstance(output, Raised) or output is None else _numbers(output)
+    found = None if isinstance(output, ErrorOutput) or output is None else _numbers(output)
     if found is not None:
         numbers.append(found)
         if isinstance(output, str | bytes):  # how it is written tells, too
@@ -82,7 +82,7 @@ def _apart(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
         for part in output:
             _apart(part, numbers, others)
     else:
-        others.append(output.name if isinstance(output, Raised) else _name(output))
+        others.append(output.name if isinstance(output, ErrorOutput) else _name(output))
 
 
 def _name(output: Any) -> Hashable:
@@ -245,10 +245,10 @@ def _kinds(one: Table, two: Table, words: str, named: Callable[[Table], list[Has
     def cells(table: Table) -> Ints:
         return np.array([place.get(name, other) for name in named(table)], dtype=np.int64)
 
-    def said(some: list[int]) -> list[str]:
+    def describe(some: list[int]) -> list[str]:
         return ["any other" if cell == other else _shown(often[cell]) for cell in some]
 
-    return View(words=words, cells=cells, count=other + 1, said=said, ordered=False)
+    return View(words=words, cells=cells, count=other + 1, said=describe, ordered=False)
 
 
 def _shown(name: Hashable) -> str:
@@ -274,7 +274,7 @@ def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str)
         here = np.searchsorted(edges, values(table.numbers), side="right")
         return np.where(table.odd > 0, last - 1 + table.odd, here).astype(np.int64)
 
-    def said(some: list[int]) -> list[str]:
+    def describe(some: list[int]) -> list[str]:
         """Cells side by side as one."""
         lines: list[str] = []
         start: int | None = None
@@ -291,7 +291,7 @@ def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str)
             before = cell
         return lines
 
-    return View(words=words, cells=cells, count=last + ODD_CELLS, said=said, ordered=True)
+    return View(words=words, cells=cells, count=last + ODD_CELLS, said=describe, ordered=True)
 
 
 def _classifier(one: Floats, two: Floats) -> Callable[[Floats], Floats]:

@@ -15,7 +15,7 @@ from attrs import define
 
 from privopt.arrays import Floats
 from privopt.errors import SolverError
-from privopt.interfaces.offers import Kept, Later, made
+from privopt.interfaces.offers import BestOffer, Later, evaluate
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, dual_bound, one_output
 from privopt_metric_dp.solvers.path_graph import Graph
@@ -172,13 +172,13 @@ class Lagrangian:
             yield self.pull, prices
         yield 0.0, prices
 
-    def adopt(self, best: Kept[Floats, Multipliers]) -> None:
+    def adopt(self, best: BestOffer[Floats, Multipliers]) -> None:
         """Take the best of all methods: its columns as rays, its multipliers' prices."""
         if best.candidate is not None and best.value < self.upper:
-            z, self.upper = made(best.candidate), best.value
+            z, self.upper = evaluate(best.candidate), best.value
             self.mixture.add(z.T[z.max(axis=0) > 0.0])
         if best.proof is not None and best.bound > self.lower:
-            bound, prices = dual_bound(self.instance, made(best.proof))
+            bound, prices = dual_bound(self.instance, evaluate(best.proof))
             self.lower, self.y = min(bound, self.upper), prices
 
     @property

@@ -14,7 +14,7 @@ from privopt.errors import RegistryError, SolverError, StoppedError
 from privopt.execution.clock import check
 from privopt.execution.memory import GB
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
-from privopt.interfaces.offers import made
+from privopt.interfaces.offers import evaluate
 from privopt.registry import registry
 from privopt_bd_mdp.lagrangian import MAX_PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
@@ -231,10 +231,10 @@ class _Rounds:
         """See :class:`Solver`."""
         pmo, best, found = PMO.of(part.instance), offers.best, self.steps.found
         assert found is not None  # the ladder asks for it
-        x = None if best.candidate is None else made(best.candidate).ravel()
+        x = None if best.candidate is None else evaluate(best.candidate).ravel()
         start = Start(x=x)
         if self.options.start != "cold" and best.proof is not None:
-            start = Start(x=x, multipliers=[pmo.vector(made(best.proof))])
+            start = Start(x=x, multipliers=[pmo.vector(evaluate(best.proof))])
         found.adopt(best)
         wanted = self.options.lagrangian_steps
 
@@ -248,8 +248,8 @@ class _Rounds:
             with suppress(SolverError):
                 self.steps.go_on(wanted)
             known = offers.best
-            point = None if known.candidate is None else made(known.candidate).ravel()
-            return Start(x=point, multipliers=[] if known.proof is None else [pmo.vector(made(known.proof))])
+            point = None if known.candidate is None else evaluate(known.candidate).ravel()
+            return Start(x=point, multipliers=[] if known.proof is None else [pmo.vector(evaluate(known.proof))])
 
         blocks = [pmo.columns(members) for members in self.partition.members()]
         benders = Benders(solver=self.context.solver)

@@ -128,18 +128,18 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     whole = csr_array((steps.astype(np.float64), (first, second)), shape=(count, count))
     apart = np.rint(dijkstra(whole, directed=False)).astype(np.int64)
 
-    def made(share: float) -> Columns | None:
+    def at_share(share: float) -> Columns | None:
         tried = _at_rate(float(epsilon) * step * share, pairs, steps, apart)
         return tried if tried is not None and tried.holds(pairs, distances, epsilon) else None
 
-    best = made(1.0 - EPSILON_SLACK)
+    best = at_share(1.0 - EPSILON_SLACK)
     if best is not None:
         return best
     low, high = 0.5 * (1.0 - EPSILON_SLACK), 1.0
-    best = made(low)
+    best = at_share(low)
     for _ in range(MAX_HALVINGS):
         middle = (low + high) / 2
-        found = made(middle)
+        found = at_share(middle)
         if found is None:
             high = middle
         else:

@@ -21,7 +21,7 @@ from privopt.interfaces import Progress
 from privopt.report.promise_text import claim
 from privopt.run.publish import new_folder
 from privopt.run.targets import check_target
-from privopt.run.verify import Opened, open_verified
+from privopt.run.verify import OpenedFolder, open_verified
 from privopt_clients.artefact import Everywhere, Mechanism, Places, Predictive, Rows, artefact
 from privopt_clients.client import Client, open_artefact
 from privopt_clients.column_weights import column_weights
@@ -37,7 +37,7 @@ from privopt_metric_dp.region.snap_to_region import Snapper, read_positions
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.tables.apply_table import matrix_of
 
-__all__ = ["Exported", "export"]
+__all__ = ["ExportResult", "export"]
 
 MAX_ROW_BYTES: Final = 1_000_000
 """Bytes that whole rows take, at most."""
@@ -59,7 +59,7 @@ IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
 
 
 @frozen(kw_only=True)
-class Exported:
+class ExportResult:
     """What was written.
 
     Attributes:
@@ -91,7 +91,7 @@ def export(
     form: Form | None = None,
     largest: int = MAX_ROW_BYTES,
     progress: Progress | None = None,
-) -> Exported:
+) -> ExportResult:
     """Write a release as a client for browsers or for Java.
 
     Args:
@@ -138,7 +138,7 @@ def export(
             _write_modules(work, made)
         else:
             write_jar(work)
-    return Exported(
+    return ExportResult(
         folder=Path(out),
         size=len(made),
         zipped=len(gzip.compress(made, mtime=0)),
@@ -150,7 +150,7 @@ def export(
     )
 
 
-def _check_scope(opened: Opened) -> None:
+def _check_scope(opened: OpenedFolder) -> None:
     """Refuse guarantees that such a report does not carry."""
     guarantee = opened.result.guarantee
     scopes = SCOPES[:2] if guarantee.kind == NOTION_OF_TRACES else SCOPES

@@ -10,7 +10,7 @@ import click
 
 from privopt.command.exit_codes import PATH
 from privopt.command.program import program
-from privopt.command.terminal import complain, say, say_json
+from privopt.command.terminal import complain, print_result, say_json
 from privopt.errors import UsageError
 from privopt_fl_linear.quantiles import Noise
 
@@ -91,7 +91,7 @@ def client(out: Path) -> None:
     check_new(out)
     with new_files(out) as work:
         (work / MODULE).write_bytes((files("privopt_fl_linear") / "js" / MODULE).read_bytes())
-    say(str(out / MODULE))
+    print_result(str(out / MODULE))
 
 
 @cli.command()
@@ -116,7 +116,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
         (work / "problem.toml").write_text(text, "utf-8")
     if silent:
         complain(f"warning: {len(silent)} sites sent nothing and are omitted")
-    say(f"{out / 'problem.toml'}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
+    print_result(f"{out / 'problem.toml'}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
 
 
 main = cli.main_program

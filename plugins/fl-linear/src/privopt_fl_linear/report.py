@@ -22,7 +22,7 @@ from privopt.report import (
     table_section,
     themed,
 )
-from privopt.report.charts import beside
+from privopt.report.charts import draw_losses
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, WARM, axes_of
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
@@ -194,7 +194,9 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         made["capacities"] = capacity_figure(release, problem)
         site = problem.data.site
         if release.counts is not None:
-            made["cost-beside"] = themed(beside)(_baselines(problem, release, result), "cost at the noisy counts", None)
+            made["cost-beside"] = themed(draw_losses)(
+                _baselines(problem, release, result), "cost at the noisy counts", None
+            )
             if problem.nearest and site.size <= MAX_RECOMPUTED:
                 made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))
         return made

@@ -11,7 +11,7 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.interfaces import Reporting, Result
 from privopt.interfaces.report_parts import Layer
 from privopt.report import Section, drawing, figure_section, pair_section, table_section, themed
-from privopt.report.charts import beside
+from privopt.report.charts import draw_losses
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, axes_of
 from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.privacy import meaning
@@ -79,7 +79,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             plain = exponential(data.metric.to_outputs(users), float(data.epsilon))
             rows.append(("exponential mechanism", float(_losses(problem, plain).mean())))
         rows.append(("one output for all", float(data.cost[users].mean(axis=0).min())))
-        made["loss-beside-baselines"] = themed(beside)(rows, f"mean loss of the users ({data.loss_unit})", None)
+        made["loss-beside-baselines"] = themed(draw_losses)(rows, f"mean loss of the users ({data.loss_unit})", None)
         trajectory = trajectory_of(result)
         if len(trajectory) > 1:
             made["convergence"] = convergence(trajectory, "objective of CLR-Geo (scaled)")

@@ -20,7 +20,7 @@ from privopt.report import (
     table_section,
     themed,
 )
-from privopt.report.charts import beside
+from privopt.report.charts import draw_losses
 from privopt.report.theme import BAD, INK, MARK, axes_of, whole
 from privopt_photo_censor.album import Album, label, some
 from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections
@@ -135,7 +135,7 @@ def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[
     if len(rows) > 1:
         unit = str(result.objective.unit)
         shown = "photos deleted" if unit == "photos" else "places at or above the true one"
-        made["beside"] = themed(beside)(rows, shown, result.objective.lower_bound)
+        made["beside"] = themed(draw_losses)(rows, shown, result.objective.lower_bound)
     return made
 
 

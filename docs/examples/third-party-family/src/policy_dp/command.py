@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from privopt.command.exit_codes import DONE, guarded
-from privopt.command.terminal import say
+from privopt.command.terminal import print_result
 from privopt.declare import load_problem
 from privopt.interfaces.notions import factor
 
@@ -26,5 +26,5 @@ def policy(problem):
                 if steps is None
                 else f"{steps} step{'s' * (steps > 1)}: at most {factor(float(epsilon * steps))} as likely"
             )
-            say(f"{answers[k]} / {answers[i]}: {said}")
+            print_result(f"{answers[k]} / {answers[i]}: {said}")
     return DONE

@@ -5,7 +5,7 @@ from importlib.metadata import version
 import numpy as np
 from scipy import sparse
 
-from privopt.backends.base import Backend, Capabilities, Outcome, Raw, Unsound
+from privopt.backends.base import Backend, Capabilities, Outcome, Raw, RejectedAnswerError
 
 
 class Clarabel(Backend):
@@ -47,7 +47,7 @@ class Clarabel(Backend):
         if status not in ("Solved", "AlmostSolved"):
             if "Max" in status:
                 return Raw(outcome=Outcome.STOPPED, message=status)
-            raise Unsound(f"clarabel ended with {status}")
+            raise RejectedAnswerError(f"clarabel ended with {status}")
         duals = np.zeros(len(low))
         prices = -np.array(found.z)
         duals[equal] = prices[: len(equal)]

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from attrs import frozen
 
-from privopt.api.released import Released, warn_all
+from privopt.api.released import OpenRelease, warn_all
 from privopt.errors import UsageError
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @frozen(kw_only=True, eq=False, slots=False)
-class ReleasedRows(Released):
+class ReleasedRows(OpenRelease):
     """A certified release that can draw for each row of a table."""
 
     def apply(

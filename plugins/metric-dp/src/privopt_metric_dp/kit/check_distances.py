@@ -28,7 +28,7 @@ def distances(trial: Trial) -> None:
     data = getattr(run.problem, "data", None)
     if not isinstance(data, MetricData):
         trial.pass_over(Elsewhere("its data are not those of a metric problem, whose distances are compared"))
-    if data.region is not None or run.said.guarantee.scope == "own-matrix":
+    if data.region is not None or run.stated.guarantee.scope == "own-matrix":
         return
     own = {frozenset(pair): d for *pair, d in _named(data)}
     place = {name: number for number, name in enumerate(data.records.ids)}

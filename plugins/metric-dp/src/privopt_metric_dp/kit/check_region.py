@@ -250,7 +250,7 @@ def every_point(trial: Trial) -> None:
     run = trial.attempt(problem)
     if run.error is not None:  # no region, or a mechanism that says so
         trial.pass_over(f"no generated problem was solved with privacy.everywhere = true: {error_text(run.error)}")
-    if run.said.guarantee.scope != "everywhere":
+    if run.stated.guarantee.scope != "everywhere":
         trial.pass_over("the guarantee is not between any two points, though the problem has privacy.everywhere = true")
     data, chance = run.problem.data, trial.chance(problem)
     epsilon = Fraction(trial.subject.epsilon(run.problem))

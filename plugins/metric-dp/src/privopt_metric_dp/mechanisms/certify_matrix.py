@@ -26,7 +26,7 @@ from privopt.interfaces.attend import attend
 from privopt.interfaces.incumbent import Incumbent
 from privopt.registry import registry
 from privopt.run.options import Options
-from privopt.run.solve import Solved
+from privopt.run.solve import SolveOutcome
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import read_problem
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
@@ -267,7 +267,7 @@ class _AsItStands:
         return self.closing.prove(proof, value)
 
 
-def repair(certified: CertifiedMatrix, out: Path, options: Options) -> Solved:
+def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutcome:
     """Write a certified release made from a measured matrix: as it is where it holds, else repaired.
 
     Args:

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.interfaces.offers import Kept, Later, Offer, Offers, made, near
+from privopt.interfaces.offers import BestOffer, Later, Offer, Offers, evaluate, near
 from privopt.numbers.graphs import components, shortest_rows
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, freer, one_output
@@ -238,7 +238,7 @@ class _JoinedOffers:
     """The results of all parts, offered as one after each step of one of them."""
 
     def __init__(self, reduced: ReducedInstance, outer: PartOffers) -> None:
-        self.reduced, self.outer, self.parts = reduced, outer, list[Kept[Floats, Multipliers]]()
+        self.reduced, self.outer, self.parts = reduced, outer, list[BestOffer[Floats, Multipliers]]()
 
     def offer_best(self, origin: str, *, firm: bool) -> None:
         """Offer the best of every part as one."""
@@ -255,7 +255,7 @@ class _JoinedOffers:
 
 
 def _all(join: Any, results: Sequence[Any]) -> Any:
-    return join([made(one) for one in results])
+    return join([evaluate(one) for one in results])
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
@@ -264,8 +264,8 @@ class _PartOffers(Offers[Floats, Multipliers]):
     def __init__(self, joined: _JoinedOffers, part: Part) -> None:
         one = one_output(part.instance)
         self._joined, self.gap, self.noise = joined, joined.outer.gap, part.instance.noise
-        self.best = Kept(one.z, one.objective, one.multipliers, one.lower_bound)
-        self._firm: Kept[Floats, Multipliers] = Kept(one.z, one.objective, one.multipliers, one.lower_bound)
+        self.best = BestOffer(one.z, one.objective, one.multipliers, one.lower_bound)
+        self._firm: BestOffer[Floats, Multipliers] = BestOffer(one.z, one.objective, one.multipliers, one.lower_bound)
         joined.parts.append(self._firm)
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:

@@ -24,7 +24,7 @@ from attrs import evolve
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.execution.clock import clock
-from privopt.interfaces.offers import made
+from privopt.interfaces.offers import evaluate
 from privopt_metric_dp.matrix.repair import mend
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance
@@ -112,5 +112,5 @@ class FewPairs:
         self.inner.solve(small, inner)
         offers.note("", spanner_pairs=len(rows), pairs=pairs)
         if inner.best.candidate is not None:
-            z = mended(made(inner.best.candidate))
+            z = mended(evaluate(inner.best.candidate))
             offers.offer(name, candidate=z, value=instance.loss(z))

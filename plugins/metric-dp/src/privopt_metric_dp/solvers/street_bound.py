@@ -19,7 +19,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
 from privopt.execution.clock import limit
 from privopt.interfaces import Progress
-from privopt.interfaces.offers import Alone, made
+from privopt.interfaces.offers import Alone, evaluate
 from privopt.numbers.graphs import components
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.multipliers import Multipliers
@@ -151,4 +151,4 @@ def solve_street_bound(
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
         InteriorPoint(between=shares.move).solve(part, found)
     best = found.best
-    return None if best.proof is None else StreetMultipliers(priced, made(best.proof), best.bound)
+    return None if best.proof is None else StreetMultipliers(priced, evaluate(best.proof), best.bound)

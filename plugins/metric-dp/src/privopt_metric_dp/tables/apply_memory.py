@@ -12,7 +12,7 @@ import numpy as np
 from privopt.declare.column_texts import REPORT
 from privopt.errors import UsageError, number_of
 from privopt.interfaces.result import SEEDED
-from privopt.run.verify import Opened
+from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.tables.application import Application, limits_of, words_of
 from privopt_metric_dp.tables.apply_table import applied, matrix_of, whole_secret
 from privopt_metric_dp.tables.protect import Protector
@@ -26,7 +26,9 @@ __all__ = ["protected"]
 T = TypeVar("T")
 
 
-def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked: Application) -> tuple[T, list[str]]:
+def protected(
+    opened: OpenedFolder, table: T, columns: Mapping[str, str | None], asked: Application
+) -> tuple[T, list[str]]:
     """Return the same kind of table with reports in place of the secret's columns, and what its user must know.
 
     Args:
@@ -36,7 +38,7 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
         asked: how.
 
     Raises:
-        UsageError, InputError: as of :meth:`privopt.api.released.Released.apply`.
+        UsageError, InputError: as of :meth:`privopt.api.released.OpenRelease.apply`.
     """
     if isinstance(table, np.ndarray):
         reports, notes = _array(opened, table, asked)
@@ -62,7 +64,7 @@ def protected(opened: Opened, table: T, columns: Mapping[str, str | None], asked
     return native, notes
 
 
-def _array(opened: Opened, array: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
+def _array(opened: OpenedFolder, array: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
     if asked.subject is not None:
         raise UsageError("table must be one with a column of subjects, got an array")
     if asked.text is not None or asked.prefix is not None or asked.positions:

@@ -18,7 +18,7 @@ from privopt.interfaces import Progress, Release
 from privopt.ledger.batches import Batch, Coins, Digest
 from privopt.ledger.cost_of_report import cost_of
 from privopt.ledger.entries import Cost
-from privopt.run.verify import Opened
+from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.tables.application import Application
@@ -70,7 +70,7 @@ class ApplySummary:
         return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **self.counts, **more}
 
 
-def matrix_of(opened: Opened, *, traces: bool = True) -> tuple[MatrixRelease, MetricInstance[Any]]:
+def matrix_of(opened: OpenedFolder, *, traces: bool = True) -> tuple[MatrixRelease, MetricInstance[Any]]:
     """Return the matrix in a folder, and its problem.
 
     Args:
@@ -88,7 +88,7 @@ def matrix_of(opened: Opened, *, traces: bool = True) -> tuple[MatrixRelease, Me
     return opened.release, opened.problem
 
 
-def cost_of_row(opened: Opened, asked: Application, purpose: str) -> Cost:
+def cost_of_row(opened: OpenedFolder, asked: Application, purpose: str) -> Cost:
     """Return what each row is charged: the cost of a report, once for each position.
 
     Raises:
@@ -98,7 +98,7 @@ def cost_of_row(opened: Opened, asked: Application, purpose: str) -> Cost:
 
 
 def applied(
-    opened: Opened,
+    opened: OpenedFolder,
     source: GeoSource,
     secret: Secret,
     asked: Application,
@@ -211,7 +211,7 @@ def _parts(source: GeoSource, protector: TableProtector, *, whole: bool) -> Iter
 
 
 def _protector_of(
-    opened: Opened, secret: Secret, asked: Application, charging: RowCharger | None, coins: Coins | None
+    opened: OpenedFolder, secret: Secret, asked: Application, charging: RowCharger | None, coins: Coins | None
 ) -> TableProtector:
     """Choose what protects the rows: a matrix, row by row or word by word, or whatever draws for itself.
 

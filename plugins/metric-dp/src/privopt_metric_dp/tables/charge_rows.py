@@ -25,8 +25,8 @@ from privopt.ledger.accounts import account_name
 from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import sequence_of, window_text
-from privopt.ledger.entries import Cost, Limit, said
-from privopt.ledger.kept_reports import SEQUENCE, WITHIN, Sticky
+from privopt.ledger.entries import Cost, Limit, sum_text
+from privopt.ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
 from privopt.ledger.subject_columns import subjects_of
@@ -64,7 +64,7 @@ class RowCharger:
     paid: Mapping[str, deque[Fraction]] | None = None
     charged: int = 0
     _ledger: Ledger = field(init=False)
-    _kept: Sticky | None = field(init=False)
+    _kept: KeptReports | None = field(init=False)
     _calendar: Calendar | None = field(init=False)
     _refused: dict[str, int] = field(factory=dict, init=False)
 
@@ -76,7 +76,7 @@ class RowCharger:
             self._calendar = None if self._limit is None else self._limit.calendar
             if self._calendar is not None and self.time is None:
                 raise UsageError(f"apply: --time COLUMN must be given: {self.to.path} counts by {self._calendar}")
-            self._kept = stack.enter_context(Sticky.beside(self._ledger)) if self.to.sticky else None
+            self._kept = stack.enter_context(KeptReports.for_ledger(self._ledger)) if self.to.sticky else None
             yield self
 
     @property
@@ -230,7 +230,7 @@ class RowCharger:
 
     def _again(
         self,
-        sticky: Sticky,
+        sticky: KeptReports,
         rows: Ints,
         whose: list[str],
         period: str | None,
@@ -269,7 +269,7 @@ class RowCharger:
     @property
     def sequence_of_words(self) -> str:
         """The same of rows whose cost is multiplied by their known words, which charges and refusals then show."""
-        price = f"{self.cost.account} {said(self.cost.amount)} {self.cost.unit}".rstrip()
+        price = f"{self.cost.account} {sum_text(self.cost.amount)} {self.cost.unit}".rstrip()
         return (
             f"what holds of all words of a subject: as much as of one, at {price} times their number; each row with a "
             "subject is charged for its known words, so charges and refusals show how many it has"

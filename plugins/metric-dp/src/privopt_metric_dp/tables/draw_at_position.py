@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from privopt.api.draws import Draw
 from privopt.errors import UsageError
-from privopt.run.verify import Opened
+from privopt.run.verify import OpenedFolder
 
 __all__ = ["draw_at"]
 
 
 def draw_at(
-    opened: Opened, at: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
+    opened: OpenedFolder, at: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
 ) -> Draw:
     """Return draws for a position: of the nearest record that the release has a row for, or at that very point.
 

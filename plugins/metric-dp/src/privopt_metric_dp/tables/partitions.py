@@ -30,7 +30,7 @@ from privopt.ledger.charge import Charge
 from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.subject_columns import row_names, subjects_of
-from privopt.run.verify import Opened
+from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_table import cost_of_row, matrix_of
 from privopt_metric_dp.tables.charge_rows import check_no_calendar
@@ -237,7 +237,7 @@ class PartitionedBatch:
     @classmethod
     @contextmanager
     def opened(
-        cls, opened: Opened, name: str, charge: Charge, row: str, secret: Secret, asked: Application
+        cls, opened: OpenedFolder, name: str, charge: Charge, row: str, secret: Secret, asked: Application
     ) -> Iterator[Self]:
         """Open a batch that ends with the block; after an error in the block it can be repeated.
 

@@ -19,7 +19,7 @@ from privopt.execution.local import threads
 from privopt.ledger.charge import Charge
 from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
-from privopt.run.verify import Opened
+from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.problem.read_points import COORDINATES
 from privopt_metric_dp.tables.application import Application, limits_of, positions_are_planar
 from privopt_metric_dp.tables.apply_table import cost_of_row, matrix_of
@@ -63,7 +63,7 @@ class RowReports:
     _opened: ExitStack = field(factory=ExitStack, init=False)
 
     @classmethod
-    def of(cls, opened: Opened, purpose: str, ledger: Ledger | Path | str | None = None) -> RowReports:
+    def of(cls, opened: OpenedFolder, purpose: str, ledger: Ledger | Path | str | None = None) -> RowReports:
         """Prepare a release.
 
         Args:

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from privopt.arrays import Bools
 from privopt.backends import Outcome, get
-from privopt.dsl.solution import Interrupted
+from privopt.dsl.solution import SolveInterrupt
 from privopt.execution.clock import OutOfTime, granted
 from privopt_photo_censor.solver.incumbent import Incumbent
 
@@ -90,7 +90,7 @@ def improve(incumbent: Incumbent, solver: str) -> tuple[str, int]:
             result = get(solver).solve(form, time_limit=granted(), gap=0.0)
         except OutOfTime:  # the incumbent stands
             break
-        except Interrupted as interrupt:
+        except SolveInterrupt as interrupt:
             incumbent.offer(np.asarray(interrupt.result.x)[photos] > 0.5)
             raise
         name, iterations = result.solver, iterations + result.iterations
