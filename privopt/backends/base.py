@@ -199,7 +199,7 @@ class Backend(ABC):
 
     @abstractmethod
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve the scaled form with the settings of an attempt, counted from 0; RejectedAnswerError where it gave up."""
+        """Solve the scaled form with the settings of an attempt (from 0); RejectedAnswerError if it gave up."""
 
 
 def may_run_off(conditioned: ScaledForm) -> bool:
@@ -263,7 +263,7 @@ def _safe_bound(form: StandardForm, duals: Floats, claimed: float | None, object
     return min(found, objective) if form.sense == "min" else max(found, objective)
 
 
-def check_vector(conditioned: ScaledForm, x: Floats) -> tuple[Floats, float]:
+def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float]:
     """Check a solver's vector against bounds, integers and rows.
 
     Returns:
@@ -273,15 +273,15 @@ def check_vector(conditioned: ScaledForm, x: Floats) -> tuple[Floats, float]:
         SolverError: it misses one of them by more than rounding; the worst row or column is named.
     """
     form = conditioned.form
-    x = np.array(x, dtype=np.float64)
-    if x.shape != (form.shape[1],) or not np.isfinite(x).all():
-        raise SolverError(f"its vector of shape {x.shape} is not {form.shape[1]} finite numbers")
-    inside = np.clip(x, form.col_lower, form.col_upper)
-    miss = np.abs(x - inside) / (1.0 + np.abs(inside))
+    vector = np.array(vector, dtype=np.float64)
+    if vector.shape != (form.shape[1],) or not np.isfinite(vector).all():
+        raise SolverError(f"its vector of shape {vector.shape} is not {form.shape[1]} finite numbers")
+    inside = np.clip(vector, form.col_lower, form.col_upper)
+    miss = np.abs(vector - inside) / (1.0 + np.abs(inside))
     if miss.max(initial=0.0) > ROW_TOLERANCE:
         at = int(np.argmax(miss))
         raise SolverError(
-            f"its vector has {form.column_name(at)} = {x[at]:.9g}, outside "
+            f"its vector has {form.column_name(at)} = {vector[at]:.9g}, outside "
             f"[{form.col_lower[at]:g}, {form.col_upper[at]:g}]"
         )
     whole = form.integrality == 1
@@ -289,16 +289,16 @@ def check_vector(conditioned: ScaledForm, x: Floats) -> tuple[Floats, float]:
     off = np.where(whole, np.abs(inside - nearest), 0.0)
     if off.max(initial=0.0) > INTEGER_TOLERANCE:
         at = int(np.argmax(off))
-        raise SolverError(f"in its vector {form.column_name(at)} must be an integer, got {x[at]:.9g}")
+        raise SolverError(f"in its vector {form.column_name(at)} must be an integer, got {vector[at]:.9g}")
     done = np.where(whole, nearest, inside)
     return done, _row_violation(conditioned, done)
 
 
-def _row_violation(conditioned: ScaledForm, x: Floats) -> float:
-    activity = conditioned.A @ x
+def _row_violation(conditioned: ScaledForm, vector: Floats) -> float:
+    activity = conditioned.A @ vector
     lower, upper = conditioned.row_lower, conditioned.row_upper
     miss = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)
-    magnitude = np.asarray(abs(conditioned.A) @ np.abs(x))
+    magnitude = np.asarray(abs(conditioned.A) @ np.abs(vector))
     side = np.where(np.isfinite(lower), np.abs(lower), 0.0) + np.where(np.isfinite(upper), np.abs(upper), 0.0)
     allowed = ROW_TOLERANCE * (1.0 + side) + 1e-9 * magnitude
     if (miss > allowed).any():

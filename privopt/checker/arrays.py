@@ -34,7 +34,7 @@ LETTERS = {
 STORED, DEFLATED = 0, 8
 """Ways of compression that an archive may use."""
 
-RATIO = 8
+MAX_UNPACKED_RATIO = 8
 """An archive may hold so many times its own bytes; more is refused before it is unpacked."""
 
 
@@ -124,7 +124,7 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
 def _arrays(path: Path, more: int) -> dict[str, Array]:
     """Return all arrays of an archive by name."""
     found: dict[str, Array] = {}
-    left = (RATIO if more else 1) * path.stat().st_size + more
+    left = (MAX_UNPACKED_RATIO if more else 1) * path.stat().st_size + more
     with zipfile.ZipFile(path) as archive:
         _check_layout(path, archive)
         for info in archive.infolist():

@@ -10,7 +10,7 @@ from privopt.checker.exact import need
 
 __all__ = ["compare"]
 
-CLOSE = 1e-9
+RELATIVE_TOLERANCE = 1e-9
 """Relative difference that is allowed where a figure was computed in doubles."""
 
 
@@ -70,7 +70,7 @@ def _compare_one(name: str, stated: object, right: object, *, loose: bool) -> No
     """Refuse a figure that differs, or is of another type; 1 and 1.0 are one."""
     if isinstance(right, float) and type(stated) in (int, float):
         assert isinstance(stated, int | float)
-        same = math.isclose(stated, right, rel_tol=CLOSE if loose else 0.0)
+        same = math.isclose(stated, right, rel_tol=RELATIVE_TOLERANCE if loose else 0.0)
     else:
         same = type(stated) is type(right) and stated == right
     need(same, f"{name}: {str(stated)[:99]!r} is claimed, {str(right)[:99]!r} found")

@@ -17,7 +17,7 @@ __all__ = [
     "FLAT",
     "ONE",
     "PI",
-    "RADIUS",
+    "RADIUS_KM",
     "RefusedError",
     "arcsine_of_root",
     "cosine",
@@ -35,7 +35,7 @@ __all__ = [
 BITS = 256
 ONE = 1 << BITS
 
-RADIUS = 6371
+RADIUS_KM = 6371
 """Of the sphere that positions in degrees lie on, km."""
 
 FLAT = 45 * ONE

@@ -83,7 +83,7 @@ class Problem:
             raise UsageError(
                 f"{self.source.path}: files must be inside its folder to be written with it, got {', '.join(left)}"
             )
-        contents = {NAME: self.source.contents, **self.source.beside}
+        contents = {NAME: self.source.contents, **self.source.in_memory}
         there = [name for name in contents if (folder / name).exists()]
         if there:
             raise UsageError(f"{folder} must be a folder without {', '.join(there)}, which would be overwritten")
@@ -107,8 +107,8 @@ def read_problem(path: Path | str) -> Problem:
     path = Path(path)
     source = File.read(path, wanted="a problem file in TOML")
     inside = [name for name in _named(source) if not Path(name).is_absolute() and ".." not in Path(name).parts]
-    beside = {name: File.read(path.parent / name, name).contents for name in inside}
-    return Problem(source=evolve(source, beside=beside))
+    files = {name: File.read(path.parent / name, name).contents for name in inside}
+    return Problem(source=evolve(source, in_memory=files))
 
 
 def _named(source: File) -> list[str]:
@@ -164,7 +164,7 @@ def problem(**tables: object) -> Problem:
         files |= part.files
         values[where] = {key: _plain(f"{where}-{key}", value, files) for key, value in part.values.items()}
     contents = to_toml(values).encode()
-    return Problem(source=File(name=NAME, path=None, kept=contents, beside=files))
+    return Problem(source=File(name=NAME, path=None, kept=contents, in_memory=files))
 
 
 def _plain(where: str, value: object, files: dict[str, bytes]) -> object:

@@ -84,7 +84,7 @@ class File:
         secret: whether it goes to ``private/`` alone.
         kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the same
             even if the file is edited meanwhile.
-        beside: files in memory that it may name, by name; they take precedence over those on disk.
+        in_memory: files that it may name, by name; they take precedence over those on disk.
         seen: what was read of it so far.
     """
 
@@ -92,7 +92,7 @@ class File:
     path: Path | None
     secret: bool = False
     kept: bytes | None = field(default=None, repr=False, eq=False)
-    beside: Mapping[str, bytes] = field(factory=dict, repr=False, eq=False)
+    in_memory: Mapping[str, bytes] = field(factory=dict, repr=False, eq=False)
     seen: FileUse = field(factory=FileUse, repr=False, eq=False)
 
     @classmethod

@@ -42,7 +42,7 @@ class _Place:
     base: Path
     public: bool
     closed: bool
-    beside: Mapping[str, bytes]
+    in_memory: Mapping[str, bytes]
     seen: dict[PurePosixPath, FileUse] = field(factory=dict)
 
 
@@ -52,7 +52,7 @@ _place: ContextVar[_Place] = ContextVar("place")
 @contextmanager
 def _reading(source: File, public: bool, closed: bool) -> Iterator[None]:
     base = Path.cwd() if source.path is None else source.path.resolve().parent
-    token = _place.set(_Place(base, public, closed, source.beside))
+    token = _place.set(_Place(base, public, closed, source.in_memory))
     try:
         yield
     finally:
@@ -123,8 +123,8 @@ def _file(value: Any, _: type) -> File:
         raise RefusedValueError(value, "the name of a file")
     place = _place.get()
     seen = place.seen.setdefault(PurePosixPath(name), FileUse())  # one of all keys that name it
-    if name in place.beside:
-        return File(name=name, path=None, kept=place.beside[name], seen=seen)
+    if name in place.in_memory:
+        return File(name=name, path=None, kept=place.in_memory[name], seen=seen)
     path = place.base / name
     if place.public and not _within(place.base, name):
         raise RefusedValueError(value, "the name of a file in the same folder, as privopt solve writes it")

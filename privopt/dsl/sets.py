@@ -26,7 +26,7 @@ def _labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
 
 
 def _means(label: object, element: object) -> bool:
-    """Check that a label that equals an element represents it: True equals 1 and must not stand for it."""
+    """Check that a label that equals an element may represent it: True equals 1 and may not."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))

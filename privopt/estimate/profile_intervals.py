@@ -90,11 +90,11 @@ def _end(columns: Floats, parts: Floats, level: float, h: Floats, gap: float, ne
             return 0.0 if sign > 0 else 1.0
     ends: list[float] = []
 
-    def above(u: float) -> float:
+    def above(log_tilt: float) -> float:
         """Return how far the best shares at ln T = u are above the level; append the end that they prove."""
-        t = np.exp(sign * u * h)
+        t = np.exp(sign * log_tilt * h)
         found = fit(columns / t[:, None], parts, gap=gap)
-        ends.append(math.expm1(level - found.log_likelihood - found.gap) / math.expm1(sign * u))
+        ends.append(math.expm1(level - found.log_likelihood - found.gap) / math.expm1(sign * log_tilt))
         return found.log_likelihood - math.log(float((found.shares / t).sum())) - level
 
     low, high = 0.0, 0.1

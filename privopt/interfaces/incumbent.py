@@ -1,8 +1,8 @@
 """The incumbent of a search: offers, which are not trusted, and certified entries, which may be released.
 
 A solver offers candidates and bounds while it works. A mechanism's :class:`ClosingStep` turns a candidate into a
-certified release and multipliers into a proof. An :class:`Incumbent` keeps the best offer of each origin, and what was certified
-and proved: a wrong offer costs a try, never truth.
+certified release and multipliers into a proof. An :class:`Incumbent` keeps the best offer of each origin, and what was
+certified and proved: a wrong offer costs a try, never truth.
 """
 
 from __future__ import annotations

@@ -220,14 +220,14 @@ class Mechanism(ABC, Generic[P, R]):
         """Return ``objective.bound_over`` as DIR has it (:attr:`Outcome.bound_over`); None: no outputs are chosen."""
         return None
 
-    def details(self, problem: P, release: R, method: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
+    def details(self, problem: P, release: R, method: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the ``details`` of result.json that follow from problem and release: ``verify`` recomputes them.
 
         Args:
             problem: as published: secrets are absent when ``verify`` asks.
             release: what is published.
             method: that made it.
-            told: ``details.told``, which no one checks.
+            recorded: ``details.told``, which no one checks.
         """
         return {}
 

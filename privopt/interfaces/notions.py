@@ -131,7 +131,7 @@ class NoGuarantee(PrivacyConstraint[object]):
     True
 
     Attributes:
-        reason: why there is no guarantee, in words.
+        reason: why nothing is guaranteed, in words.
     """
 
     kind: ClassVar[str] = NOTHING

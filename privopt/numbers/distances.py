@@ -145,7 +145,7 @@ def root_of_squares(
         i, j: (P,) rows of them.
         out: (P,), written to.
     """
-    room = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was omitted, each off by u
+    error = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was omitted, each off by u
     wide = _is_wide(a.shape[1], a_rest.shape[0])
     for p in range(i.size):
         total = rest = size = 0.0
@@ -167,7 +167,7 @@ def root_of_squares(
             total, total_rest = two_sum(total, square)
             rest += square_rest + total_rest
             size += abs(square_rest) + abs(total_rest)
-        out[p] = _root(total, rest, size, room)
+        out[p] = _root(total, rest, size, error)
 
 
 @jit(few=lambda points, *_: bool(points.size <= 64))
@@ -189,7 +189,7 @@ def roots_of_square(
     if _is_wide(dim, rests.shape[1]):
         _plain_roots_of_square(points, across, start, stop, table)
         return
-    room = (6.0 * dim + 10.0) * 2.0**-53
+    error = (6.0 * dim + 10.0) * 2.0**-53
     total, rest, size = np.empty(64), np.empty(64), np.empty(64)
     for i in range(start, stop):
         for first in range(i, n, 64):
@@ -208,7 +208,7 @@ def roots_of_square(
                     rest[lane] += square_rest + total_rest
                     size[lane] += abs(square_rest) + abs(total_rest)
             for lane in range(count):
-                root = _root(total[lane], rest[lane], size[lane], room)
+                root = _root(total[lane], rest[lane], size[lane], error)
                 table[i, first + lane] = table[first + lane, i] = root
 
 
@@ -222,7 +222,7 @@ def _series(terms: tuple[float, ...], t: Floats) -> Floats:
 
 
 def _half_versine(degrees: Floats) -> Floats:
-    """(1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, off by at most (2 e + 32) u of it.
+    """Return (1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, within (2 e + 32) u of it.
 
     The relative error of x is e u: constant, product and square make it (2 e + 5) u of x^2, which the function does not
     amplify. Horner's rule adds 3 u for small x, at most 26 u up to 180 degrees where terms of both signs meet, and the

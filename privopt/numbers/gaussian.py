@@ -30,7 +30,7 @@ _LEAST = Fraction(1, 1 << _SUBNORMAL_BITS)
 
 
 def _terms(variance: Fraction) -> tuple[int, int, int]:
-    """Whole t, n, d with variance <= t n / d: the least such n, for t near the deviation and d a power of 2.
+    """Return whole t, n, d: variance <= t n / d, the least such n, t near the deviation, d a power of 2.
 
     2 t n d stays below 2**43, so that it times the few steps of a Bernoulli draw does too below 2**64.
     """

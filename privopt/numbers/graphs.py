@@ -23,11 +23,11 @@ def shortest_rows(ends: Ints, lengths: Floats) -> Ints:
     return rows
 
 
-def edge_matrix(n: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
-    """Return SciPy CSR matrix (n, n) of edges between different nodes; of parallel ones the shortest counts.
+def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
+    """Return SciPy CSR matrix (nodes, nodes) of edges between different nodes; of parallel ones the shortest counts.
 
     Args:
-        n: nodes.
+        nodes: how many.
         pairs: (E, 2) tails and heads.
         lengths: (E,) or one for all, at least 0; an edge of length 0 is an entry of value 0.
         both: edges run both ways.
@@ -39,33 +39,33 @@ def edge_matrix(n: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = F
     if both:
         edges, weights = np.concatenate([edges, edges[:, ::-1]]), np.tile(weights, 2)
     kept = shortest_rows(edges, weights)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(edges[kept, 0], minlength=n))])
-    return csr_array((weights[kept], edges[kept, 1], starts), shape=(n, n))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(edges[kept, 0], minlength=nodes))])
+    return csr_array((weights[kept], edges[kept, 1], starts), shape=(nodes, nodes))
 
 
-def neighbours(n: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
+def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the neighbour lists of pairs taken both ways, each node's in order.
 
     Returns:
-        (n + 1,) where each node's list starts; (2 P,) neighbours; (2 P,) the pair that each entry comes from.
+        (nodes + 1,) where each node's list starts; (2 P,) neighbours; (2 P,) the pair that each entry comes from.
     """
     source, target = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
     order = np.lexsort((target, source))
-    start = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n))]).astype(np.int64)
+    start = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=nodes))]).astype(np.int64)
     return start, target[order], (order % max(1, len(pairs))).astype(np.int64)
 
 
-def components(n: int, pairs: Ints) -> Ints:
-    """Return connected components of n nodes under pairs: independent problems (BD-mDP, Property 3.1).
+def components(nodes: int, pairs: Ints) -> Ints:
+    """Return connected components of nodes under pairs: independent problems (BD-mDP, Property 3.1).
 
     Returns:
-        (n,) numbers from 0, in the order in which the components first occur.
+        (nodes,) numbers from 0, in the order in which the components first occur.
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-    graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
     return ranked(connected_components(graph, directed=False)[1])
 
 

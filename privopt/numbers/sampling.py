@@ -63,15 +63,15 @@ class RowStreams:
         return source
 
 
-def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None = None) -> NDArray[np.int64]:
-    """Return ``n`` independent draws of an index k, each with probability exactly ``weights_row[k] / 2**63``.
+def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | None = None) -> NDArray[np.int64]:
+    """Return ``draws`` independent draws of an index k, each with probability exactly ``weights_row[k] / 2**63``.
 
     A uniform integer of 63 bits is looked up among the cumulated weights: index k answers to exactly w_k of the 2**63
     integers.
 
     Args:
         weights_row: (K,) uint64, summing to exactly 2**63.
-        n: how many.
+        draws: how many.
         source: random bytes; the operating system's by default.
 
     Returns:
@@ -84,12 +84,12 @@ def draw(weights_row: NDArray[np.uint64], n: int = 1, *, source: Source | None =
     array([1, 1, 1])
     """
     cumulated = _cumulated(weights_row)
-    if n < 0:
-        raise UsageError(f"the number of draws must be at least 0, got {n}")
+    if draws < 0:
+        raise UsageError(f"the number of draws must be at least 0, got {draws}")
     entropy = source or os.urandom
-    drawn = np.empty(n, dtype=np.int64)
-    for start in range(0, n, _CHUNK):
-        count = min(_CHUNK, n - start)
+    drawn = np.empty(draws, dtype=np.int64)
+    for start in range(0, draws, _CHUNK):
+        count = min(_CHUNK, draws - start)
         drawn[start : start + count] = _look_up(cumulated, _words(entropy, count))
     return drawn
 

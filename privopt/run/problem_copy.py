@@ -134,8 +134,9 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
     if not made:
         return source
     renamed = _csv_names(made, {*files, source.name})
-    beside = {renamed.get(name, name): made.get(name, file.contents) for name, file in files.items()}
-    return evolve(source, kept=_renamed(source.name, source.contents, renamed), beside={**source.beside, **beside})
+    copies = {renamed.get(name, name): made.get(name, file.contents) for name, file in files.items()}
+    contents = _renamed(source.name, source.contents, renamed)
+    return evolve(source, kept=contents, in_memory={**source.in_memory, **copies})
 
 
 def _as_read(file: File) -> bytes:

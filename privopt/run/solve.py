@@ -280,7 +280,7 @@ class _OutputFolders:
         return True
 
     def last(self, outcome: Outcome[Any]) -> SolveOutcome:
-        """Write and publish the outcome, or the fallback if there is no time for that.
+        """Write and publish the outcome, or the fallback if time is too short for that.
 
         Raises:
             CertificationError, RoundTripError: the outcome is not what it should be.

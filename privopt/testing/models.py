@@ -92,19 +92,19 @@ def fail(what: str, form: StandardForm) -> NoReturn:
     raise CheckFailedError(f"{what}\nsmallest model found:\n" + "\n".join(shown), None)
 
 
-def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Floats | None) -> list[str]:
+def kkt_faults(form: StandardForm, vector: Floats, duals: Floats | None, reduced: Floats | None) -> list[str]:
     """List conditions of Karush, Kuhn and Tucker that a vector and its multipliers miss, in words.
 
     Multipliers are the change of the objective for a unit of a row's side. For a minimum they are at least 0 if the row
     is at its lower side, at most 0 at its upper one, 0 between. Reduced costs likewise for bounds of columns.
     """
     faults = []
-    activity = np.asarray(form.A @ x)
+    activity = np.asarray(form.A @ vector)
     weight = float(np.abs(form.A.toarray()).sum(axis=1).max(initial=0.0))
-    room = SOLVER_TOLERANCE * (1.0 + float(np.abs(x).max(initial=0.0)) * (1.0 + weight))
+    room = SOLVER_TOLERANCE * (1.0 + float(np.abs(vector).max(initial=0.0)) * (1.0 + weight))
     for what, values, low, high in (
         ("row", activity, form.row_lower, form.row_upper),
-        ("column", x, form.col_lower, form.col_upper),
+        ("column", vector, form.col_lower, form.col_upper),
     ):
         for n, (value, a, b) in enumerate(zip(values.tolist(), low.tolist(), high.tolist(), strict=True)):
             if not a - room <= value <= b + room:
@@ -118,7 +118,7 @@ def kkt_faults(form: StandardForm, x: Floats, duals: Floats | None, reduced: Flo
         faults.append(f"reduced cost of column {n} is {reduced[n]:.9g}; c - A'y gives {left[n]:.9g}")
     for what, values, low, high, price in (
         ("row", activity, form.row_lower, form.row_upper, sign * duals),
-        ("column", x, form.col_lower, form.col_upper, sign * left),
+        ("column", vector, form.col_lower, form.col_upper, sign * left),
     ):
         for n, y in enumerate(price.tolist()):
             if y > room and values[n] > low[n] + room:

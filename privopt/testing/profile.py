@@ -93,7 +93,7 @@ class Profile:
             against when named.
         notion: registered notion that the problems name in ``[privacy] kind``, where it is not the mechanism's own.
         epsilon: ``(problem) -> epsilon`` where it is not ``privacy.epsilon``.
-        room: relative difference that two losses which ought to be equal may have beyond the gap asked for, for
+        tolerance: relative difference that two losses which ought to be equal may have beyond the gap asked for, for
             methods that find no optimum and say so.
         skip: check -> reason, for checks that make no sense of this mechanism.
     """
@@ -113,7 +113,7 @@ class Profile:
     claims: Mapping[str, str] = field(factory=dict)
     notion: str = ""
     epsilon: Callable[[Any], Fraction] = _epsilon
-    room: float = 0.0
+    tolerance: float = 0.0
     skip: Mapping[str, str] = field(factory=dict)
 
 

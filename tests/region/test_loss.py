@@ -64,7 +64,7 @@ def test_a_segment_costs_a_sixth():
         spread,
         region,
         DistanceLoss(),
-        Graph(edges=File(name="roads.csv", path=None, kept=b"", beside={})),
+        Graph(edges=File(name="roads.csv", path=None, kept=b"", in_memory={})),
         spaces,
         spaces.metric.to_outputs(),
     )
@@ -134,7 +134,7 @@ def test_people_drawn_along_streets_cost_the_same():
     region = Streets(size=5, simplices=ends, km=km, steps=8, positions=places)
     records = Space(ids=tuple(map(str, range(5))), coordinates=places, kind="planar")
     rows = [f"{a},{b},{length!r}" for (a, b), length in zip(ends.tolist(), km.tolist(), strict=True)]
-    roads = File(name="roads.csv", path=None, kept="\n".join(["from,to,km", *rows, ""]).encode(), beside={})
+    roads = File(name="roads.csv", path=None, kept="\n".join(["from,to,km", *rows, ""]).encode(), in_memory={})
     street = rng.choice(6, 40_000, p=km / km.sum())
     part = rng.random((40_000, 1))
     people = places[ends[street, 0]] * (1 - part) + places[ends[street, 1]] * part

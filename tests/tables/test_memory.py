@@ -176,7 +176,7 @@ def test_a_problem_in_memory_is_the_problem_in_files(tmp_path, release):
     problem = town(prior={"a": 2, "b": 1, "c": 1}, neighbours_within="1.5 km")
     path = problem.write(tmp_path / "written")
     back = po.read_problem(path)
-    assert (back.toml, dict(back.source.beside)) == (problem.toml, dict(problem.source.beside))
+    assert (back.toml, dict(back.source.in_memory)) == (problem.toml, dict(problem.source.in_memory))
     solved = solve("exponential", path, tmp_path / "out")
     one, two = (MatrixRelease.read(solved.folder, None), po.solve("exponential", problem).opened.release)
     assert (one.weights == two.weights).all()
@@ -251,7 +251,7 @@ def test_a_series_is_taken_where_a_list_is(release, series):
     assert release.estimate(series(["a", "b"])).n == 2
     given = {"distance": "euclidean", "epsilon": 1}
     text, plain = (po.metric_problem(po.grid(1, 2, 1.0), prior=of([1.0, 3.0]), **given) for of in (series, list))
-    assert text.source.beside == plain.source.beside
+    assert text.source.in_memory == plain.source.in_memory
 
 
 def test_ids_that_are_whole_doubles_are_the_same_everywhere(tmp_path):

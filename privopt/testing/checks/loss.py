@@ -84,7 +84,7 @@ def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
 
 def tolerance(subject: Subject, *values: float) -> float:
     """Return by how much two equal losses may differ: by the gap asked for, or what the profile allows."""
-    return (2 * max(subject.method.gap, 1e-6) + subject.profile.room) * max(map(abs, values)) + SUM_TOLERANCE
+    return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
 
 
 def _has_stricter(subject: Subject) -> str | None:

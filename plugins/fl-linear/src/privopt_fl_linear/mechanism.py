@@ -134,7 +134,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return files if table is None or matrix is None else {**files, table.name: matrix}
 
     def details(
-        self, problem: FLInstance, release: FLRelease, method: str, told: Mapping[str, Any]
+        self, problem: FLInstance, release: FLRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return functions of the noisy counts and of public data: the plan, its cost, and what is proved of it."""
         if method == "optimal":
@@ -142,7 +142,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         plan = release.plan
         if plan is None:
             noisy, published = _published_counts(problem), (release.assignment, release.capacities)
-            plan = plan_again(problem.server(method), noisy, told, problem.data.ids, *published)
+            plan = plan_again(problem.server(method), noisy, recorded, problem.data.ids, *published)
         return _describe_plan(problem, method, plan, release.counts)
 
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:

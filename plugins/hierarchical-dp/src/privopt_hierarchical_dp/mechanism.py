@@ -194,7 +194,7 @@ class HierarchicalDP(CountsMechanism):
         return BYTES_PER_COUNT * regions * float(problem.declared.hierarchy.sizes)
 
     def details(
-        self, problem: Instance, release: HierarchyRelease, method: str, told: Mapping[str, Any]
+        self, problem: Instance, release: HierarchyRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return budgets, sensitivity and weights by level, and whether children add up."""
         assert isinstance(problem, SizesInstance)  # instance
@@ -274,7 +274,7 @@ class HierarchicalTables(CountsMechanism):
         return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
 
     def details(
-        self, problem: Instance, release: HierarchyRelease, method: str, told: Mapping[str, Any]
+        self, problem: Instance, release: HierarchyRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return budgets, scales and intervals by table and level, and the order of the fit."""
         assert isinstance(problem, TablesInstance)  # instance

@@ -111,7 +111,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             return solve_exact(problem, context)
 
     def details(
-        self, problem: LRGeoInstance, release: LRGeoRelease, method: str, told: Mapping[str, Any]
+        self, problem: LRGeoInstance, release: LRGeoRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return sizes, and the population's loss (exact) or how far rows of different users break the inequality."""
         data = problem.data

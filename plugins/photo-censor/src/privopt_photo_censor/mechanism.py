@@ -163,7 +163,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         )
 
     def details(
-        self, problem: PhotoInstance | FolderInstance, release: Deletions, method: str, told: Mapping[str, Any]
+        self, problem: PhotoInstance | FolderInstance, release: Deletions, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return ranks before and after, by exact sums, sizes, and what of a folder was omitted."""
         return (

@@ -383,5 +383,5 @@ def _weights(values: object) -> Floats:
 def _ids_of(places: Part) -> list[str]:
     """Return the ids of records in their order, as mechanisms will read them."""
     contents = to_toml(dict(places.values)).encode()
-    declared = load_problem(Places, File(name=NAME, path=None, kept=contents, beside=places.files))
+    declared = load_problem(Places, File(name=NAME, path=None, kept=contents, in_memory=places.files))
     return list(space_of(declared, "records", NAME, ids_alone=True).ids)

@@ -12,7 +12,7 @@ from privopt.checker.exact import (
     BITS,
     ONE,
     PI,
-    RADIUS,
+    RADIUS_KM,
     arcsine_of_root,
     cosine,
     log_down,
@@ -133,7 +133,7 @@ class Metric:
         def way(a: tuple[int, ...], b: tuple[int, ...]) -> int:
             if a == b:
                 return 0
-            return max(0, 2 * RADIUS * arcsine_of_root(_square(a, b) >> BITS + 2) - ARCS)
+            return max(0, 2 * RADIUS_KM * arcsine_of_root(_square(a, b) >> BITS + 2) - ARCS)
 
         self.room = 2 * ARCS
         self._measure(ready, way)

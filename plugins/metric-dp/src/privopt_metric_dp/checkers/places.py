@@ -13,7 +13,7 @@ from typing import Any
 from privopt.checker.exact import (
     ONE,
     PI,
-    RADIUS,
+    RADIUS_KM,
     cosine,
     low,
     need,
@@ -103,7 +103,7 @@ class Places:
         self.kind, self.at = "planar", [(c * side, r * side) for r, c in cells]
         if "south_west" in grid:
             south, west = (radians(number(degrees)) for degrees in grid["south_west"])
-            up, right = low(side / RADIUS), low(side / RADIUS) * ONE // cosine(south)
+            up, right = low(side / RADIUS_KM), low(side / RADIUS_KM) * ONE // cosine(south)
             self.kind = "geographic"
             self.at = [(south + r * up, west + c * right) for r, c in cells]
             north, east = self.at[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from privopt.checker.exact import RADIUS, need, radians
+from privopt.checker.exact import RADIUS_KM, need, radians
 
 __all__ = ["Point", "Projection", "in_millimetres"]
 
@@ -51,7 +51,7 @@ class Projection:
         self.south, north = min(units)[0], max(units)[0]
         self.middle = first + (min(east) + max(east)) // 2
         per_unit = (
-            Fraction(math.pi) * RADIUS * 2**24 * 10**6 / (180 * UNITS)
+            Fraction(math.pi) * RADIUS_KM * 2**24 * 10**6 / (180 * UNITS)
         )  # of 2**-24 mm, rounded down
         self.up, room = math.floor(per_unit), Fraction(margin) * 2**24
         high = wide = math.ceil(room / self.up) + 1  # the region reaches as far beyond its points

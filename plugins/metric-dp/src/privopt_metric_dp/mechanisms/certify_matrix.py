@@ -297,7 +297,7 @@ def with_matrix(source: File, matrix: File) -> File:
         wanted = "a problem without: the matrix is the one that is named beside it"
         raise InputError([Fault(source.name, GIVEN, "a table", wanted)])
     name = Path(matrix.name).name
-    while json.dumps(name)[1:-1] in text or name == source.name or name in source.beside:
+    while json.dumps(name)[1:-1] in text or name == source.name or name in source.in_memory:
         name = f"given-{name}"
     made = f"{text.rstrip()}\n\n{to_toml({GIVEN: {'matrix': name}})}"
-    return evolve(source, kept=made.encode(), beside={**source.beside, name: matrix.contents})
+    return evolve(source, kept=made.encode(), in_memory={**source.in_memory, name: matrix.contents})

@@ -93,7 +93,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         problem: MetricInstance[PredictiveProblem],
         release: MatrixRelease,
         method: str,
-        unverified: Mapping[str, Any],
+        recorded: Mapping[str, Any],
     ) -> Mapping[str, Any]:
         """Return the distance that counts as good, and the mean of the noise on either side of it."""
         terms = problem.declared.terms(problem.data)
