@@ -193,7 +193,7 @@ class _Run:
                 self.note()
                 if self.done():
                     return "optimal"
-            if MEMORY_GROWTH_FACTOR * self.grown > self.context.room:
+            if MEMORY_GROWTH_FACTOR * self.grown > self.context.free_memory:
                 self.full = True
                 return "feasible"
             held = resident()

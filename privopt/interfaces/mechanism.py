@@ -160,7 +160,7 @@ class Mechanism(ABC, Generic[P, R]):
         """Count how many of each of :attr:`item_bytes` a problem has, from public sizes alone."""
         return {}
 
-    def check_room(self, problem: P, context: SolveContext) -> None:
+    def check_memory(self, problem: P, context: SolveContext) -> None:
         """Refuse what does not fit into memory, before it is begun.
 
         Raises:

@@ -121,7 +121,7 @@ class SolveContext:
         return None if left == math.inf else left
 
     @property
-    def room(self) -> float:
+    def free_memory(self) -> float:
         """Bytes that may be taken on top of those that the loaded process holds; infinite without a limit."""
         from privopt.execution.memory import PROGRAM_BYTES, resident
 
@@ -140,12 +140,12 @@ class SolveContext:
         """
         from privopt.execution.memory import GB, PROGRAM_BYTES, resident
 
-        if needed > self.room:
+        if needed > self.free_memory:
             enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM_BYTES)) / GB:.2g}"
             enough = f"use {enough} at least" if more else f"{enough} would do"
             raise StoppedError(
                 f"not enough memory: {who} need {needed / GB:.2g} GB more than the program holds, "
-                f"{self.room / GB:.2g} GB are left, "
+                f"{self.free_memory / GB:.2g} GB are left, "
                 f"nothing was begun or written; {enough}"
             )
 

@@ -113,7 +113,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
             if options.method is None and (own := mechanism.own_method(declared)) is not None:
                 registered, method = _asked(name, evolve(options, method=own))
                 context.method, context.gap = method.name, method.gap if options.gap is None else options.gap
-            mechanism.check_room(problem, context)
+            mechanism.check_memory(problem, context)
             privacy = mechanism.privacy(problem, method.name)
             registered.expect("privacy", privacy, PrivacyConstraint)
             mechanism.check_problem(problem, method.name)

@@ -155,7 +155,7 @@ def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mecha
     assert outcome.stopped
     assert outcome.solver["path"] == path
     with pytest.raises(StoppedError, match=r"--method \w+ need .* nothing was begun or written; --memory"):
-        LRGeo().check_room(problem, SolveContext(method=method, memory=1e6))
+        LRGeo().check_memory(problem, SolveContext(method=method, memory=1e6))
     plain = exponential(problem.data.to_outputs, float(problem.data.epsilon))[problem.users]
     assert own_loss(problem, outcome.release.weights) <= own_loss(problem, plain * 2.0**63) * (1 + 1e-9)
 

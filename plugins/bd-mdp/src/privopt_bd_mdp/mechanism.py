@@ -38,7 +38,7 @@ class BDmDP(Optimal[BDmDPProblem]):
         offers = over_instance(problem.data, incumbent)
         parts = Parts(instance, options, evolve(context, gap=offers.gap))
         incumbent.note("", partition=options.partition, parts=parts.figures)
-        search(instance, offers, lambda: context.room, parts)
+        search(instance, offers, lambda: context.free_memory, parts)
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return also the figures of each part, where the report finds them."""

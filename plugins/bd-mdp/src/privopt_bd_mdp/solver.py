@@ -72,7 +72,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         method=parts,
         gap=context.gap,
         search_time=context.search_time,
-        memory=context.room,
+        memory=context.free_memory,
         progress=context.report,
     )
     return evolve(found, details={"parts": tuple(parts.figures)})

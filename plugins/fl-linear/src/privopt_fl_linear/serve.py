@@ -275,7 +275,7 @@ def choose_facilities(
         gap=max(context.gap, 1e-9),
         seconds=context.remaining,
         report=lambda nodes, lower, upper: context.report(phase, nodes, lower, upper),
-        max_pairs=int(min(MAX_PAIRS, context.room / BYTES_PER_PAIR)),
+        max_pairs=int(min(MAX_PAIRS, context.free_memory / BYTES_PER_PAIR)),
     )
     if bounded:
         slack = 1.0 - 1e-9 if server.rule.noise == "continuous" else 1.0  # sums of doubles, in whatever order

@@ -174,8 +174,8 @@ class _Search:
         """
         data, context = self.problem.data, self.context
         needed = COEFFICIENT_BYTES * sum(len(around.records) for around in self.sets) * len(data.outputs)
-        if needed > context.room:
-            raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
+        if needed > context.free_memory:
+            raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left")
         terms = terms_of(self.problem)
         with context.timed("build"):
             packages = [client.package() for client in self.clients]

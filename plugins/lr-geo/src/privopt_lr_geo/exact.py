@@ -262,7 +262,7 @@ class _Search:
         context = self.context
         instance = Instance.of(self.data)
         try:
-            found = solve(instance, gap=context.gap / 2, memory=context.room, progress=context.report)
+            found = solve(instance, gap=context.gap / 2, memory=context.free_memory, progress=context.report)
         except OutOfTime:
             raise
         except (SolverError, StoppedError) as error:

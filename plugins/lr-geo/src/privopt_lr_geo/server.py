@@ -86,8 +86,8 @@ def solve(
         raise StoppedError("the time limit came before anything feasible was found; nothing written")
     context.report(f"{len(packages)} users, {len(central.columns):,} shared columns")
     needed = program_bytes(central)
-    if needed > context.room:
-        raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.room / GB:.2g} left")
+    if needed > context.free_memory:
+        raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left")
     model = central_model(central)
     if context.method == "full":
         return _full(central, model, context)

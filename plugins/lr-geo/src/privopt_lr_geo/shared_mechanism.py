@@ -83,7 +83,7 @@ def optimal_matrix(data: MetricData, context: SolveContext) -> tuple[Floats, str
     """
     from privopt_metric_dp.solvers import Instance, solve
 
-    found = solve(Instance.of(data), gap=context.gap, memory=context.room, progress=context.report)
+    found = solve(Instance.of(data), gap=context.gap, memory=context.free_memory, progress=context.report)
     return found.z, found.method
 
 

@@ -277,14 +277,14 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """Say what a long solve would take; return an empty text where it is short or unknown."""
         return ""
 
-    def check_room(self, problem: MetricInstance[D], context: SolveContext) -> None:
+    def check_memory(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Refuse what does not fit into memory; where all records are outputs, fewer of them may.
 
         Raises:
             StoppedError: it needs more than there is; says how much.
         """
         try:
-            super().check_room(problem, context)
+            super().check_memory(problem, context)
         except StoppedError as error:
             records, outputs = problem.shape
             if self.chooses and records == outputs > PROPOSED_OUTPUTS:

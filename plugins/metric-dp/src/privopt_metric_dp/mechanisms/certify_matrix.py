@@ -196,10 +196,10 @@ def _measured(whole: File, name: str, options: Options) -> CertifiedMatrix:
         problem = mechanism.load(read_given(mechanism, whole), name)
     data, (records, outputs) = problem.data, problem.data.shape
     needed = 8.0 * MATRIX_COPIES * records * outputs + 40.0 * data.most_pairs
-    if needed > context.room:
+    if needed > context.free_memory:
         raise StoppedError(
             f"{records:,} records and {outputs:,} outputs need {needed / GB:.2g} GB more than the program holds, "
-            f"and {context.room / GB:.2g} GB are left, so nothing was measured"
+            f"and {context.free_memory / GB:.2g} GB are left, so nothing was measured"
         )
     measured = mechanism.matrix(problem, context)
     kept = measured.details[GIVEN]

@@ -118,7 +118,7 @@ class MatrixClosing:
                 value,
                 over=proof.over,
                 gap=self.context.gap,
-                memory_limit=self.context.room,
+                memory_limit=self.context.free_memory,
                 near=proof.bound,
             )
             return bound, made

@@ -126,5 +126,5 @@ def structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *,
 
     if clock().left < math.inf:
         with clock().share(AT_ONCE):
-            bound_nearby(data, data.weighted, offers, memory_limit=context.room)
-    search(Instance.of(data), over_instance(data, offers), lambda: context.room, method)
+            bound_nearby(data, data.weighted, offers, memory_limit=context.free_memory)
+    search(Instance.of(data), over_instance(data, offers), lambda: context.free_memory, method)

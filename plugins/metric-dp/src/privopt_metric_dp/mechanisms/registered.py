@@ -67,7 +67,7 @@ class Optimal(MetricMechanism[D], Generic[D]):
 
         if context.method != "full":
             structured(problem.data, incumbent, context, method=context.method)
-        elif full_bytes(problem.data) <= context.room or not isinstance(self.privacy(problem, "full"), MetricDP):
+        elif full_bytes(problem.data) <= context.free_memory or not isinstance(self.privacy(problem, "full"), MetricDP):
             super().search(problem, incumbent, context)
         else:
             incumbent.note(f"full ({full_bytes(problem.data) / GB:.2g} GB, too much)")
@@ -103,7 +103,7 @@ class OptimalLP(Optimal[MetricProblem]):
                     data,
                     priced,
                     gap=OVER_ALL * context.gap,
-                    memory_limit=context.room,
+                    memory_limit=context.free_memory,
                     seconds=context.search_time.left,
                     progress=context.report,
                 )
@@ -114,7 +114,7 @@ class OptimalLP(Optimal[MetricProblem]):
         value = loss.state(release)[0] or 0.0
         with context.timed("verify"):
             return prove_over_streets(
-                found.multipliers, priced, data, loss.weighted, value, gap=context.gap, memory_limit=context.room
+                found.multipliers, priced, data, loss.weighted, value, gap=context.gap, memory_limit=context.free_memory
             )
 
 
@@ -254,10 +254,10 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
             z = exponential(data.to_outputs, float(data.epsilon), share=share)
             incumbent.offer("exponential", candidate=z, value=float(np.vdot(data.weighted, z)))
         needed = const_opt_bytes(data, problem.declared.const_opt.radius)
-        if needed <= context.room:
+        if needed <= context.free_memory:
             super().search(problem, incumbent, context)
         else:
-            incumbent.note(f"full (needs {needed / GB:.2g} GB of {context.room / GB:.2g} left)")
+            incumbent.note(f"full (needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left)")
 
     def effort(self, problem: MetricInstance[ConstOptProblem]) -> str:
         """Say what many rows take."""

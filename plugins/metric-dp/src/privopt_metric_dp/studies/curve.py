@@ -252,7 +252,7 @@ def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked
         return blank
     problem = line.at(epsilon)
     try:
-        line.mechanism.check_room(problem, context)
+        line.mechanism.check_memory(problem, context)
         outcome = line.mechanism.solve(problem, context)
     except InfeasibleError:
         return evolve(blank, status="infeasible", seconds=time.perf_counter() - start)
