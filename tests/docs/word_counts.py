@@ -52,8 +52,8 @@ CALLS: Final = {
     "fault",
     "note",
     "notes",
+    "print_result",
     "refuse",
-    "say",
     "tell",
     "warn",
 }
