@@ -1,4 +1,4 @@
-"""Solvers behind one small interface.
+"""Adapters to LP and MILP solvers (HiGHS, CBC), behind one small interface.
 
 Names are loaded when they are first asked for: no solver before it is used, and a worker process
 (:mod:`privopt.backends.workers`) loads the solver that it runs alone.

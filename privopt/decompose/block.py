@@ -1,4 +1,4 @@
-"""Solve one block at a point, on the worker that keeps it warm."""
+"""Solve one Benders subproblem (block) at a point, on the worker that keeps it warm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Solve all blocks of a run, wherever they run."""
+"""Solve all Benders subproblems (blocks) at a point, in the workers of an executor."""
 
 from __future__ import annotations
 

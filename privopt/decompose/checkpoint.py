@@ -1,4 +1,4 @@
-"""The state of a run in one file of arrays: cuts, bases, the best point. It is written completely or not at all."""
+"""Checkpoints of a Benders run: cuts, bases and the best point in one file, written completely or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The master: complicating columns ``z``, one column ``w`` a block, rows over ``z`` and the cuts so far."""
+"""The Benders master problem: complicating columns ``z``, a column ``w`` a block, rows over ``z``, the cuts so far."""
 
 from __future__ import annotations
 

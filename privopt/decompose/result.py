@@ -1,4 +1,4 @@
-"""The inputs and the result of a decomposition."""
+"""The starting points and the result of a Benders decomposition."""
 
 from __future__ import annotations
 

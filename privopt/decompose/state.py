@@ -1,4 +1,4 @@
-"""The state of a run: bounds, best point, state of each block, and the log of its rounds."""
+"""The state of a Benders run: bounds, best point, state of each block, and the log of its rounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Families to rows: index tuples, NumPy, one CSR block a family. No Python loop over rows."""
+"""Compile families of constraints to sparse rows: NumPy, one CSR block a family. No Python loop over rows."""
 
 from __future__ import annotations
 

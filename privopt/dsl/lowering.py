@@ -1,4 +1,4 @@
-"""Lower a family towards arrays: its formula, its index tuples, its implications and pieces."""
+"""Lower a family of constraints towards arrays: its formula, its index tuples, its implications and pieces."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Estimates from reports: shares of the crowd with intervals, and answers about one report."""
+"""Estimates from reports: the shares of people at each record, with confidence intervals."""

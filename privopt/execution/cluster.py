@@ -1,4 +1,4 @@
-"""A Dask cluster, each task with its worker named."""
+"""Run tasks on a Dask cluster, and name the worker of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discrete Gaussian noise: exact draws in bulk, and what its zCDP is worth as (epsilon, delta).
+"""Discrete Gaussian noise: exact draws in bulk, and the (epsilon, delta) that follows from its zCDP.
 
 The distribution of variance parameter V is P(X = v) proportional to exp(-v^2 / (2 V)), v whole (Canonne, Kamath and
 Steinke 2020, "The Discrete Gaussian for Differential Privacy"). Its variance is at most V.

@@ -1,4 +1,4 @@
-"""The kit in one call, for pytest."""
+"""The conformance kit in one call, for pytest."""
 
 from __future__ import annotations
 

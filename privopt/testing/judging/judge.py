@@ -1,4 +1,4 @@
-"""The judge itself: rounds of search and test, each with fresh draws, for as long as they may last."""
+"""Test a privacy claim statistically: rounds of search and test, each with fresh draws, for a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict of a judge."""
+"""The verdict of a statistical test of a privacy claim."""
 
 from __future__ import annotations
 
