@@ -96,8 +96,6 @@ class Fault:
 
 _MAX_SHOWN_CHARACTERS = 300
 """Characters of what is shown of any one thing."""
-
-
 _MAX_LISTED_NAMES = 20
 """Names that are listed where none is near; the rest are counted."""
 

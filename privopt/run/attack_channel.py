@@ -97,9 +97,7 @@ def _sampled(channel: Channel, release: Release, pair: tuple[int, int], *, per_d
     numbers = {name: number for number, name in enumerate(channel.outputs)}
     one, two = (str(channel.inputs[row]) for row in pair)
     drawn = [
-        np.array(
-            [numbers.setdefault(report, len(numbers)) for report in release.sample(name, SECRET_DRAWS)], dtype=np.int64
-        )
+        np.array([numbers.setdefault(report, len(numbers)) for report in release.sample(name, SECRET_DRAWS)])
         for name in (one, two)
     ]
     far = float(_apart(channel, pair[0], per_distance=per_distance)[pair[1]])

@@ -151,14 +151,11 @@ def _forgeries(run: Run) -> Iterator[tuple[str, Change]]:
             yield from _tables(name, table)
         if name.endswith(".npz"):
             yield from _archives(run.folder, name)
-    yield (
-        "guarantee.statement promises something else",
-        _summed(_set_value("guarantee", "statement", "Nothing can leak.")),
-    )
+    yield "guarantee.statement promises something else", _summed(_set("guarantee", "statement", "Nothing can leak."))
     details = run.result.details.facts if run.result else {}
     for key, value in details.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield f"details.{key} went from {value!r} to {value + 1!r}", _summed(_set_value("details", key, value + 1))
+            yield f"details.{key} went from {value!r} to {value + 1!r}", _summed(_set("details", key, value + 1))
 
 
 def _longer(name: str) -> Change:
@@ -169,7 +166,7 @@ def _longer(name: str) -> Change:
     return change
 
 
-def _set_value(table: str, key: str, value: Any) -> Change:
+def _set(table: str, key: str, value: Any) -> Change:
     def change(folder: Path) -> None:
         result = json.loads((folder / RESULT).read_text("utf-8"))
         result[table][key] = value

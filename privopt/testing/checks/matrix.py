@@ -208,14 +208,11 @@ def fresh_samples(trial: Trial) -> None:
         if first == other and max(map(first.count, set(first))) <= 0.9 * SAMPLE_SIZE:
             trial.fail(f"{which} gave the same {SAMPLE_SIZE} samples of {name}: {', '.join(first[:6])}, ...", problem)
     if trial.once_only("processes"):
-        children = [_of_a_child(run.release, name) for _ in range(2)]
-        if (
-            children[0] == children[1]
-            and max(map(children[0].count, {*children[0]}), default=SAMPLE_SIZE) <= 0.9 * SAMPLE_SIZE
-        ):
+        one, two = (_of_a_child(run.release, name) for _ in range(2))
+        if one == two and max(map(one.count, {*one}), default=SAMPLE_SIZE) <= 0.9 * SAMPLE_SIZE:
             trial.fail(
                 f"two processes that were forked from this one gave the same {SAMPLE_SIZE} samples of {name}: "
-                f"{', '.join(children[0][:6])}, ...; wanted randomness of the operating system at each draw",
+                f"{', '.join(one[:6])}, ...; wanted randomness of the operating system at each draw",
                 problem,
             )
     many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
