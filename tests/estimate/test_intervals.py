@@ -64,7 +64,9 @@ def test_probabilities_next_to_nothing_are_no_hindrance():
 @pytest.mark.parametrize("groups", [None, {str(g): np.array([2 * g, 2 * g + 1]) for g in range(3)}])
 def test_reports_that_no_crowd_sends_are_said_to_be_so(groups):
     z = np.kron(np.full((3, 3), 0.2) + 0.4 * np.eye(3), np.ones((2, 1)))
-    found = estimate([ReportCounts(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], EstimateOptions(), groups=groups)
+    found = estimate(
+        [ReportCounts(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], EstimateOptions(), groups=groups
+    )
     assert "no shares at all" in found.notes[0]
     assert groups is not None or not found.low.any()
 

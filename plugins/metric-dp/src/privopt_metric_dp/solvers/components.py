@@ -283,6 +283,6 @@ class _PartOffers(Offers[Floats, Multipliers]):
         """Confirm a part's claim with the whole."""
         return self.reached
 
-    def note(self, said: str, **figures: object) -> None:
+    def note(self, step: str, **figures: object) -> None:
         """Note a step at the whole problem."""
-        self._joined.outer.note(said, **figures)
+        self._joined.outer.note(step, **figures)
