@@ -67,9 +67,7 @@ def sampled(
 
     Args:
         draw: for the secret.
-        count: draws.
         charge: whom, and where.
-        opened: the release.
         progress: called with what is being done.
 
     Raises:

@@ -140,8 +140,6 @@ def estimate_page(
     """Write one HTML document, without anything from outside.
 
     Args:
-        estimate: the estimate.
-        opened: the release.
         reports: the table's name.
         groups: the records of each group, by its name; None where the estimate is over records.
     """

@@ -92,7 +92,7 @@ class Run:
 
 
 @frozen(kw_only=True)
-class _RecordedMechanism(Registered):
+class _Recorder(Registered):
     """A registered mechanism whose ``solve`` notes what goes in and comes out."""
 
     mechanism_class: type[Mechanism[Any, Any]]
@@ -211,15 +211,13 @@ class Subject:
             self._folder = None
 
     @contextlib.contextmanager
-    def registered(self) -> Iterator[_RecordedMechanism]:
+    def registered(self) -> Iterator[_Recorder]:
         """Make the registry hold this mechanism, and what is installed with it, in this block.
 
         What is found to hold inside is remembered for this subject alone: no one else's folders are believed for it.
         What is written inside is forced onto no disk, for it is to outlive no power cut: that took a third of a run.
         """
-        here = _RecordedMechanism(
-            spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class
-        )
+        here = _Recorder(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
         known = registry()
         taken = known.with_instead(mechanisms={**known.mechanisms, self.spec.name: here})
         held = {CACHE: str(self._home() / "held")}
