@@ -73,7 +73,7 @@ _HOMES: Final = {
     "PrivoptError": "errors:PrivoptError",
     "PrivoptWarning": "api.released:PrivoptWarning",
     "Problem": "declare.problems_in_memory:Problem",
-    "Released": "api.released:Released",
+    "OpenRelease": "api.released:OpenRelease",
     "open": "api.released:open_release",
     "problem": "declare.problems_in_memory:problem",
     "read_problem": "declare.problems_in_memory:read_problem",

@@ -99,7 +99,7 @@ def added(*sums: Sum) -> Sum:
 def sum_text(value: Sum) -> str:
     """Return a sum as exact text: one number, or ``(epsilon, delta)``.
 
-    >>> said((Fraction(1, 2),)), said((Fraction(1), Fraction(1, 1000)))
+    >>> sum_text((Fraction(1, 2),)), sum_text((Fraction(1), Fraction(1, 1000)))
     ('0.5', '(1, 0.001)')
     """
     texts = [exact_text(part) for part in value]

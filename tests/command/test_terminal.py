@@ -123,7 +123,7 @@ def test_commands_that_check_a_folder_say_what_they_are_at(tmp_path, monkeypatch
     out, told = tmp_path / "out", []
     solve("exponential", write_toy(tmp_path / "toy"), out)
     monkeypatch.setattr("privopt.run.verify.recall", lambda _: None)  # as if nobody had checked it before
-    monkeypatch.setattr(terminal._Display, "tell", lambda _, phase, *__: told.append(phase))
+    monkeypatch.setattr(terminal._Display, "update", lambda _, phase, *__: told.append(phase))
     done = CliRunner().invoke(cli, [command[0], str(out), *command[1:]])
     assert done.exit_code == 0, done.output
     assert phases <= set(told)
