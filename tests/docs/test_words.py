@@ -4,6 +4,7 @@ import ast
 
 import pytest
 import word_counts
+from name_rules import hidden_names
 from word_counts import begins_with_verb, committed, count, counted, differences, messages, sentences, written
 
 
@@ -55,3 +56,14 @@ def test_a_count_that_rises_and_one_that_falls_are_found():
     current = {"docs": {"a.md": {"over_40": 2}, "c.md": {"private": 1}}}
     assert differences(current, then, 1) == ["a.md: docs: over_40 is 2, was 1", "c.md: docs: private is 1, was 0"]
     assert differences(current, then, -1) == ["b.md: docs: private is 0, was 2"]
+
+
+def test_names_that_hide_what_they_name_are_found():
+    code = "LIMIT = 3\nMAX_ROWS = 3\nclass Kept: ...\nclass Round: ...\ndef said(n, *, x_y): ...\ndef _s(n, most): ..."
+    assert sorted(hidden_names(ast.parse(code))) == [
+        ("classes", "Kept"),
+        ("constants", "LIMIT"),
+        ("functions", "said"),
+        ("parameters", "most of _s"),
+        ("parameters", "n of said"),
+    ]

@@ -1,7 +1,8 @@
 """Count what makes the project's English hard to read: long sentences, private words, docstrings without a verb.
 
-Texts are the pages of the documentation, the messages that users see, and the docstrings of public names. The counts
-are in words.toml, by page or folder, and may only fall: ``python tests/docs/word_counts.py`` writes lower ones.
+Texts are the pages of the documentation, the messages that users see, the docstrings of public names, and the names
+themselves (:mod:`name_rules`). The counts are in words.toml, by page or folder, and may only fall:
+``python tests/docs/word_counts.py`` writes lower ones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from name_rules import hidden_names
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TABLE: Final = Path(__file__).with_name("words.toml")
@@ -156,13 +159,14 @@ def begins_with_verb(docstring: str) -> bool:
 
 def counted() -> dict[str, dict[str, dict[str, int]]]:
     """Return the counts above 0, by kind of text, page or folder, and what is counted."""
-    tables: dict[str, dict[str, Counter[str]]] = {"docs": {}, "messages": {}, "docstrings": {}}
+    tables: dict[str, dict[str, Counter[str]]] = {"docs": {}, "messages": {}, "docstrings": {}, "names": {}}
     for page in pages():
         tables["docs"][page.relative_to(ROOT).as_posix()] = count(_FENCE.sub("\n\n", page.read_text("utf-8")))
     for folder, path in sources():
         tree = ast.parse(path.read_text("utf-8"))
         for message in messages(tree):
             tables["messages"].setdefault(folder, Counter()).update(count(message))
+        tables["names"].setdefault(folder, Counter()).update(rule for rule, _ in hidden_names(tree))
         own = tables["docstrings"].setdefault(folder, Counter())
         for docstring, is_function in [(ast.get_docstring(tree) or "", False), *docstrings(tree.body)]:
             own.update(count(_EXAMPLE.sub("\n\n", docstring)))
@@ -199,8 +203,9 @@ def differences(
     for kind in sorted({*now, *then}):
         new, old = now.get(kind, {}), then.get(kind, {})
         for name in sorted({*new, *old}):
-            for key in ("over_40", "over_30", "private", "no_verb"):
-                is_, was = new.get(name, {}).get(key, 0), old.get(name, {}).get(key, 0)
+            is_now, was_then = new.get(name, {}), old.get(name, {})
+            for key in sorted({*is_now, *was_then}):
+                is_, was = is_now.get(key, 0), was_then.get(key, 0)
                 if sign * (is_ - was) > 0:
                     lines.append(f"{name}: {kind}: {key} is {is_}, was {was}")
     return lines
@@ -215,6 +220,8 @@ def show(names: list[str]) -> None:
             tree = ast.parse(text)
             found = [(ast.get_docstring(tree) or "", False), *docstrings(tree.body)]
             texts = [*messages(tree), *(_EXAMPLE.sub("\n\n", docstring) for docstring, _ in found)]
+            for rule, hidden in hidden_names(tree):
+                print(f"{name}: {rule}: {hidden}")
             for docstring, is_function in found:
                 if docstring and is_function and not begins_with_verb(docstring):
                     print(f"{name}: no verb: {docstring.splitlines()[0]}")
