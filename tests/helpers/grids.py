@@ -6,18 +6,15 @@ from typing import Any
 import pytest
 
 
-def by_pairs(names: str, *axes: Any, more: Any = ()) -> pytest.MarkDecorator:
-    """Parametrize over a grid: in the suite each value of each axis is tried once or more, in ``make slow`` all are.
-
-    What is ``more`` is tried besides.
-    """
+def by_pairs(names: str, *axes: Any) -> pytest.MarkDecorator:
+    """Parametrize over a grid: in the suite each value of each axis is tried once or more, in ``make slow`` all are."""
     axes = tuple(list(axis) for axis in axes)
     tried = {tuple(turn % len(axis) for axis in axes) for turn in range(max(map(len, axes)))}
     rows = [
         pytest.param(*(axis[at] for axis, at in zip(axes, row, strict=True)), marks=[pytest.mark.slow][row in tried :])
         for row in product(*map(range, map(len, axes)))
     ]
-    return pytest.mark.parametrize(tuple(names.split(", ")), [*rows, *more])
+    return pytest.mark.parametrize(tuple(names.split(", ")), rows)
 
 
 def often(names: str, values: Any, tried: Any) -> pytest.MarkDecorator:

@@ -34,7 +34,7 @@ from privopt_hierarchical_dp.tree import add_up
 
 OF_NOISE = [
     "solves", "certificate-holds", "guarantee-stated", "sensitivity", "own-scale", "non-interference",
-    "oracle", "round-trip", "use-verifies", "verify-catches", "no-secret-leak", "lower-bound", "epsilon-attack",
+    "oracle", "round-trip", "verify-catches", "no-secret-leak", "lower-bound", "epsilon-attack",
 ]  # fmt: skip
 test_individuals = conformance(
     "hierarchical-dp", profile=related("individuals"), methods=["cumulative-smoothed"], checks=OF_NOISE[:-1], how="dev"

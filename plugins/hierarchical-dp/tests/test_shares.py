@@ -79,21 +79,23 @@ def test_a_split_adds_up_and_keeps_what_is_none(shares):
     assert all((own == 0) == (share == 0) for own, share in zip(found, np.array(shares) / sum(shares), strict=True))
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 10), Fraction(1, 3), Fraction(1), Fraction(7), Fraction(500)], ids=str)
+@pytest.mark.parametrize(
+    "scale", [Fraction(1, 20), Fraction(1, 10), Fraction(1, 3), Fraction(1), Fraction(7), Fraction(500)], ids=str
+)
 def test_the_mean_absolute_value_of_one_draw_is_that_of_the_discrete_law(scale):
     own = GEOMETRIC.moments(scale)
     error = Estimate(mean=np.zeros((1, 1)), variance=np.array([[own.variance]]), fourth=np.array([[own.fourth]]))
     assert mean_absolute(error)[0, 0] == pytest.approx(1 / sinh(1 / scale), rel=0.01)
 
 
-@pytest.mark.parametrize("variance", [0.1, 0.3, 0.7, 1.5, 3.9, 20.0])
-def test_discrete_gaussian_draws_err_as_is_told(variance):
+@pytest.mark.parametrize(("variance", "rel"), [*((v, 1e-6) for v in (0.03, 0.1, 0.3, 0.7, 1.5, 3.9)), (20.0, 0.06)])
+def test_discrete_gaussian_draws_err_as_is_told(variance, rel):
     values = np.arange(-60, 61)
     chances = np.exp(-(values**2) / (2 * variance))
     chances /= chances.sum()
     own = GAUSSIAN.moments(Fraction(str(variance)))
     error = Estimate(mean=np.zeros((1, 1)), variance=np.array([[own.variance]]), fourth=np.array([[own.fourth]]))
-    assert mean_absolute(error)[0, 0] == pytest.approx(chances @ np.abs(values), rel=0.06)
+    assert mean_absolute(error)[0, 0] == pytest.approx(chances @ np.abs(values), rel=rel)
 
 
 @LAWS
@@ -168,16 +170,13 @@ def _problem(folder, privacy="epsilon = 1.0", more=""):
     return path
 
 
-PRIVACY = ["epsilon = 0.1", "epsilon = 1", "epsilon = 10", *(f'kind = "zcdp"\nrho = {r}' for r in (0.005, 0.5))]
+PRIVACY = ["epsilon = 0.1", "epsilon = 1", "epsilon = 10", *(f'kind = "zcdp"\nrho = {r}' for r in (0.005, 0.5, 50))]
 
 
 WISHES = ["level_1 = 1, level_2 = 1, level_3 = 1", "level_1 = 10, level_2 = 3, level_3 = 1", "level_1 = 1"]
 
 
-RICH = pytest.param('kind = "zcdp"\nrho = 50', WISHES[2], "hierarchical-dp", marks=pytest.mark.slow)
-
-
-@by_pairs("privacy, wish, method", PRIVACY, WISHES, ["cumulative-smoothed", "hierarchical-dp"], more=[RICH])
+@by_pairs("privacy, wish, method", PRIVACY, WISHES, ["cumulative-smoothed", "hierarchical-dp"])
 def test_no_plan_loses_to_the_leaves_alone_in_what_matters(tmp_path, privacy, wish, method):
     path = _problem(tmp_path, privacy, f"[plan]\nerrors = {{ {wish} }}\n")
     told = plan(load_problem(HierarchyProblem, path), "p.toml", SolveContext(method=method))

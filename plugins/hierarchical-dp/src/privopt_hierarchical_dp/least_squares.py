@@ -205,17 +205,15 @@ def mean_absolute(error: Estimate) -> Floats:
 
     A normal error whose variance is gamma of shape k has sqrt(2 / pi) Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) of its
     standard deviation: .707 for Laplace's, .798 if many are pooled. An error that is more peaked than Laplace's is
-    discrete: a multiple of a double geometric value. Its variance v has a ratio of 1 + 1 / (3 v) where Laplace's has 1,
-    and its mean absolute value is 1 / sinh(1 / scale).
+    discrete: a multiple of a double geometric value, whose variance v is 1 / (cosh(1 / scale) - 1). Its ratio r is
+    1 + 1 / (3 v) where Laplace's is 1. Its mean absolute value, 1 / sinh(1 / scale), is then sqrt(v / (3 r - 1)).
     """
     from scipy.special import gammaln
 
     ratio = error.fourth / np.maximum(3.0 * error.variance**2, 1e-300)
     shape = 1.0 / np.clip(ratio, 1e-6, 1.0)
     part = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
-    own = 1.0 / (3.0 * np.maximum(ratio - 1.0, 1e-12))  # variance of the geometric value
-    power = 1.0 + 1.0 / own - np.sqrt(1.0 / own**2 + 2.0 / own)  # exp(-1 / scale): v = 2 a / (1 - a)^2
-    discrete = np.where(ratio > 1.0 + 1e-9, 2.0 * power / (1.0 - power**2) / np.sqrt(own), part)
+    discrete = np.where(ratio > 1.0 + 1e-9, 1.0 / np.sqrt(np.maximum(3.0 * ratio - 1.0, 1.0)), part)
     return np.asarray(np.sqrt(error.variance) * discrete)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
-from math import exp, expm1
+from math import exp, expm1, log
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
@@ -33,6 +33,8 @@ __all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "NoiseDistribution", "Scale", "nois
 
 WIDE_VARIANCE: Final = 4.0
 """Variance from which on discrete and continuous Gaussian noise have the same moments, to 1e-30."""
+LEAST_LOG_RATIO: Final = log(1e-6)
+"""Logarithm of the least fourth cumulant, over 3 variance^2, that is looked for: less makes no difference."""
 Scale: TypeAlias = Fraction | None
 """Of noise; None where nothing was measured."""
 
@@ -155,19 +157,25 @@ def _gaussian_moments(parameter: float) -> Noise:
     For narrow noise the fourth cumulant is the one by which :func:`.least_squares.mean_absolute` gives the mean
     absolute value of one draw. The noise is more peaked then, so intervals do not get narrower.
     """
+    from scipy.optimize import brentq
+
     if parameter > WIDE_VARIANCE:
         return Noise(variance=parameter)
     values = np.arange(-40, 41)
     chances = np.exp(-(values**2) / (2.0 * parameter))
     chances /= chances.sum()
     variance = max(1e-9, float(chances @ values**2))
-    wanted, low, high = max(1e-9, float(chances @ np.abs(values))), 0.0, 1e12
-    for _ in range(200):  # the mean absolute value falls as the fourth cumulant rises
-        middle = (low + high) / 2.0 if high < 1.0 else float(np.sqrt(max(low, 1e-6) * high))
+    wanted = max(1e-9, float(chances @ np.abs(values)))
+    ratio = (variance / wanted**2 + 1.0) / 3.0  # of the fourth cumulant to 3 variance^2, where it is 1 or more
+    if ratio < 1.0:
         own = np.array([[variance]])
-        told = mean_absolute(Estimate(mean=0.0 * own, variance=own, fourth=3.0 * variance**2 * middle + 0.0 * own))
-        low, high = (middle, high) if told[0, 0] > wanted else (low, middle)
-    return Noise(variance=variance, fourth=3.0 * variance**2 * low)
+
+        def beyond(power: float) -> float:  # falls as the fourth cumulant rises
+            error = Estimate(mean=0.0 * own, variance=own, fourth=3.0 * own**2 * np.exp(power))
+            return float(mean_absolute(error)[0, 0]) - wanted
+
+        ratio = exp(brentq(beyond, LEAST_LOG_RATIO, 0.0, xtol=1e-13)) if beyond(LEAST_LOG_RATIO) > 0.0 else 0.0
+    return Noise(variance=variance, fourth=3.0 * variance**2 * ratio)
 
 
 def noise_of(scale: Fraction) -> Noise:
