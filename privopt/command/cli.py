@@ -41,7 +41,7 @@ from privopt.version import VERSION
 __all__ = ["cli", "main"]
 
 
-COMMANDS_OF_METRIC_DP: Final = ("apply", "certify", "curve", "init")
+COMMANDS_OF_METRIC_DP: Final = ("apply", "certify", "curve", "explore", "init")
 """Commands that privopt-metric-dp brings: known here so that a message can say so where it is missing."""
 
 

@@ -40,6 +40,9 @@ __all__ = [
 SECONDS_BEFORE_PROGRESS: Final = 2.0
 """Seconds of work before any progress is shown."""
 
+MOST_NAMED_FILES: Final = 6
+"""Names of published files that a summary shows."""
+
 ATOMIC_PIPE_BYTES: Final = 4_096
 """Bytes that a pipe takes whole or not at all."""
 
@@ -200,15 +203,16 @@ def summary(solved: SolveOutcome) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from privopt.files.release_folder import PROBLEM
+
     def escape(text: str) -> str:
         return markup.escape(printable(text))
 
     result = solved.result
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
     table = Table(show_header=False, box=None, pad_edge=False)
-    name = {"locations": "protected", "photos": "deleted"}.get(objective.unit, "loss")
-    unit = escape(objective.unit)
-    table.add_row(name, f"{objective.value:.9g} {unit}")
+    unit = escape(objective.unit_in_words)
+    table.add_row(objective.measured, f"{objective.value:.9g} {unit}")
     if objective.lower_bound is None:
         table.add_row("bound", "none")
     else:
@@ -217,18 +221,19 @@ def summary(solved: SolveOutcome) -> None:
     epsilon = "" if guarantee.epsilon is None else f" epsilon {float(guarantee.epsilon):g} {guarantee.unit}"
     table.add_row("guarantee", escape(f"{guarantee.kind}{epsilon} {guarantee.scope}".rstrip()))
     if certificate.holds is not None:
-        worst, allowed = certificate.worst, certificate.allowed
         colour = "green" if certificate.evidence == "proved" else "yellow"
         table.add_row(
             "certificate",
-            f"[bold {colour}]{certificate.evidence}[/]: worst {worst:.9g} of {allowed:.9g} "
-            f"({certificate.checked:,} conditions)",
+            f"[bold {colour}]{certificate.evidence}[/]: {certificate.in_words}",
         )
     if result.mark:
         table.add_row("[bold red]warning[/]", f"[bold red]{result.mark}[/]")
     table.add_row("status", result.status + (" (stopped early)" if solved.stopped else ""))
     table.add_row("time", f"{result.time.total:.2f} s")
     table.add_row("written", escape(str(solved.folder)))
+    shared = sorted(path.name for path in (solved.folder / PROBLEM).rglob("*") if path.is_file())
+    more = f" and {len(shared) - MOST_NAMED_FILES} more" if len(shared) > MOST_NAMED_FILES else ""
+    table.add_row("published", escape(f"with the release: {', '.join(shared[:MOST_NAMED_FILES])}{more}"))
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(table)
     for line in solved.meaning:

@@ -23,7 +23,7 @@ def shown(value: object, digits: int = 9) -> str:
         return str(value) if value.denominator < 1000 else f"{float(value):.9g}"
     if isinstance(value, float):
         places = max(0, min(2, digits - 6))
-        return f"{value:,.{places}f}" if 1e5 <= abs(value) < 1e15 else f"{value:.{digits}g}"
+        return f"{value:,.{places}f}" if 10.0 ** min(5, digits) <= abs(value) < 1e15 else f"{value:.{digits}g}"
     if isinstance(value, (list, tuple)):
         return ", ".join(shown(inner, digits) for inner in value)
     return escape(str(value))

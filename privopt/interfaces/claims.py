@@ -96,6 +96,12 @@ class Certificate:
         if self.evidence not in get_args(Evidence):
             raise ValueError(f"evidence must be one of {', '.join(get_args(Evidence))}, got {self.evidence!r}")
 
+    @property
+    def in_words(self) -> str:
+        """Say how many conditions were checked, and how near to its limit the tightest is."""
+        conditions = f"{self.checked:,} condition{'' if self.checked == 1 else 's'} checked"
+        return f"{conditions}, tightest {self.worst:.9g} of {self.allowed:.9g} allowed"
+
     def to_json(self) -> dict[str, Any]:
         """Return the ``certificate`` object of result.json."""
         return {
@@ -109,6 +115,10 @@ class Certificate:
             **({"rests_on": self.rests_on} if self.rests_on else {}),
             **self.notes,
         }
+
+
+SQUARED: Final = " squared"
+"""End of the unit of an objective that adds up squared differences."""
 
 
 @frozen(kw_only=True)
@@ -148,6 +158,19 @@ class Objective(Bounds):
 
     unit: str = key(help="of value and bound")
     bound_over: str | None = key(None, help='"chosen" or "all", where outputs were chosen')
+
+    @property
+    def measured(self) -> str:
+        """Name what the value measures: a loss, what is protected or deleted, or how far noisy values were moved."""
+        if self.unit.endswith(SQUARED):  # a bound on that tells nothing of errors
+            return "fit to the noisy values"
+        return {"locations": "protected", "photos": "deleted"}.get(self.unit, "loss")
+
+    @property
+    def unit_in_words(self) -> str:
+        """Return the unit for people."""
+        noun = self.unit.removesuffix(SQUARED)
+        return self.unit if noun == self.unit else f"sum of squared differences, in {noun}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the ``objective`` object of result.json."""

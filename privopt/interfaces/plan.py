@@ -101,9 +101,9 @@ class Plan:
         ]
         shown = [f"Errors to expect of {self.method}, in {self.unit}: {self.basis}", head, *rows]
         if self.shares:
-            shown.append("shares: " + ", ".join(map(str, self.shares)))
+            shown.append("shares of the budget, in the order of these lines: " + ", ".join(map(str, self.shares)))
         if self.best is not None:
-            shown.append(f"best split found: {', '.join(map(str, self.best[0]))}")
+            shown.append(f"best split of the budget found, in the same order: {', '.join(map(str, self.best[0]))}")
         return shown + list(self.notes)
 
 

@@ -16,6 +16,7 @@ import attrs
 from privopt.arrays import Figure
 from privopt.declare.notebook import shown
 from privopt.interfaces import Result
+from privopt.interfaces.claims import SQUARED
 from privopt.interfaces.report_parts import Section
 from privopt.registry import registry
 from privopt.report.promise_text import claim, limits
@@ -95,7 +96,7 @@ def _number(value: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
-    return f"<td{' class=n' if _number(value) else ''}>{shown(value, 6)}</td>"
+    return f"<td{' class=n' if _number(value) else ''}>{shown(value, 4)}</td>"
 
 
 def _facts(caption: str, rows: Mapping[str, Any]) -> str:
@@ -108,7 +109,7 @@ def _verdict(result: Result) -> str:
     if result.mark:
         return f'<span class="badge bad">{result.mark}</span>'
     if certificate.evidence == "declared":
-        return '<span class="badge">declared by its maker</span>'
+        return '<span class="badge">checked, but for its maker\'s word that noise was drawn</span>'
     return '<span class="badge good">proved on the release</span>'
 
 
@@ -146,16 +147,9 @@ def _certificate(result: Result) -> Section:
     return Section(title="Certificate", lead=lead, html=html + _facts("as measured", rows))
 
 
-def _measured(result: Result) -> str:
-    """Name what the objective measures: a loss, what is protected or deleted, or how far noise was bent."""
-    if result.objective.unit.endswith(" squared"):  # a bound on that tells nothing of errors
-        return "fit to the noisy values"
-    return {"locations": "protected", "photos": "deleted"}.get(result.objective.unit, "loss")
-
-
 def _about(result: Result, purpose: str) -> str:
     """Return what the mechanism is for, and the units of the report's numbers."""
-    units = [f"{result.objective.unit} ({_measured(result)})"]
+    units = [f"{result.objective.unit_in_words} ({result.objective.measured})"]
     if result.guarantee.epsilon is not None and result.guarantee.unit:
         units.append(f"{result.guarantee.unit} (epsilon)")
     sentence = f"{purpose[:1].upper()}{purpose[1:]}. " if purpose else ""
@@ -165,12 +159,12 @@ def _about(result: Result, purpose: str) -> str:
 def _tiles(result: Result) -> str:
     """Return the report's main figures as tiles."""
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
-    unit = f" <small>{shown(objective.unit)}</small>"
+    unit = f" <small>{shown(objective.unit_in_words)}</small>"
     tiles = {}
     if guarantee.epsilon is not None:
         tiles["epsilon"] = f"{shown(float(guarantee.epsilon), 6)} <small>{shown(guarantee.unit)}</small>"
-    bent = objective.unit.endswith(" squared")
-    tiles[_measured(result)] = shown(objective.value, 6) + unit
+    bent = objective.unit.endswith(SQUARED)
+    tiles[objective.measured] = shown(objective.value, 6) + unit
     if objective.lower_bound is not None and not bent:
         over = " <small>over the outputs chosen</small>" if objective.bound_over == "chosen" else ""
         tiles["proved bound"] = shown(objective.lower_bound, 6) + unit + over

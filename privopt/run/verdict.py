@@ -49,10 +49,7 @@ class Verdict:
             return "does not hold"
         if found.holds is None:
             return "no privacy guarantee; sums hold"
-        figures = (
-            f"{found.kind}: worst {found.worst:.9g} of {found.allowed:.9g} allowed; {found.checked:,} conditions; "
-            f"{found.arithmetic}"
-        )
+        figures = f"{found.kind}: {found.in_words}; {found.arithmetic}"
         if self.seeded:
             return f"{SEEDED} ({figures})"
         rests = f"; its maker's word: {found.rests_on}" if found.rests_on else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -14,8 +15,9 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "docs")]
 
+from doc_blocks import Page  # noqa: E402
 from helpers.albums import write_album  # noqa: E402
 from helpers.client_exports import release_of  # noqa: E402
 from helpers.examples import EXAMPLES  # noqa: E402
@@ -24,6 +26,8 @@ from privopt.report.write_report import write_figures, write_report  # noqa: E40
 from privopt.run.options import Options  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
 from privopt_clients.export import export  # noqa: E402
+from privopt_metric_dp.studies.curve_page import write_explored  # noqa: E402
+from privopt_metric_dp.studies.draft_problem import init  # noqa: E402
 
 OUT = HERE.parents[1] / "docs" / "img"
 
@@ -63,6 +67,28 @@ def album_map(folder: Path) -> Path:
     (folder / "album.toml").write_text(page.split("```toml\n")[1].split("```")[0])
     solved = solve("photo-censor", folder / "album.toml", folder / "out")
     return next(path for path in write_figures(solved.folder, folder / "pictures") if path.name == "map.png")
+
+
+def explored(folder: Path) -> Path:
+    """Write the page of sliders for the example of docs/used-for/choose-epsilon.md."""
+    folder.mkdir()
+    city, problem = OUT.parent / "examples" / "city" / "points.csv", folder / "city.toml"
+    init("optimal-lp", city, problem, within=0.5, factor=2.0)
+    write_explored(problem, ["optimal-lp"], "0.5:8:5", folder / "explore.html", Options(gap=0.01))
+    return folder / "explore.html"
+
+
+def gallery(browser: Any, folder: Path) -> None:
+    """Run docs/gallery.md, and take the first picture of each release's report."""
+    folder.mkdir()
+    Page(OUT.parent / "gallery.md", folder).run()
+    for name in re.findall(r"img/gallery-(\w+)\.png", (OUT.parent / "gallery.md").read_text("utf-8")):
+        page = browser.new_page(viewport={"width": 720, "height": 900}, color_scheme="light")
+        page.goto(write_report(folder / name).as_uri())
+        if page.locator("#map").count():
+            page.wait_for_selector("#map[data-ready]")
+        save(page.locator("main :is(figure, .album)").first.screenshot(), f"gallery-{name}")
+        page.close()
 
 
 def shoot(page: Any, first: int | None, count: int) -> bytes:
@@ -126,6 +152,13 @@ def main() -> None:
             page.goto(pages["client"].as_uri())
             save(shoot_client(page), f"client-{scheme}")
             page.close()
+        if asked("explore"):
+            page = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme="light")
+            page.goto(explored(Path(work) / "explore").as_uri())
+            save(shoot(page, 0, 1), "explore")
+            page.close()
+        if asked("gallery"):
+            gallery(browser, Path(work) / "gallery")
         browser.close()
         if asked("album-map"):
             (Path(work) / "folder").mkdir()

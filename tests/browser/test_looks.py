@@ -8,7 +8,7 @@ from helpers.albums import write_album
 from helpers.browser_axe import faults
 from helpers.examples import EXAMPLES
 from helpers.grids import often
-from helpers.page_checks import clipped
+from helpers.page_checks import clipped, keyboard_faults
 
 import privopt as po
 from privopt.report.write_report import write_report
@@ -161,5 +161,8 @@ def test_a_report_is_silent_whole_and_clear(name, looks, watched, axe):
         # 3 to 1, as WCAG 2.2 (1.4.11) asks of graphics, by their filling or their rim
         assert [d for d in dots if max(contrast(*d[:2], ground), contrast(*d[2:], ground)) < 3] == [], scheme
         assert dots or name in ("hierarchical-dp", "photo-censor", "album", "curves")
-        assert (clipped(page), faults(page, axe)) == ([], []), scheme
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            assert (clipped(page), faults(page, axe, all_of_them=True)) == ([], []), f"{width} pixels, {scheme}"
+    assert keyboard_faults(page) == []
     assert (seen.complaints, seen.outside) == ([], [])

@@ -7,6 +7,7 @@ from helpers.browser_axe import faults
 from helpers.grids import first_alone
 
 from privopt_metric_dp.studies.curve import Curves, Point
+from privopt_metric_dp.studies.curve_lines import Setting
 from privopt_metric_dp.studies.curve_page import curve_page
 
 pytestmark = pytest.mark.xdist_group("reports")
@@ -119,3 +120,52 @@ def test_a_report_prints(report, watched):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.evaluate("getComputedStyle(document.querySelector('.pick')).display") == "none"
     assert page.pdf().startswith(b"%PDF")
+
+
+def moved(page, name, key, times=1):
+    """Press a key on a slider; return what the page says then."""
+    page.focus(f"#{name}")
+    for _ in range(times):
+        page.keyboard.press(key)
+    return page.locator("#told").inner_text()
+
+
+def test_sliders_choose_what_was_solved_and_take_the_keyboard(watched, tmp_path):
+    losses = {1: (2.0, 1.9), 2: (1.0, 0.9), 4: (0.5, 0.4)}
+    points = [
+        Point(
+            mechanism="m",
+            epsilon=Fraction(e),
+            loss=x,
+            lower_bound=b,
+            bayes_error=0.5,
+            adversary_error=x,
+            status="optimal",
+        )
+        for e, (x, b) in losses.items()
+    ]
+    setting = Setting(noun="place", bayes_error=0.9, adversary_error=3.0)
+    curves = Curves(points=points, notes=(), unit="km", distance_unit="km", setting=setting)
+    (tmp_path / "c.html").write_text(curve_page(curves, "p.toml"))
+    seen = watched()
+    page = seen.open(tmp_path / "c.html")
+    place = lambda: page.input_value("#epsilon")  # noqa: E731
+    assert "guesses the place in 50 of 100 cases; without a report in 10 of 100" in page.locator("#told").inner_text()
+    assert "loses 0.5 km on average (m), and no mechanism with this promise less than 0.4" in moved(
+        page, "epsilon", "End"
+    )
+    here = page.locator('figure svg [id$="-here"]')
+    right = here.bounding_box()["x"]
+    assert "loses 2 km" in moved(page, "bear", "End")
+    assert (place(), here.bounding_box()["x"] < right) == ("0", True)
+    assert moved(page, "bear", "Home").count("loses 0.5 km") == 1
+    said = moved(page, "factor", "Home")  # next to nothing may be learnt, within less than half a kilometre
+    assert ("The least one solved here, 1, hides less" in said, place()) == (True, "0")
+    said = moved(page, "radius", "Home")
+    asked = page.locator("#factor-is").inner_text(), page.locator("#radius-is").inner_text()
+    assert asked[0] == "1.1"
+    assert place() == "2"  # ln 1.1 within the least distance is the largest epsilon
+    moved(page, "radius", "ArrowRight", 10)
+    assert place() == "1"
+    assert "shown is the next one below that was solved, 2, which hides no less" in page.locator("#told").inner_text()
+    assert seen.complaints == []

@@ -32,6 +32,14 @@ def test_every_block_runs(path, tmp_path):
     Page(path, tmp_path).run()
 
 
+@pytest.mark.parametrize(("page", "most"), [("README.md", 120), ("docs/index.md", 100)])
+def test_who_comes_first_finds_an_example_a_picture_and_how_to_install(page, most):
+    text = (ROOT / page).read_text("utf-8")
+    assert len(text.splitlines()) <= most
+    for wanted in ("\n![", "uv pip install . ./plugins/*", "make demo", "$ privopt solve ", "gallery.md"):
+        assert wanted in text
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_the_examples_of_docstrings_run(name):
     ran = doctest.testmod(import_module(name))

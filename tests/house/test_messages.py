@@ -82,7 +82,7 @@ def test_a_plan_claims_the_best_split_that_it_found_alone_and_shows_simpler_ways
     head, row, best = plan.lines()[1:]
     assert head.split() == ["epsilon", "0.5", "leaves-only", "best", "split"]
     assert row.split() == ["p", "1", "2", "1"]
-    assert best == "best split found: 1/2"
+    assert best == "best split of the budget found, in the same order: 1/2"
     assert plan.to_json()["baselines"][0]["by_part"] == [2.0]
 
 

@@ -144,6 +144,11 @@ def privopt_commands() -> Sequence[CommandSpec]:
             summary="Loss and proved bound over epsilon, mechanism beside mechanism.",
         ),
         CommandSpec(
+            name="explore",
+            target=f"{commands}.init_curve_certify:explore",
+            summary="One page of sliders on which epsilon is chosen.",
+        ),
+        CommandSpec(
             name="certify",
             target=f"{commands}.init_curve_certify:certify",
             summary="The least epsilon that a matrix made anywhere keeps.",

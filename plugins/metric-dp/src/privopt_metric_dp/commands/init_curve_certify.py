@@ -1,4 +1,4 @@
-"""The commands that come before a release, or judge a matrix from elsewhere: init, curve, certify."""
+"""The commands that come before a release, or judge a matrix from elsewhere: init, curve, explore, certify."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from privopt.command.exit_codes import (
     share,
 )
 from privopt.command.program import say_result
-from privopt.command.terminal import complain, progress_display
+from privopt.command.terminal import complain, progress_display, say
 from privopt.errors import UsageError
 
-__all__ = ["certify", "curve", "init"]
+__all__ = ["certify", "curve", "explore", "init"]
 
 
 @click.command()
@@ -145,13 +145,12 @@ def curve(
     from privopt.run.options import Options
     from privopt_metric_dp.studies.curve_page import write_curves
 
-    names = [name.strip() for name in mechanisms.split(",") if name.strip()]
     say_when_compiling(quiet=quiet)
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_curves(
             problem,
-            names,
+            _names(mechanisms),
             epsilon,
             out,
             report,
@@ -164,6 +163,47 @@ def curve(
     for line in found.notes:
         complain(f"note: {line}")
     return STOPPED_FEASIBLE if found.stopped else DONE
+
+
+@click.command()
+@click.argument("problem", metavar="PROBLEM.toml", type=PATH)
+@click.option("--out", type=PATH, metavar="FILE.html", help="Page to write; default: PROBLEM-explore.html, here.")
+@click.option("--mechanisms", default="optimal-lp", show_default=True, metavar="A,B", help="With commas between.")
+@click.option("--epsilon", metavar="LO:HI:N", help="N values; default: 9, a fourth to four times the problem's.")
+@click.option("--gap", type=float, default=0.01, show_default=True, callback=share, metavar="G", help="Gap asked for.")
+@SOLVER
+@JOBS
+@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
+@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@click.option("--force", is_flag=True, help="Replace FILE.html.")
+@guarded
+def explore(
+    problem: Path,
+    out: Path | None,
+    mechanisms: str,
+    epsilon: str | None,
+    gap: float,
+    solver: str,
+    jobs: int | None,
+    time_limit: float | None,
+    quiet: bool,
+    force: bool,
+) -> int:
+    """Write one page to choose epsilon on: sliders for whom to hide, how well, and what a release may lose."""
+    from privopt.run.options import Options
+    from privopt_metric_dp.studies.curve_page import write_explored
+
+    out = out or Path(f"{problem.stem}-explore.html")
+    say_when_compiling(quiet=quiet)
+    with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
+        asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
+        found = write_explored(problem, _names(mechanisms), epsilon, out, asked, lambda line: complain(f"note: {line}"))
+    say(str(out))
+    return STOPPED_FEASIBLE if found.stopped else DONE
+
+
+def _names(given: str) -> list[str]:
+    return [name.strip() for name in given.split(",") if name.strip()]
 
 
 @click.command()

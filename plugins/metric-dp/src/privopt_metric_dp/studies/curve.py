@@ -14,7 +14,7 @@ from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from privopt.declare.exact_text import epsilons_of, exact_text
 from privopt.declare.problems_in_memory import Problem
@@ -28,7 +28,7 @@ from privopt.interfaces import Objective, SolveContext
 from privopt.run.options import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.studies.curve_file import CurveTable, Key, PointsFile
-from privopt_metric_dp.studies.curve_lines import Line, Refusals, read_lines
+from privopt_metric_dp.studies.curve_lines import Line, Refusals, Setting, read_lines
 from privopt_metric_dp.studies.curve_points import (
     OF_RELEASE,
     Point,
@@ -52,6 +52,7 @@ class Curves:
         refused: mechanisms that cannot take the problem, and why, a sentence each.
         unit: of losses and bounds.
         distance_unit: of errors.
+        setting: what is known before any report, of the first mechanism's problem.
     """
 
     points: tuple[Point, ...]
@@ -59,6 +60,7 @@ class Curves:
     unit: str
     distance_unit: str
     refused: tuple[str, ...] = ()
+    setting: Setting = field(factory=Setting)
 
     @property
     def stopped(self) -> bool:
@@ -173,6 +175,7 @@ def draw_curves(
         unit=first.loss_unit,
         distance_unit=first.unit,
         refused=tuple(refusals.sentences),
+        setting=lines[0].setting,
     )
 
 

@@ -18,7 +18,25 @@ from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.studies.curve_points import Point
 
-__all__ = ["Line", "Refusals", "read_lines"]
+__all__ = ["Line", "Refusals", "Setting", "read_lines"]
+
+
+@frozen(kw_only=True)
+class Setting:
+    """What is known of a problem before any report: what a page compares an attack on one report with.
+
+    Attributes:
+        noun: what a record is called.
+        apart: how the distance of two records is measured, in a word or two.
+        bayes_error: how often the best guess at the record is wrong, under the prior of all records.
+        adversary_error: expected loss of the best guess under the same prior, in the loss's unit; None where the loss
+            is not one of single reports.
+    """
+
+    noun: str = "record"
+    apart: str = "apart"
+    bayes_error: float | None = None
+    adversary_error: float | None = None
 
 
 @frozen(kw_only=True, eq=False)
@@ -57,6 +75,19 @@ class Line:
             again: MetricInstance[Any] = self.mechanism.load(problem.declared, problem.data.file)
             return again
         return problem
+
+    @property
+    def setting(self) -> Setting:
+        """Return what is known before any report."""
+        data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
+        placed = data.records.kind in ("geographic", "planar")
+        near = self.mechanism.privacy(self.problem, self.method).guarantee.scope == "neighbours"
+        return Setting(
+            noun="place" if placed else "record",
+            apart="apart, from neighbour to neighbour" if near else "apart",
+            bayes_error=1.0 - float(data.prior.max()),
+            adversary_error=float(loss.weighted.sum(axis=0).min()) if isinstance(loss, ExpectedLoss) else None,
+        )
 
     @property
     def nested(self) -> bool:

@@ -1,47 +1,79 @@
-"""``privopt curve``: the curves into a table, and into one offline page: picture, slider over epsilon, the table."""
+"""``privopt explore`` and ``privopt curve``: the curves into one offline page of sliders, and into a table."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from privopt.declare.exact_text import epsilons_of
+from privopt.declare.exact_text import epsilons_of, exact_text
 from privopt.declare.schema import File
+from privopt.registry import registry
 from privopt.report.page import document, drawing, script_json, table
-from privopt.report.theme import save
+from privopt.report.theme import INK, save
 from privopt.run.options import Options
 from privopt.run.publish import new_file
 from privopt.run.targets import check_files
+from privopt.run.verify import read_problem
 from privopt_metric_dp.studies.curve import Curves, draw_curves
 from privopt_metric_dp.studies.curve_file import PointsFile
 from privopt_metric_dp.studies.curve_pictures import by_mechanism, figure_of, figures_of, latex_of
 from privopt_metric_dp.studies.curve_points import OF_RELEASE, Point
 
-__all__ = ["curve_page", "write_curves"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
 
-SCRIPT: Final = """
-const data = JSON.parse(document.getElementById("points").textContent);
-const slider = document.getElementById("epsilon"), said = document.getElementById("said");
-const body = document.getElementById("at");
-function show() {
-  const value = data.epsilons[slider.value];
-  said.textContent = value;
-  body.replaceChildren(...data.rows[slider.value].map(cells => {
-    const row = document.createElement("tr");
-    cells.forEach((cell, n) => {
-      const made = document.createElement(n ? "td" : "th");
-      made.textContent = cell;
-      row.append(made);
-    });
-    return row;
-  }));
-}
-slider.addEventListener("input", show);
-show();
-"""
+__all__ = ["curve_page", "write_curves", "write_explored"]
+
+SLIDER_STEPS: Final = 200
+"""Positions of a slider over numbers."""
+
+SLIDER_FACTORS: Final = (1.1, 20.0)
+"""Ends of the slider of factors: below the first next to nothing is learnt, above the last a guess is 95 % sure."""
+
+EPSILONS_EXPLORED: Final = 9
+"""Epsilons that ``explore`` solves where none are given: from a fourth of the problem's own to four times it."""
+
+
+def write_explored(
+    problem: Path,
+    mechanisms: Sequence[str],
+    epsilon: str | None,
+    out: Path,
+    options: Options,
+    tell: Callable[[str], object] | None = None,
+) -> Curves:
+    """Solve a problem at several epsilons, and write the page on which one is chosen.
+
+    Args:
+        problem: the problem file.
+        mechanisms: names.
+        epsilon: LO:HI:N; None for values around the problem's own.
+        out: the page.
+        options: as of :func:`privopt_metric_dp.studies.curve.draw_curves`.
+        tell: as there.
+
+    Raises:
+        UsageError: a file that is there.
+        PrivoptError: as :func:`privopt_metric_dp.studies.curve.draw_curves`.
+    """
+    check_files({"--out": out}, force=options.force, read=[problem])
+    source = File.read(problem, wanted="a problem file in TOML")
+    found = draw_curves(source, mechanisms, epsilons_of(epsilon or _around(source, mechanisms[0])), options, tell=tell)
+    with new_file(out, force=options.force) as made:
+        made.write_text(curve_page(found, problem.name), "utf-8")
+    return found
+
+
+def _around(source: File, mechanism: str) -> tuple[str, str, int]:
+    """Return the ends of the epsilons around a problem's own, and how many."""
+    own = read_problem(registry().get(mechanism).load(), source).privacy.epsilon
+    return exact_text(own / 4), exact_text(own * 4), EPSILONS_EXPLORED
 
 
 def write_curves(
@@ -104,34 +136,83 @@ def curve_page(curves: Curves, problem: str) -> str:
         *("mechanism", f"loss ({curves.unit})", "proved bound", "gap", "best guess wrong"),
         *(f"error, median ({curves.distance_unit})", "error, 95 %", "epsilon achieved", "adversary's error", "status"),
     )
-    groups = by_mechanism(curves.points)
+    groups = list(by_mechanism(curves.points).values())
+    values = [float(point.epsilon) for point in groups[0]]
+    start = (len(values) - 1) // 2
     figure = figure_of(curves.points, curves.unit, curves.distance_unit)
-    epsilons = [f"{float(point.epsilon):.6g}" for point in next(iter(groups.values()))]
-    rows = [[_cells(points[place]) for points in groups.values()] for place in range(len(epsilons))]
-    title = f"Loss over epsilon: {problem}"
-    header = "".join(f"<th>{escape(name)}</th>" for name in head)
+    figure.axes[0].axvline(values[start], color=INK, linewidth=1, gid="here")
+    title = f"Choose epsilon: {problem}"
+    shown = drawing("Loss over epsilon", figure)
     notes = "".join(f"<p>{escape(line)}.</p>" for line in (*curves.refused, *curves.notes))
-    last = len(epsilons) - 1
-    every = [(name, f"{float(point.epsilon):.6g}", *rest) for point in curves.points for name, *rest in [_cells(point)]]
+    every = [(name, f"{float(point.epsilon):.4g}", *rest) for point in curves.points for name, *rest in [_cells(point)]]
+    content = {
+        "epsilons": [f"{value:.4g}" for value in values],
+        "values": values,
+        "rows": [[_cells(points[place]) for points in groups] for place in range(len(values))],
+        "best": [_best([points[place] for points in groups]) for place in range(len(values))],
+        "before": [curves.setting.bayes_error, curves.setting.adversary_error],
+        "noun": curves.setting.noun,
+        "apart": curves.setting.apart,
+        "unit": curves.unit,
+        "distanceUnit": curves.distance_unit,
+        "across": _across(figure, values),
+        "factors": SLIDER_FACTORS,
+        "steps": SLIDER_STEPS,
+    }
+    script = files("privopt_metric_dp.studies").joinpath("curve_page.js").read_text("utf-8")
+    header = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    sliders = (
+        _slider("epsilon", "Epsilon", len(values) - 1, start)
+        + _slider("radius", "Hide me within", SLIDER_STEPS, SLIDER_STEPS // 2)
+        + _slider("factor", "up to a factor of", SLIDER_STEPS, SLIDER_STEPS // 2)
+        + _slider("bear", "I can bear", SLIDER_STEPS, SLIDER_STEPS // 2)
+    )
     return document(
         title,
         f"<header><h1>{escape(title)}</h1><p>What a release loses at each epsilon, to choose one. Units: "
         f"{escape(curves.unit)} (loss), {escape(curves.distance_unit)} (errors), per {escape(curves.distance_unit)} "
         "(epsilon).</p><p>Every loss is that of a release that was certified; no release with the same promise loses "
         f"less than the proved bound.</p>{notes}</header><main>"
-        f"<section>{drawing(title, figure)}</section>"
-        f'<section class="whole"><h2><label for="epsilon">At epsilon <span id="said"></span></label></h2>'
-        f'<input type="range" id="epsilon" min="0" max="{last}" value="{last // 2}" style="width:100%">'
-        '<div class="scroll" tabindex="0" role="region" aria-label="At one epsilon">'
+        f'<section><h2>Choose</h2><p>Move one; the others follow.</p><div class="noprint">{sliders}</div>'
+        f'<div id="told" class="told" aria-live="polite"></div>{shown}</section>'
+        '<section class="whole"><h2>At this epsilon</h2>'
+        '<div class="scroll" tabindex="0" role="region" aria-label="Table: at this epsilon">'
         f'<table><thead><tr>{header}</tr></thead><tbody id="at"></tbody></table></div></section>'
         f"<section class=whole><h2>All</h2>{table('Every point', (head[0], 'epsilon', *head[1:]), every)}</section>"
-        "</main>"
-        f'<script type="application/json" id="points">{script_json({"epsilons": epsilons, "rows": rows})}</script>'
-        f"<script>{SCRIPT}</script>",
+        "<noscript><p>The sliders need scripts; the picture and the last table do not.</p></noscript></main>"
+        f'<script type="application/json" id="points">{script_json(content)}</script><script>{script}</script>',
     )
+
+
+def _slider(name: str, label: str, last: int, value: int) -> str:
+    return (
+        f'<p><label for="{name}">{label}</label> <output id="{name}-is" for="{name}"></output>'
+        f'<input type="range" id="{name}" min="0" max="{last}" value="{value}" autocomplete="off"></p>'
+    )
+
+
+def _across(figure: Figure, values: Sequence[float]) -> list[float]:
+    """Return where epsilons stand in a figure that was drawn, from its left in points, as its SVG counts."""
+    places = figure.axes[0].transData.transform([(value, 1.0) for value in values])[:, 0]
+    return [round(float(place), 2) for place in places / figure.bbox.width * 72 * figure.get_figwidth()]
+
+
+def _best(points: Sequence[Point]) -> dict[str, object] | None:
+    """Return the figures of the mechanism that loses least at one epsilon."""
+    known = [point for point in points if point.loss is not None]
+    if not known:
+        return None
+    best = min(known, key=lambda point: point.loss or 0.0)
+    return {
+        "name": best.mechanism,
+        "loss": best.loss,
+        "bound": best.lower_bound,
+        "wrong": best.bayes_error,
+        "miss": best.adversary_error,
+    }
 
 
 def _cells(point: Point) -> Sequence[str]:
     figures = (point.loss, point.lower_bound, point.gap, *(getattr(point, name) for name in OF_RELEASE))
-    shown = ["none" if value is None else f"{value:.6g}" for value in figures]
+    shown = ["none" if value is None else f"{value:.4g}" for value in figures]
     return (point.mechanism, *shown, point.status)

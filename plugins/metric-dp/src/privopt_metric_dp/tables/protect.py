@@ -283,13 +283,13 @@ class Protector(TableProtector):
             return less
         if self.snap.region is not None:
             return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
-        worth = "be distinguished as their records may"
+        worth = "as those may"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not limits_of(guarantee):
-            worth = f"differ by the factor exp({float(guarantee.epsilon):g} d) of their records, d apart"
+            worth = f"by a factor of exp({float(guarantee.epsilon):g} d) in the odds at most, where those are d apart"
         return (
             *less,
-            "what holds is between records: each position is reported as its nearest record, so two positions, "
-            f"however near, may {worth}",
+            "what holds is between records: a position is reported as if it were its nearest record. Two positions "
+            f"near each other may have different nearest records, and be told apart {worth}",
         )
 
 
