@@ -15,9 +15,9 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parent / "docs")]
+sys.path.insert(0, str(HERE.parent))
 
-from doc_blocks import Page  # noqa: E402
+from docs.doc_blocks import Page  # noqa: E402
 from helpers.albums import write_album  # noqa: E402
 from helpers.client_exports import release_of  # noqa: E402
 from helpers.examples import EXAMPLES  # noqa: E402

@@ -33,6 +33,8 @@ def test_the_command_writes_a_page_around_the_problems_epsilon(problem, tmp_path
     assert (len(values), values[0], values[4], values[8]) == (9, 0.5, 2, 8)
     again = privopt("explore", problem, "--quiet")
     assert (again.returncode, "--force" in again.stderr) == (2, True)
+    none = privopt("explore", problem, "--mechanisms", ",", "--force", "--quiet")
+    assert (none.returncode, "got none" in none.stderr) == (2, True)
 
 
 def test_an_epsilon_that_is_no_binary_number_is_divided_exactly(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from fractions import Fraction
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -64,15 +65,18 @@ def write_explored(
     """
     check_files({"--out": out}, force=options.force, read=[problem])
     source = File.read(problem, wanted="a problem file in TOML")
-    found = draw_curves(source, mechanisms, epsilons_of(epsilon or _around(source, mechanisms[0])), options, tell=tell)
+    found = draw_curves(source, mechanisms, epsilons_of(epsilon or _around(source, mechanisms)), options, tell=tell)
     with new_file(out, force=options.force) as made:
         made.write_text(curve_page(found, problem.name), "utf-8")
     return found
 
 
-def _around(source: File, mechanism: str) -> tuple[str, str, int]:
+def _around(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
     """Return the ends of the epsilons around a problem's own, and how many."""
-    own = read_problem(registry().get(mechanism).load(), source).privacy.epsilon
+    declared: Any = read_problem(registry().get(next(iter(mechanisms), "optimal-lp")).load(), source)
+    own = getattr(getattr(declared, "privacy", None), "epsilon", None)
+    if not isinstance(own, Fraction):
+        own = Fraction(1)  # of a mechanism without a curve, which is refused next
     return exact_text(own / 4), exact_text(own * 4), EPSILONS_EXPLORED
 
 
