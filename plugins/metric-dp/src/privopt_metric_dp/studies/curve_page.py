@@ -47,7 +47,7 @@ def write_explored(
     epsilon: str | None,
     out: Path,
     options: Options,
-    tell: Callable[[str], object] | None = None,
+    announce: Callable[[str], object] | None = None,
 ) -> Curves:
     """Solve a problem at several epsilons, and write the page on which one is chosen.
 
@@ -57,7 +57,7 @@ def write_explored(
         epsilon: LO:HI:N; None for values around the problem's own.
         out: the page.
         options: as of :func:`privopt_metric_dp.studies.curve.draw_curves`.
-        tell: as there.
+        announce: as there.
 
     Raises:
         UsageError: a file that is there.
@@ -65,7 +65,8 @@ def write_explored(
     """
     check_files({"--out": out}, force=options.force, read=[problem])
     source = File.read(problem, wanted="a problem file in TOML")
-    found = draw_curves(source, mechanisms, epsilons_of(epsilon or _around(source, mechanisms)), options, tell=tell)
+    epsilons = epsilons_of(epsilon or _around(source, mechanisms))
+    found = draw_curves(source, mechanisms, epsilons, options, announce=announce)
     with new_file(out, force=options.force) as made:
         made.write_text(curve_page(found, problem.name), "utf-8")
     return found
