@@ -21,7 +21,7 @@ from privopt.command.exit_codes import (
     share,
 )
 from privopt.command.program import say_result
-from privopt.command.terminal import complain, progress_display, say
+from privopt.command.terminal import complain, progress_display
 from privopt.errors import UsageError
 
 __all__ = ["certify", "curve", "explore", "init"]
@@ -198,7 +198,7 @@ def explore(
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_explored(problem, _names(mechanisms), epsilon, out, asked, lambda line: complain(f"note: {line}"))
-    say(str(out))
+    say_result({"page": str(out)}, str(out), as_json=False)
     return STOPPED_FEASIBLE if found.stopped else DONE
 
 
