@@ -16,7 +16,7 @@ _WORD = re.compile(
 
 _WORDY = re.compile(r"(?:^|_)(?:beside|few|kept|likely|nothing|reckon\w*|room|said|telling|told|worth)(?:_|$)")
 _PARTICIPLE = re.compile(r"_*[A-Z][a-z]*(?:ed|ing|own|aid|ept|een|old|ought|ound)")
-NOUNS: Final = frozenset({"Listing", "Round", "Rounding", "Routing"})
+NOUNS: Final = frozenset({"Listing", "Round", "Rounding", "Routing", "Setting"})
 """Classes that end like a participle and are things."""
 
 

@@ -202,8 +202,8 @@ def explore(
     return STOPPED_FEASIBLE if found.stopped else DONE
 
 
-def _names(given: str) -> list[str]:
-    return [name.strip() for name in given.split(",") if name.strip()]
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
 
 
 @click.command()
