@@ -17,7 +17,7 @@ from privopt_lr_geo import server
 from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.messages import Terms
-from privopt_lr_geo.reference import Cells, Places, ReferenceTable
+from privopt_lr_geo.reference import Cells, Places, ReferenceTable, grid_of
 
 __all__ = ["COLUMNS", "bounds_by_round", "matched", "matches"]
 
@@ -58,7 +58,10 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
     """
     problem = workshop.load(LRGeo(), settings)
     places = Places.from_problem(problem)
-    cells = Cells.over(places, side, every=True)
+    corner, step = grid_of(places, side)
+    last = np.rint((places.coordinates.max(axis=0) - corner) / step).astype(np.int64)
+    index = np.stack(np.meshgrid(*(np.arange(end + 1) for end in last), indexing="ij"), axis=-1).reshape(-1, 2)
+    cells = Cells.around(places, corner + index * step)
     middle = np.median(places.coordinates, axis=0)
     centre = int(np.argmin(places.apart(cells.coordinates, np.broadcast_to(middle, cells.coordinates.shape))))
     offset = cells.coordinates - cells.coordinates[centre]

@@ -23,7 +23,7 @@ from privopt_metric_dp.problem.loss_kinds import TravelCost
 from privopt_metric_dp.problem.travel_cost import travel_cost
 from privopt_metric_dp.space.roads import Roads
 
-__all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable"]
+__all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable", "grid_of"]
 
 LARGEST_BYTES: Final = 4e9
 """Bytes of a table, or of the travel that it is made of, beyond which it is refused."""
@@ -113,15 +113,16 @@ class Cells:
     @classmethod
     def over(cls, places: Places, cell_km: float) -> Cells:
         """Lay the grid over the places, and keep the cells that can be looked up."""
+        corner, step = grid_of(places, cell_km)
+        used = np.rint((places.coordinates - corner) / step).astype(np.int64)
+        return cls.around(places, corner + step * np.unique(used, axis=0))
+
+    @classmethod
+    def around(cls, places: Places, centres: Floats) -> Cells:
+        """Join centres (C, 2) to the places."""
         from scipy.spatial import cKDTree
 
         points = places.coordinates
-        corner, step = points.min(axis=0), np.array([cell_km, cell_km])
-        if places.geographic:
-            degree = EARTH_RADIUS_KM * np.pi / 180.0
-            narrow = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
-            step = step / np.array([degree, degree * narrow])
-        centres = corner + step * np.unique(np.rint((points - corner) / step).astype(np.int64), axis=0)
         nodes, squares = cKDTree(places.flat(points)), cKDTree(places.flat(centres))
         node = nodes.query(places.flat(centres))[1].astype(np.int64)
         access = places.apart(centres, points[node])
@@ -131,6 +132,16 @@ class Cells:
         for place in np.flatnonzero(node[nearest] != own).tolist():
             shift[place] += places.travel(own[place : place + 1], node[nearest[place : place + 1]])[0, 0]
         return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)
+
+
+def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
+    """Return the grid's corner (2,), and a cell's sides (2,) in units of the coordinates."""
+    points, step = places.coordinates, np.array([cell_km, cell_km])
+    if places.geographic:
+        degree = EARTH_RADIUS_KM * np.pi / 180.0
+        narrow = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
+        step = step / np.array([degree, degree * narrow])
+    return points.min(axis=0), step
 
 
 class ReferenceTable:
