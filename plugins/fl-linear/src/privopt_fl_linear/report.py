@@ -103,7 +103,7 @@ def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | No
 
 
 def costs_by_radius(problem: FLInstance, noisy: Floats) -> list[tuple[float, float, float]]:
-    """Return (radius, capacity cost, connection cost) at the noisy counts, over the public grid of radii."""
+    """Return (radius, capacity cost, connection cost) at the noisy counts, over the grid of radii."""
     site, server = problem.data.site, problem.server("reconnection")
     rows = []
     for choice in list_radii(site, site.connect(), server.rule, server.alpha):

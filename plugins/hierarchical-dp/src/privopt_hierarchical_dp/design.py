@@ -215,7 +215,7 @@ class Design(ABC):
 
     @abstractmethod
     def ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return intervals for every count, from what is published, for each table on each level; None without any."""
+        """Return intervals for every count, for each table on each level; None without any."""
 
     # --- what can go wrong --------------------------------------------------------------------------------
 

@@ -220,7 +220,7 @@ class HierarchicalDP(CountsMechanism):
         return {**found, "real_epsilon": real, "entries_changed_by_one_individual": changed}
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Warn where one change moves more cumulative counts than counts, too, for the noise is for all."""
+        """Warn where one change moves more cumulative counts than counts: the noise is for all."""
         lines = super().warnings(problem, release, result)
         relation, most = problem.declared.relation, problem.declared.settings.max_quantity
         moved, counts = (relation.sensitivity(query, most) for query in ("cumulative", "counts"))

@@ -262,7 +262,7 @@ def least_split(
 
 
 def _best_simple(design: SizesDesign, smooth: Splits, errors: Errors, weigh: Floats, context: SolveContext) -> Splits:
-    """Return the best split on public counts: the own one, the linear fit's, all on the leaves, or an even one."""
+    """Return the best split on public counts: the own, the linear fit's, the leaves alone, or an even one."""
     depth, trials = design.tree.depth, BUDGET_TRIALS if _small(design) else 1
 
     def value(split: Split) -> float:

@@ -29,7 +29,7 @@ def release_faults(design: Design, release: HierarchyRelease) -> list[str]:
 
 
 def _unmeasured(design: Design, release: HierarchyRelease) -> list[str]:
-    """Return levels that are not measured, and that are not the sums of the level below, as they must be."""
+    """Return levels, not measured, that are not the sums of the level below."""
     wrong = {
         level
         for own, right in zip(release.noisy, design.summed(release.noisy, release.scales), strict=True)

@@ -127,7 +127,7 @@ def _layouts(data: MetricData) -> Any:
 
 @themed
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
-    """Draw one user's range: its LR set, the outputs it weighs freely, and those beyond its obfuscation radius."""
+    """Draw one user's LR set, the outputs it weighs freely, and those beyond its obfuscation radius."""
     data, options = problem.data, problem.declared.lr_geo
     placed = _layouts(data)
     record = int(problem.users[user])
@@ -227,7 +227,7 @@ def _server(problem: LRGeoInstance, drawn: Figure) -> Section:
 
 
 def _left_open(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """Return sections on what is not covered, and on what the whole population loses, if details say so."""
+    """Return sections on what is not covered, and on the population's loss, if details say so."""
     details, made = result.details.facts, []
 
     def rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
