@@ -266,13 +266,15 @@ def at_error(made: Callable[[float], Way], at: np.ndarray, wanted: float, low: f
     return way
 
 
+def guessed_home(way: Way, person: int) -> np.ndarray:
+    """(2,) the likeliest place of a person's nights, km."""
+    seen = way.seen(person, NIGHT)
+    return np.asarray(FINELY[seen >= seen.max() - 1e-9].mean(axis=0))
+
+
 def found_homes(way: Way, homes: np.ndarray) -> tuple[float, float]:
     """Return the part of the homes that are guessed within 1.5 km from the nights of a year, and the median error."""
-    off = []
-    for person, home in enumerate(homes):
-        seen = way.seen(person, NIGHT)
-        guess = FINELY[seen >= seen.max() - 1e-9].mean(axis=0)
-        off.append(float(np.hypot(*(guess - home))))
+    off = [float(np.hypot(*(guessed_home(way, person) - home))) for person, home in enumerate(homes)]
     return float(np.mean(np.array(off) <= FOUND)), float(np.median(off))
 
 
@@ -291,13 +293,13 @@ def seen_crossings(way: Way, at: np.ndarray) -> float:
     return max(found)
 
 
-def traced(way: Way, at: np.ndarray) -> float:
-    """Return the mean error of a hidden Markov model that follows some persons for two weeks."""
+def followed(way: Way) -> np.ndarray:
+    """(H, P, 2) where a hidden Markov model finds some persons in two weeks, km."""
     coarse = cell_of(centres(1.0), FINE)  # points of the town a kilometre apart
     points = FINELY[coarse]
     moves = np.exp(-apart(points, points) / 3.0)
     moves = 0.7 * np.eye(len(points)) + 0.3 * moves / moves.sum(axis=1, keepdims=True)
-    hours, people = 24 * DAYS, min(WALKERS, len(at))
+    hours, people = 24 * DAYS, min(WALKERS, len(way.reports))
     sign = np.ones((hours, people, len(points)))
     for hour in range(hours):
         for person in range(people):
@@ -315,8 +317,14 @@ def traced(way: Way, at: np.ndarray) -> float:
         back[hour] = (back[hour + 1] * sign[hour + 1]) @ moves.T
         back[hour] /= back[hour].sum(axis=1, keepdims=True)
     both = ahead * back
-    guess = (both / both.sum(axis=2, keepdims=True)) @ points
-    return float(np.hypot(*np.moveaxis(guess - at[:people, :hours].transpose(1, 0, 2), -1, 0)).mean())
+    return np.asarray((both / both.sum(axis=2, keepdims=True)) @ points)
+
+
+def traced(way: Way, at: np.ndarray) -> float:
+    """Return the mean error of those who follow some persons for two weeks, km."""
+    guess = followed(way).transpose(1, 0, 2)
+    people, hours = guess.shape[:2]
+    return float(np.hypot(*np.moveaxis(guess - at[:people, :hours], -1, 0)).mean())
 
 
 def main() -> None:
