@@ -12,6 +12,7 @@ import argparse
 import csv
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -195,6 +196,12 @@ def run_command(command: Sequence[str | Path]) -> tuple[int, float, float, str]:
         done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
         peak = float(done.stderr.rpartition("\n")[2]) / 1e6 * 1.024
     return done.returncode, time.monotonic() - began, peak, done.stdout
+
+
+def processor_seconds() -> float:
+    """Of all commands that ended so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def line(case: Case) -> str:

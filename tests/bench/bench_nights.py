@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import subprocess
 import tempfile
 from collections import defaultdict
@@ -20,7 +21,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import polars as pl
-from bench_city import PRIVOPT, run_command
+from bench_city import PRIVOPT, processor_seconds, run_command
 
 ZONE = ZoneInfo("Europe/Rome")
 EPSILON, LIMIT = Fraction("2.77"), Fraction("16.62")
@@ -84,8 +85,10 @@ def main() -> None:
         job = [*PRIVOPT, "apply", folder / "out", folder / "trips.csv", "--out", safe, "--json", "--quiet"]
         job += ["--position", "start=start_x,start_y", "--position", "end=end_x,end_y", "--time", "at"]
         job += ["--ledger", book, "--subject", "driver", "--batch", "nights"]
+        before = processor_seconds()
         code, seconds, peak, said = run_command(job)
-        print(f"apply: exit {code}, {seconds:.1f} s, {peak:.2f} GB, {json.loads(said)}", flush=True)
+        used = f"{processor_seconds() - before:.1f} processor s, {peak:.2f} GB, load {os.getloadavg()[0]:.0f}"
+        print(f"apply: exit {code}, {seconds:.1f} s, {used}, {json.loads(said)}", flush=True)
         print(f"{wrong_rows(folder / 'trips.csv', safe)} wrong rows of {asked.nights * asked.trips:,}")
 
 

@@ -1,20 +1,19 @@
 """What words cost: a release over 5,000 of 300 dimensions, with all outputs and with 600 of them; sentences.
 
-Run as ``python tests/bench/bench_words.py [--words 5000] [--sentences 1000]``. Seconds by the clock and by the
-processors, of whole commands; the folder's size on disk.
+Run as ``python tests/bench/bench_words.py [--words 5000] [--sentences 1000] [--kind float32]``: word2vec's files hold
+vectors as float32. Seconds by the clock and by the processors, of whole commands; the folder's size on disk.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from bench_city import PRIVOPT, run_command
+from bench_city import PRIVOPT, processor_seconds, run_command
 
 DIMENSIONS = 300
 WORDS_OF_A_SENTENCE = 20
@@ -34,10 +33,9 @@ kind = "distance"
 
 def run(name: str, words: list[str | Path]) -> None:
     """Run a command, and print what it took."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = processor_seconds()
     code, seconds, peak, _ = run_command([*PRIVOPT, *words, "--quiet"])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    used = processor_seconds() - before
     about = f"load {os.getloadavg()[0]:.0f}" if code == 0 else f"exit {code}"
     print(f"| {name} | {seconds:.1f} | {used:.1f} | {peak:.2f} | {about} |", flush=True)
 
@@ -52,6 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--words", type=int, default=5_000)
     parser.add_argument("--sentences", type=int, default=1_000)
+    parser.add_argument("--kind", choices=("float16", "float32", "float64"), default="float32")
     asked = parser.parse_args()
     rng = np.random.default_rng(0)
     print("| command | seconds | processor seconds | GB | |")
@@ -59,10 +58,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         words = [f"w{chr(97 + n % 26)}{n}" for n in range(asked.words)]
-        np.save(folder / "words.npy", rng.normal(size=(asked.words, DIMENSIONS)) / DIMENSIONS**0.5)
+        vectors = rng.normal(size=(asked.words, DIMENSIONS)) / DIMENSIONS**0.5
+        np.save(folder / "words.npy", vectors.astype(asked.kind))
         (folder / "words.txt").write_text("\n".join(words) + "\n")
         few = np.arange(0, asked.words, max(1, asked.words // 600))[:600]
-        np.save(folder / "few.npy", np.load(folder / "words.npy")[few])
+        np.save(folder / "few.npy", vectors[few].astype(asked.kind))
         (folder / "few.txt").write_text("\n".join(words[n] for n in few) + "\n")
         texts = [" ".join(rng.choice(words, WORDS_OF_A_SENTENCE)) for _ in range(asked.sentences)]
         pl.DataFrame({"who": range(asked.sentences), "said": texts}).write_csv(folder / "said.csv")

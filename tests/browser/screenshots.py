@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 import shutil
 import sys
@@ -22,7 +21,7 @@ from helpers.albums import write_album  # noqa: E402
 from helpers.client_exports import release_of  # noqa: E402
 from helpers.examples import EXAMPLES  # noqa: E402
 
-from privopt.report.write_report import write_figures, write_report  # noqa: E402
+from privopt.report.write_report import write_report  # noqa: E402
 from privopt.run.options import Options  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
 from privopt_clients.export import export  # noqa: E402
@@ -45,6 +44,18 @@ SHOTS: dict[str, tuple[str, str, int | None, int]] = {
 }
 """File: the example, the colour scheme, the first section shown (None: from the top), how many sections."""
 
+REPORTS_OF_PAGES: dict[str, tuple[str, str, int | None, int]] = {
+    "report-sentences": ("guide/tables.md", "spoken/report.html", 0, 2),
+    "estimate-districts": ("used-for/every-night.md", "ends.html", 0, 1),
+}
+"""File: the page of docs whose commands write the report, the report, and as above."""
+
+FIGURES_OF_PAGES = {
+    "album-map": ("used-for/album.md", "pictures/map.png"),
+    "curve-loss": ("guide/tables.md", "curve-figures/loss.png"),
+}
+"""File: the page of docs whose commands draw the figure, and the figure."""
+
 
 def report_of(name: str, folder: Path) -> Path:
     """Solve an example and write its report."""
@@ -55,18 +66,11 @@ def report_of(name: str, folder: Path) -> Path:
     return write_report(solved.folder)
 
 
-def album_map(folder: Path) -> Path:
-    """Solve the example of docs/used-for/album.md, a folder without a classifier, and draw its map."""
-    page = (OUT.parent / "used-for" / "album.md").read_text("utf-8")
-    here = Path.cwd()
-    os.chdir(folder)  # the page's code writes its photos into the working folder
-    try:
-        exec(page.split("```python\n")[1].split("```")[0], {})
-    finally:
-        os.chdir(here)
-    (folder / "album.toml").write_text(page.split("```toml\n")[1].split("```")[0])
-    solved = solve("photo-censor", folder / "album.toml", folder / "out")
-    return next(path for path in write_figures(solved.folder, folder / "pictures") if path.name == "map.png")
+def ran(page: str, folder: Path) -> Path:
+    """Run a page of docs in a folder, and return the folder."""
+    folder.mkdir(parents=True)
+    Page(OUT.parent / page, folder).run()
+    return folder
 
 
 def explored(folder: Path) -> Path:
@@ -80,8 +84,7 @@ def explored(folder: Path) -> Path:
 
 def gallery(browser: Any, folder: Path) -> None:
     """Run docs/gallery.md, and take the first picture of each release's report."""
-    folder.mkdir()
-    Page(OUT.parent / "gallery.md", folder).run()
+    ran("gallery.md", folder)
     for name in re.findall(r"img/gallery-(\w+)\.png", (OUT.parent / "gallery.md").read_text("utf-8")):
         page = browser.new_page(viewport={"width": 720, "height": 900}, color_scheme="light")
         page.goto(write_report(folder / name).as_uri())
@@ -126,24 +129,39 @@ def main() -> None:
         sys.exit("screenshots: no chromium on PATH")
     OUT.mkdir(exist_ok=True)
     pages: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
 
     def asked(file: str) -> bool:
         return len(sys.argv) == 1 or file in sys.argv[1:]
 
     with tempfile.TemporaryDirectory() as work, sync_playwright() as running:
         browser = running.chromium.launch(executable_path=browser_at, args=["--no-sandbox"])
-        for file, (name, scheme, first, count) in SHOTS.items():
-            if not asked(file):
-                continue
-            if name not in pages:
-                (Path(work) / name).mkdir()
-                pages[name] = report_of(name, Path(work) / name)
+
+        def take(file: str, report: Path, scheme: str, first: int | None, count: int) -> None:
             page = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
-            page.goto(pages[name].as_uri())
+            page.goto(report.as_uri())
             if page.locator("#map").count():
                 page.wait_for_selector("#map[data-ready]")
             save(shoot(page, first, count), file)
             page.close()
+
+        def folder_of(page: str) -> Path:
+            if page not in folders:
+                folders[page] = ran(page, Path(work) / Path(page).stem)
+            return folders[page]
+
+        for file, (name, scheme, first, count) in SHOTS.items():
+            if asked(file):
+                if name not in pages:
+                    (Path(work) / name).mkdir()
+                    pages[name] = report_of(name, Path(work) / name)
+                take(file, pages[name], scheme, first, count)
+        for file, (name, report, first, count) in REPORTS_OF_PAGES.items():
+            if asked(file):
+                take(file, folder_of(name) / report, "light", first, count)
+        for file, (name, figure) in FIGURES_OF_PAGES.items():
+            if asked(file):
+                save((folder_of(name) / figure).read_bytes(), file)
         for scheme in ("light", "dark") if asked("client") else ():
             if "client" not in pages:
                 release = release_of("streets anywhere", Path(work))
@@ -153,16 +171,10 @@ def main() -> None:
             save(shoot_client(page), f"client-{scheme}")
             page.close()
         if asked("explore"):
-            page = browser.new_page(viewport={"width": 1000, "height": 900}, color_scheme="light")
-            page.goto(explored(Path(work) / "explore").as_uri())
-            save(shoot(page, 0, 1), "explore")
-            page.close()
+            take("explore", explored(Path(work) / "explore"), "light", 0, 1)
         if asked("gallery"):
             gallery(browser, Path(work) / "gallery")
         browser.close()
-        if asked("album-map"):
-            (Path(work) / "folder").mkdir()
-            shutil.copy(album_map(Path(work) / "folder"), OUT / "album-map.png")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 
 class Links(HTMLParser):
@@ -37,6 +38,19 @@ def test_every_link_inside_leads_somewhere(site):
             assert there.is_file(), f"{path.name}: {link}"
             if anchor and there in pages:
                 assert anchor in pages[there].ids, f"{path.name}: {link}"
+
+
+def test_every_picture_is_taken_by_a_command_and_shown():
+    """screenshots.py names each; those of a page of docs are of files that the page's own commands write."""
+    docs = Path(__file__).parents[2] / "docs"
+    script = (docs.parent / "tests" / "browser" / "screenshots.py").read_text("utf-8")
+    shown = "".join(path.read_text("utf-8") for path in docs.rglob("*.md"))
+    for picture in (docs / "img").glob("*.png"):
+        name = picture.stem
+        assert f"img/{picture.name})" in shown, name
+        assert f'"{name}"' in script or f'"{name.rpartition("-")[0]}"' in script, name
+    for page, file in re.findall(r'\("([\w/-]+\.md)", "([\w./-]+)"', script):
+        assert Path(file).parts[0] in (docs / page).read_text("utf-8"), file
 
 
 def test_nothing_is_loaded_from_outside(site):

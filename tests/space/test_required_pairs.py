@@ -48,6 +48,14 @@ def test_every_pair_in_order(kind: str) -> None:
     assert pairs.dtype == np.int64
 
 
+def test_all_pairs_are_there_once_while_somebody_holds_them() -> None:
+    held, _ = required_pairs(metric_of("3"))
+    again, _ = required_pairs(metric_of("matrix"))
+    assert again is held
+    assert not held.flags.writeable
+    assert len(required_pairs(metric_of("3", 61))[0]) == 61 * 30
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.9, 1.0])
 def test_pairs_within_a_distance_are_decided_on_the_doubles(kind: str, share: float) -> None:

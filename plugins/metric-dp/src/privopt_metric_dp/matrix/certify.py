@@ -106,7 +106,7 @@ def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Fl
 
     greatest, order = np.ones(first.size), None
     if len(weights) > IN_CACHE and first.size > len(weights):  # four rows side by side meet each other row once
-        order = np.argsort(first // 4 * len(weights) + second)
+        order = np.argsort(first // 4 * len(weights) + second, kind="stable")  # merges the runs that they are
         first, second = first[order], second[order]
     for start in range(0, weights.shape[1], _BLOCK_COLUMNS):
         block = weights[:, start : start + _BLOCK_COLUMNS]

@@ -183,7 +183,9 @@ class MatrixRelease(Release):
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """(N, K) doubles nearest to weight / 2**63, for figures; never for sampling."""
-        return self.weights.astype(np.float64) / float(TOTAL)
+        found = self.weights.astype(np.float64)
+        found /= float(TOTAL)
+        return found
 
     @property
     def walker(self) -> Walker | None:

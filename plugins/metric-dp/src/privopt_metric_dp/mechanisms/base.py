@@ -191,7 +191,7 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         with context.timed("build"):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
         closing = MatrixClosing(data, self.privacy(problem, context.method), loss, context)
-        noise = 1e-14 * data.shape[0] * float(np.abs(data.weighted).max())
+        noise = 1e-14 * data.shape[0] * float(max(data.weighted.max(), -data.weighted.min()))
         incumbent: MatrixIncumbent = Incumbent(
             closing, SOLVER_GAP_SHARE * context.gap, asked=context.gap, noise=noise, progress=context.report
         )

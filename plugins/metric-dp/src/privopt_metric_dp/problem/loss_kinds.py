@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, read_only
+from privopt.arrays import Floats, read_only, slices
 from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, InputError
@@ -21,6 +21,8 @@ from privopt_metric_dp.space.places import MAX_COORDINATE, Space
 from privopt_metric_dp.space.roads import Roads, read_roads
 
 __all__ = ["CostMatrix", "DistanceLoss", "TravelCost"]
+
+_LOSSES_AT_ONCE = 1 << 16  # they stay in the processor's cache
 
 
 @frozen(kw_only=True)
@@ -44,7 +46,10 @@ class DistanceLoss(LossKind):
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
         """Bound (N, K) by how much distances were rounded down."""
-        return np.asarray(spaces.metric.no_less(cost) - cost)
+        short = np.empty(cost.shape)
+        for part in slices(*cost.shape, _LOSSES_AT_ONCE):
+            short[part] = spaces.metric.no_less(cost[part]) - cost[part]
+        return short
 
     def unit(self, distance: str) -> str:
         """Return the unit of the distance."""

@@ -112,7 +112,9 @@ class MetricData:
     def shortfall(self) -> Floats:
         """Bound (N, K) or (N, 1) by how much ``weighted`` lies below what the files mean; computed on each call."""
         below = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
-        return np.asarray(self.prior[:, None] * below * (1.0 + 2.0**-40))
+        short: Floats = self.prior[:, None] * below
+        short *= 1.0 + 2.0**-40
+        return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
         """Mark (P,) the required pairs (P, 2) that are required by their exact distances too, to the last bit."""
@@ -149,7 +151,8 @@ class MetricData:
     def between(self, pairs: Ints) -> Floats:
         """Return (P,) distances of any pairs (P, 2) of records; those that a certificate checks are precomputed."""
         pairs_known, distances = self.standing
-        return distances if np.array_equal(pairs, pairs_known) else self.metric.between(pairs[:, 0], pairs[:, 1])
+        known = pairs is pairs_known or np.array_equal(pairs, pairs_known)
+        return distances if known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
         """Take distances (P,) stated of any pairs (P, 2), or those computed where they are above the exact ones."""

@@ -8,11 +8,12 @@ sum by the last bit, and then nothing is implied.
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from privopt.arrays import Bools, Floats, Ints, slices
+from privopt.arrays import Bools, Floats, Ints, read_only, slices
 from privopt.errors import Fault, InputError
 from privopt.execution.clock import check
 from privopt.numbers.graphs import components, edge_matrix, shortest_rows
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 
+_ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
+"""All pairs of so many records while somebody holds them, 16 bytes each: ``verify`` asks for those of ``solve``."""
 _TRIANGLE_TOLERANCE = 1e-9  # relative excess over the triangle inequality that rounding explains
 _BLOCK = 1 << 22
 _MIN_SAMPLED_RECORDS = 1_000  # records from which all pairs are sampled before they are reduced
@@ -57,7 +60,9 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
     if within is not None:
         pairs, distances = metric.neighbours(within)
     else:
-        pairs = _every_pair(metric.size)
+        pairs = _ALL_PAIRS.get(metric.size)
+        if pairs is None:
+            pairs = _ALL_PAIRS[metric.size] = read_only(_every_pair(metric.size))
         distances = metric.between(pairs[:, 0], pairs[:, 1])
     finite = np.isfinite(distances)
     return (pairs, distances) if finite.all() else (pairs[finite], distances[finite])
