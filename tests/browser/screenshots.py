@@ -45,7 +45,7 @@ SHOTS: dict[str, tuple[str, str, int | None, int]] = {
 """File: the example, the colour scheme, the first section shown (None: from the top), how many sections."""
 
 REPORTS_OF_PAGES: dict[str, tuple[str, str, int | None, int]] = {
-    "report-sentences": ("guide/tables.md", "spoken/report.html", 0, 2),
+    "report-sentences": ("guide/tables.md", "spoken/report.html", 1, 2),
     "estimate-districts": ("used-for/every-night.md", "ends.html", 0, 1),
 }
 """File: the page of docs whose commands write the report, the report, and as above."""
