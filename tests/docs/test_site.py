@@ -41,14 +41,14 @@ def test_every_link_inside_leads_somewhere(site):
 
 
 def test_every_picture_is_taken_by_a_command_and_shown():
-    """screenshots.py names each; those of a page of docs are of files that the page's own commands write."""
-    docs = Path(__file__).parents[2] / "docs"
-    script = (docs.parent / "tests" / "browser" / "screenshots.py").read_text("utf-8")
+    """A script names each, or its group; those of a page of docs are of files that the page's own commands write."""
+    docs, tests = Path(__file__).parents[2] / "docs", Path(__file__).parents[1]
+    script = "".join(path.read_text("utf-8") for room in ("browser", "bench") for path in (tests / room).glob("*.py"))
     shown = "".join(path.read_text("utf-8") for path in docs.rglob("*.md"))
     for picture in (docs / "img").glob("*.png"):
         name = picture.stem
         assert f"img/{picture.name})" in shown, name
-        assert f'"{name}"' in script or f'"{name.rpartition("-")[0]}"' in script, name
+        assert re.search(f'"({name}(.png)?|{name.rpartition("-")[0] or name})"', script), name
     for page, file in re.findall(r'\("([\w/-]+\.md)", "([\w./-]+)"', script):
         assert Path(file).parts[0] in (docs / page).read_text("utf-8"), file
 
