@@ -45,7 +45,7 @@ def across_users(
 
 
 def _comparisons(data: MetricData, record: Ints) -> int:
-    """Count the inequalities between rows of these records (M,), a record's row as often as it occurs."""
+    """Count the inequalities between rows of these records (M,), repeated as they occur."""
     count = np.bincount(record, minlength=len(data.records))
     i, j = data.pairs.reshape(-1, 2).T
     return int((count * (count - 1) // 2).sum() + (count[i] * count[j]).sum()) * len(data.outputs)

@@ -160,7 +160,7 @@ def _pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
 
 
 def central_model(central: Central) -> Model:
-    """Write CLR-Geo in the modelling language: y shared; for each user its own free entries z and its far mass s."""
+    """Write CLR-Geo in the modelling language: y shared; for each user its free entries z and far mass s."""
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
     m = Model("CLR-Geo")
