@@ -173,33 +173,6 @@ def test_a_limit_ends_it(source):
         draw_curves(source, ["exponential"], epsilons_of("1:2:2"), Options(time_limit=1e-9))
 
 
-def test_a_stopped_optimum_stands_with_the_least_loss_of_the_page():
-    class Line:
-        promise, gap, nested = ("same",), 1e-2, True
-
-        def __init__(self, name):
-            self.name = name
-
-    def points(name, losses, bounds, status):
-        given = zip(losses, bounds, status, strict=True)
-        return [
-            Point(mechanism=name, epsilon=Fraction(at), loss=loss, lower_bound=bound, status=how)
-            for at, (loss, bound, how) in enumerate(given, start=1)
-        ]
-
-    late = ("feasible", "stopped", "stopped")
-    found = {
-        "best": points("best", (4.0, None, None), (2.0, None, None), late),
-        "plain": points("plain", (5.0, 2.5, 3.0), (None,) * 3, ("feasible",) * 3),
-        "idle": points("idle", (None,) * 3, (None,) * 3, ("stopped",) * 3),
-    }
-    notes = module._joined([Line(name) for name in found], found)
-    assert [(point.loss, point.status) for point in found["best"]] == [(4.0, late[0]), (2.5, late[1]), (2.5, late[2])]
-    assert [point.loss for point in found["plain"]] == [5.0, 2.5, 3.0]
-    assert [point.loss for point in found["idle"]] == [None] * 3  # nothing tells that it seeks the optimum
-    assert "best was stopped and stands with releases that lose less: plain's from epsilon 2 on" in notes
-
-
 @pytest.mark.parametrize("caught", [False, True], ids=["raised", "caught within"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_leaves_what_there_is(source, monkeypatch, number, caught):

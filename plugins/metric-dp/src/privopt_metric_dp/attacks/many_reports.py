@@ -18,16 +18,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 
-__all__ = [
-    "MOST_REPORTS",
-    "AttackLine",
-    "ObservedReports",
-    "likeliest",
-    "lines_of",
-    "over_time",
-    "seen_of",
-    "simulated",
-]
+__all__ = ["MOST_REPORTS", "AttackLine", "ObservedReports", "likeliest", "lines_of", "over_time", "seen_of"]
 
 MOST_REPORTS: Final = 1000
 """Reports of one place, where nothing else is asked for."""

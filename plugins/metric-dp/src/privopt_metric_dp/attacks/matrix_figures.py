@@ -42,7 +42,7 @@ EQUAL: Final = 2.0**-49
 """Log-ratio up to which rows in doubles are equal."""
 
 CONFIDENCE_LEVEL: Final = 0.999
-DRAWS_PER_RECORD: Final = 100_000
+RECORD_DRAWS: Final = 100_000
 """Draws for each of the two records that the statistical attack compares."""
 
 MAX_CHOSEN_PAIRS: Final = 20_000
@@ -222,11 +222,11 @@ def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
     worst = chosen[int(spread.argmax())]
     i, j = release.pairs[worst].tolist()
     bound = epsilon_lower(
-        draw(release.weights[i], DRAWS_PER_RECORD), draw(release.weights[j], DRAWS_PER_RECORD), CONFIDENCE_LEVEL
+        draw(release.weights[i], RECORD_DRAWS), draw(release.weights[j], RECORD_DRAWS), CONFIDENCE_LEVEL
     )
     return {
         "epsilon_lower": bound / float(release.distances[worst]),
         "confidence": CONFIDENCE_LEVEL,
-        "draws": 2 * DRAWS_PER_RECORD,
+        "draws": 2 * RECORD_DRAWS,
         "records": [str(release.records[i]), str(release.records[j])],
     }

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
-DRAWS_PER_TRACE: Final = 20_000
+TRACE_DRAWS: Final = 20_000
 TRACE_PAIRS: Final = 8
 """Pairs of traces that are compared."""
 
@@ -195,7 +195,7 @@ def _compare_draws(
     chances = _tail(found, ground.law.every(trace))
     if chances < MIN_CHANCE:
         trial.fail(
-            f"trace {_names(ground, trace)}: {DRAWS_PER_TRACE:,} draws of its reports are not of the law that "
+            f"trace {_names(ground, trace)}: {TRACE_DRAWS:,} draws of its reports are not of the law that "
             f"prediction and weights give (probability {chances:.2g}): the most frequent were {found.most_common(3)}",
             problem,
         )
@@ -207,16 +207,14 @@ def _drawn(
     """Count how often each sequence came for a table's subjects, and the least that one was charged for it."""
     secret = Secret.of(**{name: name for name in ground.columns})
     protector = Protector.of(release, data, secret, Application(seed=seed, subject="who"))
-    rows, subjects = np.repeat(trace, DRAWS_PER_TRACE), np.tile(np.arange(DRAWS_PER_TRACE), len(trace))
+    rows, subjects = np.repeat(trace, TRACE_DRAWS), np.tile(np.arange(TRACE_DRAWS), len(trace))
     table = pl.DataFrame(
         {"who": subjects, **{name: pl.Series(ends).gather(rows) for name, ends in ground.columns.items()}}
     )
     made = protector.protect(nw.from_native(table, eager_only=True))
     place = {name: number for number, name in enumerate(release.outputs.tolist())}
-    outputs = np.array([place[name] for name in made[protector.reports[0]].to_list()]).reshape(
-        len(trace), DRAWS_PER_TRACE
-    )
-    kept = made[KEPT].to_numpy().reshape(len(trace), DRAWS_PER_TRACE)
+    outputs = np.array([place[name] for name in made[protector.reports[0]].to_list()]).reshape(len(trace), TRACE_DRAWS)
+    kept = made[KEPT].to_numpy().reshape(len(trace), TRACE_DRAWS)
     found: Counter[Reports] = Counter()
     least: dict[Reports, Fraction] = {}
     assert protector.tracer is not None  # a release that draws traces
@@ -234,11 +232,11 @@ def _tail(observed: Counter[Reports], law: Mapping[Reports, float]) -> float:
 
     if any(seen not in law for seen in observed):
         return 0.0
-    expected = np.array([law[seen] * DRAWS_PER_TRACE for seen in law])
+    expected = np.array([law[seen] * TRACE_DRAWS for seen in law])
     counts = np.array([observed[seen] for seen in law], dtype=np.float64)
     usual = expected >= MIN_EXPECTED_DRAWS
     rest = float(expected[~usual].sum())
-    if rest < MIN_EXPECTED_DRAWS and not plausible(int(counts[~usual].sum()), DRAWS_PER_TRACE, rest / DRAWS_PER_TRACE):
+    if rest < MIN_EXPECTED_DRAWS and not plausible(int(counts[~usual].sum()), TRACE_DRAWS, rest / TRACE_DRAWS):
         return 0.0
     got, wanted = counts[usual], expected[usual]
     if rest >= MIN_EXPECTED_DRAWS:

@@ -204,14 +204,14 @@ def _worst(
     exact: Apart,
     epsilon: Fraction,
     apart: Floats,
-    relative_error: float,
+    error: float,
     report: Callable[[str], object],
 ) -> Least:
     """Return the greatest log ratio / distance over pairs that are apart and have their zeros in the same columns."""
     with np.errstate(over="ignore", divide="ignore"):  # distances of 1e-310 and the like: infinite, as the answer is
         over, under = (
-            (apart + relative_error) / distances * (1.0 + 2.0**-50),
-            (apart - relative_error) / exact.above * (1.0 - 2.0**-50),
+            (apart + error) / distances * (1.0 + 2.0**-50),
+            (apart - error) / exact.above * (1.0 - 2.0**-50),
         )
     near = np.flatnonzero(over >= under.max())
     near = near[np.argsort(-over[near], kind="stable")]

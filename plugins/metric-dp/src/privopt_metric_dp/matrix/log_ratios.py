@@ -13,7 +13,7 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 def raise_to_ratios(
     values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Raise found[p] to the greatest ratio, either way, of the rows first[p] and second[p] of a block of columns.
+    """Raise ratios[p] to the greatest ratio, either way, of the rows first[p] and second[p] of a block of columns.
 
     Args:
         values: positive, rows one after the other, each of ``width`` vectors of eight.
@@ -36,7 +36,7 @@ def raise_to_ratios(
 def raise_to_differences(
     values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Raise found[p] to the greatest difference, in size, of the rows first[p] and second[p] of a block of columns.
+    """Raise differences[p] to the greatest one, in size, of the rows first[p] and second[p] of a block of columns.
 
     Args:
         values: rows one after the other, each of ``width`` vectors of eight.

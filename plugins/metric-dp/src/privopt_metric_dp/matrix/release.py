@@ -48,9 +48,6 @@ _FOLLOW: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (n
 MOST_STORED: Final = 1_000_000
 """Required pairs up to which they are written, 24 MB: those of 5,000 words were 300 MB of 512, and reading them 2 s."""
 
-ROWS_SHOWN: Final = 5
-"""Records that a notebook shows."""
-
 
 def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     """Estimate the bytes of a problem's arrays and its release, and to certify, write and read it back.

@@ -34,7 +34,7 @@ __all__ = ["SparseMultipliers", "lower_bound", "sum_down"]
 
 @jit(few=lambda cost, *others: bool(cost.size <= 200 and others[7].size <= 2_000))
 def _enclose(cost, top, relative_error, first, second, growth, spread, starts, rows, values, lower, upper, wild):  # type: ignore[no-untyped-def]
-    """Lower least[i] and most[i] to min_k of bounds of g_ik from below and above; outputs with no number are noted.
+    """Lower lower[i] and upper[i] to min_k of bounds of g_ik from below and above; outputs with no number are noted.
 
     Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|; 16 more roundings for the terms themselves,
     doubled for the rounding of that sum; products that underflow lose less than 1e-300 in all.
@@ -171,7 +171,7 @@ class SparseMultipliers:
         least, _, wild = self.ends(cost, cost, 0.0, np.zeros(len(self.growth)))
         return least, wild
 
-    def ends(self, cost: Floats, top: Floats, relative_error: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
+    def ends(self, cost: Floats, top: Floats, error: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
         """Return (N,) numbers that enclose min_k g_ik with proof, and (K,) outputs omitted, as in :meth:`min_bounds`.
 
         Args:
@@ -181,23 +181,21 @@ class SparseMultipliers:
         least, most, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
         rows = first, second, self.growth, spread, self.starts, self.rows, self.values
-        _enclose(cost, top, relative_error, *rows, least, most, wild)
+        _enclose(cost, top, error, *rows, least, most, wild)
         return least, most, wild
 
-    def enclosed(self, cost: Floats, top: Floats, relative_error: float, lower: Floats) -> tuple[float, float]:
+    def enclosed(self, cost: Floats, top: Floats, error: float, lower: Floats) -> tuple[float, float]:
         """Return two numbers that enclose what the multipliers prove with exact costs and exponentials.
 
         Args:
-            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``relative_error`` of themselves.
-            relative_error: of ``cost`` and ``top``.
+            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``error`` of themselves.
+            error: of ``cost`` and ``top``.
             lower: (P,) at most exp(eps d) of the pair.
 
         Returns:
             Both infinite where a sum is not a double.
         """
-        least, most, wild = self.ends(
-            cost, top, relative_error, np.where(lower < self.growth, self.growth - lower, 0.0)
-        )
+        least, most, wild = self.ends(cost, top, error, np.where(lower < self.growth, self.growth - lower, 0.0))
         return (-math.inf, math.inf) if wild.any() else (sum_down(least), -sum_down(-most))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:

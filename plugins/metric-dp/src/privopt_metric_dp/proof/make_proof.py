@@ -89,10 +89,8 @@ def prove(
     Raises:
         OutOfTime: the end came before a first proof was made.
     """
-    spare, most = (
-        SPARE_SHARE * min(gap, 1e-5) * abs(value),
-        max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER),
-    )
+    spare = SPARE_SHARE * min(gap, 1e-5) * abs(value)
+    most = max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
     read = multipliers.read(len(data.pairs if over is None else over[0]), weighted.shape[1])
     if near is not None and read > MANY_MULTIPLIERS:
         missing = value - near - gap * abs(value)
@@ -152,15 +150,10 @@ def prove_over_streets(
     """
     assert data.over is not None  # whoever priced records has looked
     over = data.with_outputs(priced)
-    spare = SPARE_SHARE * gap * abs(value)
+    spare, most = SPARE_SHARE * gap * abs(value), max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
     try:
         kept, bound = select_multipliers(
-            multipliers,
-            over,
-            over.weighted,
-            over=over.needed,
-            spare=spare,
-            max_multipliers=max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER),
+            multipliers, over, over.weighted, over=over.needed, spare=spare, max_multipliers=most
         )
     except MemoryError:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final
 
 import numpy as np
 from attrs import evolve, frozen
@@ -17,7 +16,7 @@ from privopt.execution.clock import check
 from privopt.execution.compiled import jit
 from privopt.execution.limits import in_threads
 
-__all__ = ["NO_PAIRS", "Block", "Few", "Multipliers", "Sieve"]
+__all__ = ["Block", "Few", "Multipliers", "Sieve"]
 
 #: Columns k0 to k1 - 1: (k0, k1, forward (P, k1 - k0), backward (P, k1 - k0)).
 Block = tuple[int, int, Floats, Floats]
@@ -25,9 +24,6 @@ Block = tuple[int, int, Floats, Floats]
 Few = tuple[int, Ints, Bools, Floats]
 
 _BLOCK_COLUMNS = 128
-
-NO_PAIRS: Final[tuple[Ints, Floats]] = (np.zeros((0, 2), dtype=np.int64), np.zeros(0))
-"""Required pairs of multipliers that are all 0, and their distances."""
 
 
 @frozen(kw_only=True, eq=False)

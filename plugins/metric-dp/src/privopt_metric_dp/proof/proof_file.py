@@ -32,7 +32,7 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 
 PROOF: Final = "proof.npz"
-UNPACKING_FACTOR: Final = 4
+MAX_RATIO: Final = 4
 """Half of what `privopt_metric_dp.proof.make_proof.read_proof` reads."""
 OFF: Final = 2.0**-46
 """Relative error of weights p_i c_ik: shares, and products of shares and costs (a sum of many shares, pairwise)."""
@@ -45,7 +45,7 @@ class Proof(ABC):
     Attributes:
         VERSION: of the file.
         KINDS: its arrays next to ``version`` and ``unit``, attributes all, and the types that they may have.
-        STORED: the arrays that are not deflated where the file unpacks to more than `UNPACKING_FACTOR` times its size.
+        STORED: the arrays that are not deflated where the file unpacks to more than `MAX_RATIO` times its size.
         EFFORT: of deflating the others, 1 to 9.
         unit: to odd multiples of half of it a bound is rounded down before it is stated.
     """
@@ -113,10 +113,7 @@ class Proof(ABC):
         own = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
         arrays = own | {name: getattr(self, name) for name in self.KINDS}
         self._pack(folder / PROOF, arrays, ())
-        if (
-            self.STORED
-            and sum(array.nbytes for array in arrays.values()) > UNPACKING_FACTOR * (folder / PROOF).stat().st_size
-        ):
+        if self.STORED and sum(array.nbytes for array in arrays.values()) > MAX_RATIO * (folder / PROOF).stat().st_size:
             self._pack(folder / PROOF, arrays, self.STORED)
 
     def _pack(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:

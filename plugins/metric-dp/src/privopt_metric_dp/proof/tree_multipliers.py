@@ -74,7 +74,7 @@ def _ordered(parent: Any, waiting: Any, order: Any) -> bool:
 
 @jit(few=lambda cost, *_: bool(cost.size <= 200))
 def _enclose(cost, top, under, relative_error, prices, parents, above, edges, growth, lower, smallest, greatest):  # type: ignore[no-untyped-def]
-    """Lower least[i] and most[i] to min_k of bounds of what is left; the first output that has no trees, else -1.
+    """Lower smallest[i] and greatest[i] to min_k of bounds of what is left; return an output without trees, or -1.
 
     What is left rises with costs and falls with factors, so each end takes the ends of these that suit it.
     """
@@ -222,19 +222,13 @@ class Forest:
         return pairs, place[:-1].reshape(number.shape)
 
     def enclosed(
-        self,
-        cost: Floats,
-        top: Floats,
-        relative_error: float,
-        under: Floats,
-        places: Ints,
-        growth: tuple[Floats, Floats],
+        self, cost: Floats, top: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
     ) -> tuple[float, float] | None:
         """Return two numbers that enclose what the trees prove with exact costs and exponentials; None with a circle.
 
         Args:
-            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``relative_error`` of themselves.
-            relative_error: of ``cost`` and ``top``.
+            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``error`` of themselves.
+            error: of ``cost`` and ``top``.
             under: (N,) what of each record's ``cost`` is too much, at most.
             places: of :meth:`edges`.
             growth: (E,) at most, and at least, exp(eps d) of each pair.
@@ -248,7 +242,7 @@ class Forest:
         least, most = np.full(len(cost), np.inf), np.full(len(cost), np.inf)
         above = (self.codes & 1).astype(np.bool_)
         trees = self.parents, above, places
-        if _enclose(cost, top, under, relative_error, self.prices, *trees, upper, lower, least, most) >= 0:
+        if _enclose(cost, top, under, error, self.prices, *trees, upper, lower, least, most) >= 0:
             return None
         if not (np.isfinite(least).all() and np.isfinite(most).all()):
             return -math.inf, math.inf

@@ -125,15 +125,7 @@ class Triangles:
 
 @jit()
 def _inside(
-    positions: Any,
-    corners: Any,
-    origin: Any,
-    side: int,
-    shape: Any,
-    start: Any,
-    items: Any,
-    triangles: Any,
-    shares: Any,
+    positions: Any, corners: Any, origin: Any, side: int, shape: Any, start: Any, items: Any, hits: Any, shares: Any
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
     """Find the triangle of each position by the signs of whole numbers; inside its box no product passes 2^62."""
     for p in range(len(positions)):
@@ -153,7 +145,7 @@ def _inside(
             v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
             w = (ax - x) * (by - y) - (ay - y) * (bx - x)
             if u >= 0 and v >= 0 and w >= 0:
-                triangles[p] = item
+                hits[p] = item
                 shares[p, 0], shares[p, 1], shares[p, 2] = u, v, w
                 break
 

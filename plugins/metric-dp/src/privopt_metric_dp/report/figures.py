@@ -85,13 +85,11 @@ def _plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
     return places, ("first principal component", "second principal component"), ""
 
 
-def _map(
-    where: Layout, values: Floats, label: str, *, lowest: float | None = None, highest: float | None = None
-) -> Figure:
+def _map(where: Layout, values: Floats, label: str, *, low: float | None = None, high: float | None = None) -> Figure:
     figure, axes = axes_of(5.6, 4.3)
     size = dot_size(where.places, 3.4)
     x, y = where.places.T
-    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=lowest, vmax=highest, **RIM)
+    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=low, vmax=high, **RIM)
     drawn.set_rasterized(len(x) > MAX_VECTOR_MARKS)
     figure.colorbar(drawn, ax=axes, label=label)
     axes.set_xlabel(where.axes[0])
@@ -136,16 +134,14 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 @themed
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the expected loss of each record, over the map."""
-    return _map(
-        layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", lowest=0.0
-    )
+    return _map(layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", low=0.0)
 
 
 @themed
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the share of epsilon that each record uses against its neighbours, over the map; 1 is the most allowed."""
     spent = spent_of_records(release, float(data.epsilon))
-    return _map(layout(data.records)[0], spent, "achieved epsilon / epsilon", lowest=0.0, highest=1.0)
+    return _map(layout(data.records)[0], spent, "achieved epsilon / epsilon", low=0.0, high=1.0)
 
 
 @themed

@@ -67,17 +67,13 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     epsilon = Instance.solved(data.epsilon)
     instance, prior = sampled(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
-    def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+    def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
     while len(candidates) > count:
         found = solve(
-            instance,
-            method=InteriorPoint(symmetry=False),
-            gap=SAMPLE_GAP,
-            search_time=search_time,
-            progress=report_progress,
+            instance, method=InteriorPoint(symmetry=False), gap=SAMPLE_GAP, search_time=search_time, progress=report
         )
         by_use = np.argsort(-(prior @ found.z), kind="stable")
         del found  # its multipliers are as large as the costs, and the next solve needs that memory

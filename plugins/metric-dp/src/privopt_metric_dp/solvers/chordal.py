@@ -74,14 +74,7 @@ def add_entries(
 
 @_compiled
 def _rows(
-    first: int,
-    last: int,
-    start: Indices,
-    row: Indices,
-    diagonal: Floats,
-    below: Floats,
-    diagonals: Floats,
-    other: Floats,
+    first: int, last: int, start: Indices, row: Indices, diagonal: Floats, below: Floats, pivots: Floats, other: Floats
 ) -> None:
     """Rows ``first`` to ``last`` of ``R``: its diagonal and the entries next to it."""
     where = np.full(len(start) - 1, -1, np.int32)
@@ -107,7 +100,7 @@ def _rows(
                 left -= shares[x] * there[x]
                 other[at + x] = -shares[x]
         weight = 1.0 / np.sqrt(max(left, 1e-12 * diagonal[v]))
-        diagonals[v] = weight
+        pivots[v] = weight
         for x in range(count):
             other[at + x] *= weight
 

@@ -188,7 +188,7 @@ class Solution:
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
 
-def one_output(instance: Instance, method: str = "constant") -> Solution:
+def one_output(instance: Instance) -> Solution:
     """Return the cheapest single output for all, with every record at its own cheapest as bound: no step needed."""
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
@@ -197,7 +197,7 @@ def one_output(instance: Instance, method: str = "constant") -> Solution:
         objective=instance.loss(z),
         lower_bound=float(instance.cost.min(axis=1).sum()),
         multipliers=Multipliers.zero(len(instance.pairs), instance.outputs),
-        method=method,
+        method="constant",
         status="feasible",
     )
 

@@ -102,7 +102,7 @@ def draw_curves(
     options: Options | None = None,
     matrices: Sequence[Path] = (),
     announce: Callable[[str], object] | None = None,
-    points_file: PointsFile | None = None,
+    stored: PointsFile | None = None,
 ) -> Curves:
     """Solve and certify every mechanism at every epsilon.
 
@@ -118,7 +118,7 @@ def draw_curves(
             ``.npy`` of probabilities (N, K). A line each, called by the file's name, from the epsilon on that it keeps.
         announce: called with what a long solve would take, and with each sentence of :attr:`Curves.refused`, before
             anything is solved. Mechanisms that look only while they solve are refused then.
-        points_file: file of points of earlier runs, which are not solved again; new points are written to it at once.
+        stored: file of points of earlier runs, which are not solved again; new points are written to it at once.
 
     Raises:
         InputError: a problem that no mechanism can take, or a matrix that is not of its records.
@@ -140,14 +140,10 @@ def draw_curves(
         if not refusals.whole(line.name) and (told := line.mechanism.effort(line.problem)):
             say(told)
     single: dict[Key, Point] = {}
-    if points_file is not None:
-        single = points_file.begin(
-            _digest_of(source, lines, options), names, [one.point.mechanism for one in own], epsilons
-        )
+    if stored is not None:
+        single = stored.begin(_digest_of(source, lines, options), names, [one.point.mechanism for one in own], epsilons)
     with interrupts() as came, from_url(None, options.jobs or 1) as executor:
-        solving = _PointSolver(
-            refusals, options, executor, came, single, None if points_file is None else points_file.append
-        )
+        solving = _PointSolver(refusals, options, executor, came, single, stored and stored.append)
         solving.run(lines)
     found = {
         name: [single.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons] for name in names
@@ -292,9 +288,8 @@ def _joined(lines: Sequence[Line], points_of: dict[str, list[Point]]) -> list[st
         for place in range(len(best) - 2, -1, -1):
             best[place] = max(best[place], best[place + 1])
     notes = []
-    others = _best_releases(lines, points_of)
     for line in lines:
-        points, lent = points_of[line.name], []
+        points = points_of[line.name]
         optimises = any(point.lower_bound is not None for point in points)
         for place, point in enumerate(points):
             if point.status == "refused":
@@ -309,33 +304,12 @@ def _joined(lines: Sequence[Line], points_of: dict[str, list[Point]]) -> list[st
                         f"{line.name} loses more at epsilon {now:.4g} than at {then:.4g}: "
                         "it seeks no optimum, so nothing makes its loss fall"
                     )
-            stopped = optimises and points[place].status == "stopped"
-            other = others.get(line.promise, {}).get(place) if stopped else None
-            if other is not None and _loses_less(other, points[place]):
-                points[place] = _carried(other, point)
-                lent.append(f"{other.mechanism}'s from epsilon {float(point.epsilon):.4g} on")
             points[place] = _bounded(points[place], bounds[line.promise][place], line.gap)
-        if lent:
-            notes.append(f"{line.name} was stopped and stands with releases that lose less: {', '.join(lent)}")
     return notes
 
 
-def _best_releases(
-    lines: Sequence[Line], points_of: dict[str, list[Point]]
-) -> dict[tuple[object, ...], dict[int, Point]]:
-    """By promise and place the release that loses least of those that are private there."""
-    least: dict[tuple[object, ...], dict[int, Point]] = {}
-    for line in (line for line in lines if line.nested):
-        best = least.setdefault(line.promise, {})
-        for place, point in enumerate(points_of[line.name]):
-            for other in (best.get(place - 1), point):
-                if other is not None and _loses_less(other, best.get(place)):
-                    best[place] = other
-    return least
-
-
-def _loses_less(one: Point, other: Point | None) -> bool:
-    return one.loss is not None and (other is None or other.loss is None or one.loss < other.loss)
+def _loses_less(one: Point, other: Point) -> bool:
+    return one.loss is not None and (other.loss is None or one.loss < other.loss)
 
 
 def _carried(smaller: Point, point: Point) -> Point:
