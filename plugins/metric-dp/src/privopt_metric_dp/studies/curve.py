@@ -143,7 +143,8 @@ def draw_curves(
     if stored is not None:
         single = stored.begin(_digest_of(source, lines, options), names, [one.point.mechanism for one in own], epsilons)
     with interrupts() as came, from_url(None, options.jobs or 1) as executor:
-        solving = _PointSolver(refusals, options, executor, came, single, stored and stored.append)
+        keep = None if stored is None else stored.append
+        solving = _PointSolver(refusals, options, executor, came, single, keep)
         solving.run(lines)
     found = {
         name: [single.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons] for name in names
@@ -308,8 +309,8 @@ def _joined(lines: Sequence[Line], points_of: dict[str, list[Point]]) -> list[st
     return notes
 
 
-def _loses_less(one: Point, other: Point) -> bool:
-    return one.loss is not None and (other.loss is None or one.loss < other.loss)
+def _loses_less(one: Point, other: Point | None) -> bool:
+    return one.loss is not None and (other is None or other.loss is None or one.loss < other.loss)
 
 
 def _carried(smaller: Point, point: Point) -> Point:
