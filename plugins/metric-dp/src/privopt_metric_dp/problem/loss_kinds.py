@@ -47,7 +47,7 @@ class DistanceLoss(LossKind):
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
         """Bound (N, K) by how much distances were rounded down."""
         short = np.empty(cost.shape)
-        for part in slices(*cost.shape, _LOSSES_AT_ONCE):
+        for part in slices(len(cost), cost.shape[1], _LOSSES_AT_ONCE):
             short[part] = spaces.metric.no_less(cost[part]) - cost[part]
         return short
 

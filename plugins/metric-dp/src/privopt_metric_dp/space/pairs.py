@@ -60,9 +60,9 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
     if within is not None:
         pairs, distances = metric.neighbours(within)
     else:
-        pairs = _ALL_PAIRS.get(metric.size)
-        if pairs is None:
-            pairs = _ALL_PAIRS[metric.size] = read_only(_every_pair(metric.size))
+        held = _ALL_PAIRS.get(metric.size)
+        pairs = read_only(_every_pair(metric.size)) if held is None else held
+        _ALL_PAIRS[metric.size] = pairs
         distances = metric.between(pairs[:, 0], pairs[:, 1])
     finite = np.isfinite(distances)
     return (pairs, distances) if finite.all() else (pairs[finite], distances[finite])
