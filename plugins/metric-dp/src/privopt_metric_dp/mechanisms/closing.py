@@ -24,7 +24,15 @@ from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.exponential import exponential
 from privopt_metric_dp.solvers.instance import Instance, freer
 
-__all__ = ["Dual", "MatrixClosing", "MatrixIncumbent", "MatrixOffers", "first_entries", "over_instance"]
+__all__ = [
+    "CertifiedRelease",
+    "Dual",
+    "MatrixClosing",
+    "MatrixIncumbent",
+    "MatrixOffers",
+    "first_entries",
+    "over_instance",
+]
 
 Candidate = Floats | MatrixRelease
 """A matrix (N, K), which is repaired, or integers, which are released as they are where they keep the notion."""
