@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,8 @@ from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.ledger.batches import Batch, Coins, Digest, encoded, secrets_of
+from privopt.ledger.entries import Cost
+from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
@@ -294,3 +297,12 @@ def test_a_digest_does_not_depend_on_the_order_in_which_rows_come():
     assert one.text == other.text
     other.add(*rows[0])
     assert one.text != other.text
+
+
+def test_charges_for_a_purpose_are_told_by_account(tmp_path):
+    with Ledger(tmp_path / "book") as ledger:
+        ledger.charge_each(["a", "a", "b"], Cost(epsilon=1, unit="per km", purpose="x"))
+        ledger.charge("a", Cost(epsilon=1, unit="per km", purpose="y"))
+        ledger.charge("b", Cost(epsilon="0.5", unit="per km", purpose="x"))
+        assert ledger.charges_for("x") == {"a": [1, 1], "b": [1, Fraction(1, 2)]}
+        assert sorted(ledger.purposes()) == ["x", "y"]

@@ -254,3 +254,8 @@ def test_what_is_no_period_is_not_charged(tmp_path):
     for zone in ("localtime", "Factory"):
         with pytest.raises(UsageError, match="zone must be"):
             Calendar("day", zone)
+
+
+def test_numbers_are_no_times():
+    with pytest.raises(InputError, match="numbers"):
+        periods_of(nw.from_native(pl.Series("t", [1, 2]), series_only=True), Calendar("day"))
