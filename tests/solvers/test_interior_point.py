@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import njit
 
 from privopt.execution.clock import limit
 from privopt.interfaces.incumbent import Incumbent
+from privopt_metric_dp.matrix.simd import greatest, least, load, lowest, spread, store, total
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers import Instance, interior_point, solve
 from privopt_metric_dp.solvers.auto import InDoubles
@@ -18,6 +20,7 @@ from privopt_metric_dp.solvers.components import drop_implied_pairs
 from privopt_metric_dp.solvers.elimination import eliminate
 from privopt_metric_dp.solvers.instance import dual_bound
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
+from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
 from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
 from privopt_metric_dp.solvers.interior_point_state import begin
 from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, SchurComplement
@@ -92,12 +95,50 @@ def test_the_pattern_holds_the_dense_factor(records, extra, seed):
     assert np.array_equal(pattern.row[pattern.pair], ends[:, 1])
 
 
+@settings(max_examples=15)
+@given(st.integers(2, 150), st.integers(1, 20), st.floats(-1, 1.3), st.integers(0, 2**32 - 1))
+def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
+    instance = scattered(records, outputs, records, 10.0**power, seed)
+    symmetry = Symmetry.trivial(instance)
+    rng = np.random.default_rng(seed)
+    prices = rng.random(records)
+    seen = []
+    for engine in (LaneEngine(instance, eliminate(instance)), DenseEngine(instance)):
+        state = begin(instance, symmetry, engine, formed=True, threads=1)
+        groups = state.groups
+        scale = np.maximum.reduce([group.factorise() for group in groups])
+        into = engine.empty_coupling()
+        for group in groups:
+            group.couple(scale, into)
+        order = engine.order
+        back = np.argsort(order)
+        coupling = (engine.whole_coupling([into]) * scale[:, None] * scale)[np.ix_(back, back)]
+        solved = sum(group.solve(prices[order], 0.7) for group in groups)[back]
+        measures = [group.measure() for group in groups]
+        stats = np.array([group.predict(prices[order]) for group in groups])
+        for group in groups:
+            group.aim((0.0, 0.0), 0.1, (0.0, 0.0))
+        ratios = np.minimum.reduce([group.extend(prices[order], np.array([1.0, 0.3])) for group in groups])
+        for group in groups:
+            group.move((0.3, 0.5), (1e-3, 1e-3))
+        moved = np.concatenate([group.measure().least[back][:, None] for group in groups], axis=1).min(axis=1)
+        least = np.minimum.reduce([measure.least for measure in measures])[back]
+        seen.append((coupling, solved, least, stats[:, :2].min(axis=0), stats[:, 2:].sum(axis=0), ratios, moved))
+    for number, (lanes, dense) in enumerate(zip(*seen, strict=True)):
+        close = 2e-5 if number == 0 else 1e-7
+        assert np.abs(lanes - dense).max() <= close * np.abs(dense).max() + 1e-13
+
+
 @settings(max_examples=40)
 @given(st.integers(2, 60), st.integers(1, 12), st.floats(-1, 1.0), st.integers(0, 2**32 - 1))
 def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, outputs, power, seed):
     instance = scattered(records, outputs, records, 10.0**power, seed)
     state = begin(
-        instance, Symmetry.trivial(instance), LaneEngine(instance, eliminate(instance)), formed=False, threads=1
+        instance,
+        Symmetry.trivial(instance),
+        LaneEngine(instance, eliminate(instance)),
+        formed=False,
+        threads=1,
     )
     pattern = state.engine.pattern
     for group in state.groups:
@@ -146,6 +187,30 @@ def test_any_multipliers_prove_a_bound(records, outputs, extra, power, seed):
     given = rng.exponential(instance.cost.max(), shape) * (rng.random(shape) < 0.3) * 10.0 ** rng.uniform(-4, 1)
     best = solve(instance, method=InteriorPoint(), gap=1e-8).objective
     assert dual_bound(instance, Multipliers.whole(*given))[0] <= best * (1 + 1e-8)
+
+
+def test_lanes_do_what_numpy_does():
+    @njit
+    def combined(x, y, weight, out):
+        worst = np.inf
+        summed = 0.0
+        for k in range(2):
+            a, b = load(x, k), load(y, k)
+            value = greatest(least(a - spread(weight) * b, b), a / b)
+            store(out, k, value)
+            worst = min(worst, lowest(value))
+            summed += total(value)
+        return worst, summed
+
+    rng = np.random.default_rng(0)
+    for kind, width in ((np.float64, 16), (np.float32, 32)):
+        x, y = rng.uniform(0.5, 2, (2, width)).astype(kind)
+        out = np.empty(width, kind)
+        worst, summed = combined(x, y, kind(0.25), out)
+        expected = np.maximum(np.minimum(x - kind(0.25) * y, y), x / y)
+        assert out == pytest.approx(expected, rel=1e-6)
+        assert worst == out.min()
+        assert summed == pytest.approx(out.sum(dtype=np.float64), rel=1e-5)
 
 
 @pytest.mark.parametrize("engine", ["lanes", "dense"])
