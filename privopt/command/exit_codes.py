@@ -1,4 +1,4 @@
-"""Shared by all commands: errors become lines and exit codes, options are read and checked."""
+"""Turn errors into lines and exit codes, and read the options and limits that all commands share."""
 
 from __future__ import annotations
 

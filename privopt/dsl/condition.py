@@ -1,4 +1,4 @@
-"""Scale the rows of a compiled model to numbers that a solver can work with.
+"""Scale a model's rows for a solver; privacy rows are only ever tightened, and what that costs is bounded.
 
 Privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are written out here from L itself. A row may be tightened, never
 loosened, and never dropped: the factor is rounded down, and beyond the solver's reach L is cut at a cap, since a

@@ -154,7 +154,7 @@ def expect_release(folder: Path, name: str = RESULT) -> None:
     Raises:
         InputError: the folder, or the file in it, does not exist.
     """
-    found = f"no {name} in it" if folder.is_dir() else "no such folder"
+    found = f"no {name} in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
     if not os.path.lexists(folder / name):
         raise InputError([Fault(str(folder), "", found, "a folder that privopt solve has written")])
 

@@ -1,4 +1,4 @@
-"""Notions of privacy in the core: additive noise on counts, and no guarantee at all."""
+"""Pure, local and no differential privacy as notions: what each promises in words, and how it is measured."""
 
 from __future__ import annotations
 

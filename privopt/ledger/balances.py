@@ -357,7 +357,8 @@ class LedgerTransaction:
         if limit.account in self.units("charge") and before != limit.calendar:
             found, wanted = limit.calendar or "none", before or "none"
             raise UsageError(
-                f"{self.path}: calendar must be {wanted}, as charged so far, got {found}: begin a new ledger for it"
+                f"{self.path}: calendar must be {wanted}, as charged so far, got {found}: give the same --per and "
+                "--zone, or begin a new ledger"
             )
         self.add(Terms.limit(limit))
 

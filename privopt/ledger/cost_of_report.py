@@ -111,7 +111,7 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
     if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
         return ()
     text = limit_text(Limit(amount=EXAMPLE_REPORTS * Fraction(guarantee.epsilon)), cost.unit)
-    return (f"Under a limit of {EXAMPLE_REPORTS} reports {text}.",)
+    return (f"For example, under a limit of {EXAMPLE_REPORTS} reports {text}.",)
 
 
 def _factor(exponent: Fraction) -> str:

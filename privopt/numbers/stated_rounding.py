@@ -1,4 +1,4 @@
-"""Round a real number, known between two ends, to one double that every program states.
+"""Round a number to half a unit, the unit chosen and stated, so that programs with other errors get the same double.
 
 It is the number rounded to an odd multiple of half a unit. Anyone who states it chooses the unit, from what it knows of
 the number, so that both ends and a little more lie between the same two multiples; the unit is stated too. A grid fixed

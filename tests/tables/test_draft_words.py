@@ -71,4 +71,4 @@ def test_the_figures_of_the_field(folder, tmp_path):
     assert code == 0, err
     page = (folder / "out" / "report.html").read_text()
     assert "What replaces some words" in page
-    assert "Under a limit of 6 reports each subject may spend" in page
+    assert "For example, under a limit of 6 reports each subject may spend" in page

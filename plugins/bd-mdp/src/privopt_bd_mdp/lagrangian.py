@@ -1,4 +1,4 @@
-"""The dual half of the cross decomposition: Lagrangian prices of the records, and columns priced by them.
+"""Lagrangian prices on the rows' sums: outputs priced one by one, and the best mechanism mixed from them by an LP.
 
 With prices ``y`` on the rows that sum to one the problem falls apart by outputs; each is priced exactly over the whole
 mDP graph. The result is a dual-feasible vector of the whole problem (one cut for each block) and rays. A small LP mixes

@@ -1,4 +1,4 @@
-"""The release: the list of the photos not to post."""
+"""The release: photos to post or not, clean copies, and the scores and thumbnails of a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A release of metric differential privacy: mechanism.npz, and what its problem asks of it."""
+"""Check a release of metric DP: mechanism.npz, and what its problem asks of it."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@
       said.push(`You asked for epsilon ${per(down(asked))}: shown is the next one below that was solved, ` +
         `${data.epsilons[place]}, which hides no less.`);
     }
-    said.push(`Two ${data.noun}s ${near(radius)} ${data.distanceUnit} ${data.apart}: one report changes the odds between ` +
+    said.push(`Two ${data.noun}s ${radius} ${data.distanceUnit} ${data.apart}: one report changes the odds between ` +
       `them by a factor of ${up(odds)} at most. An even guess becomes ${up(100 * odds / (1 + odds))} to ` +
       `${down(100 / (1 + odds))} at most.`);
     if (!best) return [...said, "No release was found at this epsilon."];
@@ -71,12 +71,12 @@
 
   function show(place, moved, asked) {
     slider.epsilon.value = String(place);
-    const radius = read("radius"), epsilon = data.values[place];
+    const radius = near(read("radius")), epsilon = data.values[place];
     if (moved !== "factor" && moved !== "radius") put("factor", Math.exp(epsilon * radius));
     if (moved !== "bear" && data.best[place]) put("bear", data.best[place].loss);
     const texts = {
       epsilon: per(data.epsilons[place]),
-      radius: `${near(radius)} ${data.distanceUnit}`,
+      radius: `${radius} ${data.distanceUnit}`,
       factor: String(near(asked ? read("factor") : Math.exp(epsilon * radius))),
       bear: losses.length ? `${up(read("bear"))} ${data.unit}` : "",
     };

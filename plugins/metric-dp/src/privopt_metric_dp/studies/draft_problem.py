@@ -60,6 +60,9 @@ MIN_EPSILON: Final = 1e-300
 MAX_SEARCHED_RECORDS: Final = 2_000
 """Records whose nearest neighbour is looked for."""
 
+QUICK_PLACES: Final = 200
+"""Places beyond which the optimum may take minutes: 462 cells took over two, on two busy processors in 2026-11."""
+
 
 @frozen(kw_only=True)
 class Draft:
@@ -191,7 +194,15 @@ def draft(
         f"of at most {_up(math.exp(epsilon * reach))}",
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_up_exp(epsilon * spacing)}",
     ]
-    return Draft(text=problem_text(mechanism, points, tables, found.notes, meaning), notes=(*found.notes, *meaning))
+    notes = [*found.notes, *_expectations(mechanism, len(data.records))]
+    return Draft(text=problem_text(mechanism, points, tables, found.notes, meaning), notes=(*notes, *meaning))
+
+
+def _expectations(mechanism: str, places: int) -> Iterator[str]:
+    """Say what solving the draft assumes, and whether it will take long."""
+    yield f"all {places:,} places count as equally likely: give a prior for your own"
+    if mechanism == "optimal-lp" and places > QUICK_PLACES:
+        yield f"the optimum over {places:,} places may take minutes: --gap 0.05 or --time-limit 60 gives a first look"
 
 
 def loaded(cls: type[Any], tables: dict[str, dict[str, object]], folder: Path, table: str) -> MetricData:

@@ -188,4 +188,4 @@ def _stays(names: Sequence[str], reason: str) -> tuple[str, ...]:
         if len(names) > 1
         else (f"column {listed} stays as it is and is", "it")
     )
-    return (f"{found} {reason}: leave {them} out, or protect {them} by a second apply, with a prefix for its reports",)
+    return (f"{found} {reason}: leave {them} out, or protect {them} too (--position takes several positions of a row)",)

@@ -68,7 +68,7 @@ class Secret:
             given = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
             found = ", ".join(name for name, column in given.items() if column is not None) or "none"
             raise UsageError(
-                f"columns of the secret must be one of id; lat and lon; x and y (km); geometry, got {found}"
+                f"columns of the secret must be one of id; lat and lon; x and y (km); geometry; positions, got {found}"
             )
         kind, columns = whole[0]
         if len(set(columns)) < len(columns):
