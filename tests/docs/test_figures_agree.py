@@ -26,7 +26,7 @@ def test_readmes_map_is_that_of_the_city_page():
     text = " ".join((ROOT / "README.md").read_text("utf-8").split())
     city = {(row[0], row[1]): row for row in rows("docs/benchmarks/city.md") if len(row) == 8}
     street = city["2,032 Rome street nodes, 3 per km", "optimal-lp --gap 1e-2"]
-    found = re.search(r"2,032 street nodes of Rome .*? in (\S+) s with (\S+) GB", text)
+    found = re.search(r"2,032 street nodes of Rome\b.*? in (\S+) s with (\S+) GB", text)
     assert found is not None
     assert same(found[1], street[2])
     assert same(found[2], street[3])
