@@ -52,8 +52,8 @@ Definition as_json (t : bytes) : option value :=
   let t := outside false blank_json Sign t in let v := read_json t in
   when good_value inside inside v && same (print_value json_key v) t;; Some v.
 Definition as_toml (t : bytes) : option toml :=
-  let t := full_lines true (outside true blank_toml Sign t) in let d := read_toml t in
-  when good_toml d && same (print_toml d) t;; Some d.
+  let t := full_lines true (outside true blank_toml Sign t) in let h := read_heading t in let d := read_toml t in
+  when good_toml d && (good_heading h && same (print_pairs h ++ print_toml d) t);; Some d.
 
 Definition read_folder (fs : files) : option (problem * claims * list (list Z)) :=
   let r := reader fs in
@@ -228,7 +228,7 @@ Proof.
     split; [exact E1|apply same_eq, E2]. }
   split; [exact C|]. split; [apply lookup_in, Lt|]. split.
   { unfold as_toml in T. destruct (_ && _) eqn:E; [|discriminate]. injection T as <-. apply andb_true_iff in E as [E1 E2].
-    split; [exact E1|apply same_eq, E2]. }
+    apply andb_true_iff in E2 as [E2 E3]. split; [exact E1|]. eexists. split; [exact E2|apply same_eq, E3]. }
   split; [exact P|]. split; [apply lookup_in, Lw|]. split; [apply (read_words_sound _ _ _ _ _ W)|].
   split; [apply lookup_in, Ln|]. split; [apply are_names_sound, N1|]. split; [apply lookup_in, Lo|apply are_names_sound, N2].
 Qed.

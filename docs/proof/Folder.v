@@ -121,12 +121,12 @@ Section Problem.
 
   Definition uniform (ids : list bytes) : list (bytes * rat) := map (fun id => (id, (1, 1))) ids.
 
-  (** Costs, and the prior. *)
+  (** Costs, and the prior. What a kilometre costs its reader (per_km) is told in reports; no claim depends on it. *)
   Definition utility_of (t : fields) (ids : list bytes) (width : nat) : option (utility * list (bytes * rat)) :=
     shares <- (if has t "prior" then beside_ids (field t "prior") "p" else Some (uniform ids));;
-    if is_text (field t "kind") "distance" then when only t ["kind"; "prior"]%string;; Some (Distance, shares)
+    if is_text (field t "kind") "distance" then when only t ["kind"; "prior"; "per_km"]%string;; Some (Distance, shares)
     else if is_text (field t "kind") "travel-cost" then
-      when only t ["kind"; "prior"; "targets"]%string;;
+      when only t ["kind"; "prior"; "targets"; "per_km"]%string;;
       targets <- (if has t "targets" then beside_ids (field t "targets") "weight" else Some (uniform ids));;
       Some (Travel targets, shares)
     else

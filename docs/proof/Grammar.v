@@ -203,14 +203,20 @@ Definition blank_json (c : Z) : bool := (c =? 32) || (c =? 10) || (c =? 9) || (c
 Definition Json (t : bytes) (v : value) : Prop :=
   good_value inside inside v = true /\ print_value json_key v = outside false blank_json Sign t.
 
-(** A TOML file: tables, and the keys of each; strings without backslashes, nothing over several lines. *)
+(** A TOML file: tables, and the keys of each; strings without backslashes, nothing over several lines. Before them
+    may stand what people call the problem, which no claim depends on. *)
 Definition toml := list (bytes * list (bytes * value)).
 Definition toml_key (k : bytes) : bytes := k ++ str "=".
+Definition print_pairs (l : list (bytes * value)) : bytes :=
+  flat_map (fun kv => toml_key (fst kv) ++ print_value toml_key (snd kv) ++ [NEWLINE]) l.
 Definition plain_text (s : bytes) : bool := inside s && negb (existsb (Z.eqb 92) s).
 Definition blank_toml (c : Z) : bool := (c =? 32) || (c =? 9).
 Definition print_toml (d : toml) : bytes :=
-  flat_map (fun t => str "[" ++ fst t ++ str "]" ++ [NEWLINE]
-    ++ flat_map (fun kv => toml_key (fst kv) ++ print_value toml_key (snd kv) ++ [NEWLINE]) (snd t)) d.
+  flat_map (fun t => str "[" ++ fst t ++ str "]" ++ [NEWLINE] ++ print_pairs (snd t)) d.
+Definition good_heading (h : list (bytes * value)) : bool :=
+  distinct (map fst h)
+  && forallb (fun kv => (same (fst kv) (str "title") || same (fst kv) (str "purpose"))
+                        && match snd kv with Text s => plain_text s | _ => false end) h.
 Definition good_toml (d : toml) : bool :=
   forallb (fun t => bare_key (fst t)
     && forallb (fun kv => bare_key (fst kv) && good_value bare_key plain_text (snd kv)) (snd t)) d.
@@ -222,4 +228,5 @@ Fixpoint full_lines (new : bool) (t : bytes) : bytes :=
   | c :: rest => if new && (c =? NEWLINE) then full_lines true rest else c :: full_lines (c =? NEWLINE) rest
   end.
 Definition Toml (t : bytes) (d : toml) : Prop :=
-  good_toml d = true /\ print_toml d = full_lines true (outside true blank_toml Sign t).
+  good_toml d = true /\ exists h, good_heading h = true
+    /\ print_pairs h ++ print_toml d = full_lines true (outside true blank_toml Sign t).

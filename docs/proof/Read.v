@@ -95,26 +95,27 @@ with read_pairs (fuel : bytes) (json : bool) (t : bytes) : list (bytes * value) 
 
 Definition read_json (t : bytes) : value := fst (read_value (0 :: t ++ t) true t).
 
+(** The keys of the first lines, up to a table's name. *)
+Fixpoint read_keys (lines : list bytes) : list (bytes * value) :=
+  match lines with
+  | (c :: _) as line :: more =>
+      if c =? 91 then [] else
+      let (k, t) := read_key false line in (k, fst (read_value (0 :: t ++ t) false t)) :: read_keys more
+  | _ => []
+  end.
+
 Fixpoint read_lines (lines : list bytes) : toml :=
   match lines with
   | [] => []
   | line :: rest =>
       match line with
-      | 91 :: name =>
-          let name := fst (span (fun c => negb (c =? 93)) name) in
-          let fix keys (l : list bytes) : list (bytes * value) :=
-            match l with
-            | (c :: _) as line :: more =>
-                if c =? 91 then [] else
-                let (k, t) := read_key false line in (k, fst (read_value (0 :: t ++ t) false t)) :: keys more
-            | _ => []
-            end in
-          (name, keys rest) :: read_lines rest
+      | 91 :: name => (fst (span (fun c => negb (c =? 93)) name), read_keys rest) :: read_lines rest
       | _ => read_lines rest
       end
   end.
 
 Definition read_toml (t : bytes) : toml := read_lines (cut (Z.eqb NEWLINE) t).
+Definition read_heading (t : bytes) : list (bytes * value) := read_keys (cut (Z.eqb NEWLINE) t).
 
 Definition read_csv (t : bytes) : list (list bytes) :=
   map (cut (Z.eqb 44)) (removelast (cut (Z.eqb NEWLINE) t)).

@@ -221,8 +221,20 @@ Proof.
   destruct (pairs_unique l l' _ _ P P' (print_toml_head d) (print_toml_head d') E) as [-> E']. f_equal. apply IH; assumption.
 Qed.
 
+Lemma good_heading_pairs h : good_heading h = true -> forallb good_pair h = true.
+Proof.
+  unfold good_heading. rewrite andb_true_iff, !forallb_forall. intros [_ H] kv I. specialize (H kv I).
+  apply andb_true_iff in H as [K V]. unfold good_pair. apply andb_true_iff. split.
+  - apply orb_true_iff in K as [K|K]; apply same_eq in K; rewrite K; reflexivity.
+  - destruct (snd kv); try discriminate. exact V.
+Qed.
+
 Lemma Toml_unique t d e : Toml t d -> Toml t e -> d = e.
-Proof. intros [G P] [G' P']. apply print_toml_unique; congruence. Qed.
+Proof.
+  intros [G [h [H P]]] [G' [h' [H' P']]]. apply print_toml_unique; [exact G|exact G'|].
+  apply (pairs_unique h h'); [apply good_heading_pairs, H|apply good_heading_pairs, H'|apply print_toml_head|apply print_toml_head|].
+  fold (print_pairs h) (print_pairs h'). unfold print_pairs in P, P'. unfold print_pair. congruence.
+Qed.
 
 (** ** Readers that are right agree *)
 

@@ -17,7 +17,7 @@ from typing import Any
 from privopt.checker.arrays import Array
 from privopt.checker.exact import need
 
-__all__ = ["Problem", "check_sums"]
+__all__ = ["Problem", "check_sums", "is_line"]
 
 UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
 """Files that the sums omit, next to those in ``private/``."""
@@ -86,12 +86,13 @@ class Problem:
         self.tables: dict[str, Any] = tomllib.loads(raw.decode("utf-8-sig"), parse_float=Decimal)
 
     def allow(self, tables: set[str]) -> None:
-        """Refuse tables that are unknown here.
+        """Refuse tables that are unknown here; a title and a purpose may precede them.
 
         Raises:
             RefusedError: another one is there.
         """
-        odd = sorted(self.tables.keys() - tables)
+        heading = {name for name in ("title", "purpose") if is_line(self.tables.get(name))}
+        odd = sorted(self.tables.keys() - tables - heading)
         need(not odd, f"problem: {odd}: unknown here", 2)
 
     def table(self, name: str, keys: str) -> dict[str, Any]:
@@ -142,6 +143,11 @@ class Problem:
         need(sound, f"problem/{file}: wanted rows like its header", 2)
         names = [n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)]
         return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+def is_line(text: object) -> bool:
+    """Return whether it is one line of at most 200 printable characters, as titles are."""
+    return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 200
 
 
 def _stripped(cell: str) -> str:

@@ -122,6 +122,7 @@ def list_(as_json: bool) -> int:
 def describe(mechanism: str) -> None:
     """Describe a mechanism's problem file key by key, its methods, its guarantee and its source."""
     from privopt.declare import describe_keys
+    from privopt.declare.schema import ProblemHeading
     from privopt.interfaces import Mechanism
     from privopt.registry import registry
 
@@ -148,7 +149,7 @@ def describe(mechanism: str) -> None:
         remark = f" ({', '.join(notes)})" if notes else ""
         print_result(f"  {method.name:<{wide}}  {method.summary}{remark}")
     print_result("\nProblem file (TOML)")
-    rows = describe_keys(loaded.problem_class, takes=loaded.takes)
+    rows = [*describe_keys(ProblemHeading), *describe_keys(loaded.problem_class, takes=loaded.takes)]
     wide = max(len(row.key) for row in rows)
     for row in rows:
         unit = f" [{row.unit}]" if row.unit else ""

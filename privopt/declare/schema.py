@@ -218,6 +218,24 @@ def one_of(values: Collection[object]) -> Check:
 share: Final = between(0, 1)
 
 
+MAX_LINE: Final = 200
+"""Characters of the longest title, purpose or unit."""
+
+
+def one_line(value: str) -> str | None:
+    """Check: a line of text, without control characters and the marks that turn its direction."""
+    fits = value.strip() and value.isprintable() and len(value) <= MAX_LINE
+    return None if fits else f"one line of 1 to {MAX_LINE} printable characters"
+
+
+@frozen(kw_only=True)
+class ProblemHeading:
+    """What people call a problem: keys before the tables of every problem file, as public as it is."""
+
+    title: str | None = key(None, help="the report's heading; public", check=one_line)
+    purpose: str | None = key(None, help="what the release is for: a line under the heading; public", check=one_line)
+
+
 def show(value: object) -> str:
     """Return a value as the user wrote it, cut where it is long."""
     if isinstance(value, bool):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,7 +12,7 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path, PurePosixPath
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 from attrs import field, frozen
@@ -23,18 +22,15 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from privopt.declare.describe import chosen, named
 from privopt.declare.exact_text import StatedFraction
-from privopt.declare.schema import KEY, File, FileUse, Folder, Key, RefusedValueError, show
-from privopt.errors import Fault, InputError, reason_of
+from privopt.declare.schema import KEY, File, FileUse, Folder, Key, ProblemHeading, RefusedValueError, show
+from privopt.declare.toml_text import read_toml
+from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, open_regular, read_whole
 from privopt.files.sizes import expect, loading_bytes
 
 T = TypeVar("T")
 
 UNKNOWN_KEY: Final = "an unknown key"
-LARGEST_TOML: Final = 16 * 2**20
-"""Bytes of the largest problem file: tables belong into files of their own."""
-MOST_DIGITS: Final = 2_000
-"""Digits of the longest number. Exact doubles need at most 1,077; Python does not print whole numbers above 4,300."""
 
 
 @frozen
@@ -329,47 +325,12 @@ def _faults(error: Exception, cls: Any, path: str, file: str) -> Iterator[Fault]
         raise error
 
 
-def _decimal(text: str) -> Decimal:
-    if len(text) > MOST_DIGITS:
-        raise ValueError(f"a number of {len(text):,} digits")
-    return Decimal(text)
-
-
-def _shown(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables, unless a whole number has more digits than Python shows, which only hexadecimal text has."""
-    left: list[Any] = [tables]
-    while left:
-        value = left.pop()
-        if isinstance(value, dict):
-            left.extend(value.values())
-        elif isinstance(value, list):
-            left.extend(value)
-        elif isinstance(value, int) and value.bit_length() > 3 * MOST_DIGITS:  # a digit has 3.3 bits
-            raise ValueError("a whole number of too many digits")
-    return tables
-
-
-def _toml(source: File) -> dict[str, Any]:
-    raw = source.contents
-
-    def refuse(got: str, wanted: str) -> NoReturn:
-        raise InputError([Fault(source.name, "", got, wanted)])
-
-    if len(raw) > LARGEST_TOML:
-        refuse(f"{len(raw):,} bytes", f"TOML 1.0 of at most {LARGEST_TOML:,}")
-    try:
-        return _shown(tomllib.loads(raw.decode("utf-8-sig"), parse_float=_decimal))
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        refuse(f"a byte in line {line} that is not UTF-8", "TOML 1.0 in UTF-8")
-    except (ValueError, ArithmeticError, RecursionError) as error:  # TOMLDecodeError, or a number of 4,300 digits
-        refuse(f"text that is not TOML: {reason_of(error)}", "TOML 1.0")
-
-
 def load_problem(
     cls: type[T], source: Path | File, *, public: bool = False, closed: bool = False, ignore: Collection[str] = ()
 ) -> T:
     """Read a problem file and, once, every file that it names: :attr:`File.contents` are the bytes found then.
+
+    Its title and purpose are checked, and read by :func:`read_heading`.
 
     Args:
         cls: attrs class declared with :func:`key`.
@@ -381,10 +342,30 @@ def load_problem(
     """
     if isinstance(source, Path):
         source = File.read(source, wanted="a problem file in TOML")
-    own = {a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata}  # type: ignore[arg-type]
-    data = {name: value for name, value in _toml(source).items() if name in own or name not in ignore}
+    heading, tables = _parted(cls, source)
+    structure(ProblemHeading, heading, source.name)
+    own = _names(cls)
+    data = {name: value for name, value in tables.items() if name in own or name not in ignore}
     with _reading(source, public, closed):
         return structure(cls, data, source.name)
+
+
+def read_heading(cls: type, source: File) -> ProblemHeading:
+    """Return the title and the purpose of a problem file that is read as ``cls``."""
+    heading, _ = _parted(cls, source)
+    return structure(ProblemHeading, heading, source.name)
+
+
+def _parted(cls: type, source: File) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keys of a problem file that are its heading, and the others; a class may have such keys of its own."""
+    tables = read_toml(source)
+    heading = {name: tables.pop(name) for name in _names(ProblemHeading) - _names(cls) if name in tables}
+    return heading, tables
+
+
+def _names(cls: type) -> set[str]:
+    """Return the keys of a class, as files write them."""
+    return {a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata}
 
 
 def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:

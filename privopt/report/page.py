@@ -15,6 +15,7 @@ import attrs
 
 from privopt.arrays import Figure
 from privopt.declare.notebook import shown
+from privopt.declare.schema import ProblemHeading
 from privopt.interfaces import Result
 from privopt.interfaces.claims import SQUARED
 from privopt.interfaces.report_parts import Section
@@ -147,12 +148,12 @@ def _certificate(result: Result) -> Section:
     return Section(title="Certificate", lead=lead, html=html + _facts("as measured", rows))
 
 
-def _about(result: Result, purpose: str) -> str:
-    """Return what the mechanism is for, and the units of the report's numbers."""
+def _about(result: Result, summary: str) -> str:
+    """Return what the mechanism does, and the units of the report's numbers."""
     units = [f"{result.objective.unit_in_words} ({result.objective.measured})"]
     if result.guarantee.epsilon is not None and result.guarantee.unit:
         units.append(f"{result.guarantee.unit} (epsilon)")
-    sentence = f"{purpose[:1].upper()}{purpose[1:]}. " if purpose else ""
+    sentence = f"{summary[:1].upper()}{summary[1:]}. " if summary else ""
     return f'<p class="soft">{escape(sentence)}Units: {escape(", ".join(units))}.</p>'
 
 
@@ -227,7 +228,8 @@ def page(
     result: Result,
     body: Sequence[Section],
     *,
-    purpose: str = "",
+    summary: str = "",
+    heading: ProblemHeading,
     truth: bool = False,
     absent: Sequence[str] = (),
     warnings: Sequence[str] = (),
@@ -237,12 +239,16 @@ def page(
     Args:
         result: result.json.
         body: the mechanism's sections.
-        purpose: what the mechanism is for, a clause.
+        summary: what the mechanism does, a clause.
+        heading: title and purpose of the problem; without a title the mechanism's name is the heading.
         truth: whether they compare with the secrets.
         absent: names of secret files that are in ``private/`` alone.
         warnings: what anyone who uses the release must know, a sentence each.
     """
-    title = f"{result.mechanism}: {result.problem.file}"
+    made_by = f"{result.mechanism}: {result.problem.file}"
+    title = heading.title or made_by
+    told = [] if heading.purpose is None else [f"<p>{escape(heading.purpose)}</p>"]
+    told += [] if heading.title is None else [f'<p class="soft">{escape(made_by)}</p>']
     parts = []
     for number, section in enumerate([*body, _certificate(result), _provenance(result, absent)]):
         lead = f"<p>{escape(section.lead)}</p>" if section.lead else ""
@@ -256,7 +262,7 @@ def page(
     return document(
         title,
         '<a class="skip" href="#content">Skip to the content</a>'
-        f"<header><h1>{escape(title)} {_verdict(result)}</h1>{_about(result, purpose)}{note}"
+        f"<header><h1>{escape(title)} {_verdict(result)}</h1>{''.join(told)}{_about(result, summary)}{note}"
         f'<p class="claim">{escape(claim(result))}</p>'
         f'<p class="soft"><strong>In full.</strong> {statement}</p>{_tiles(result)}</header>'
         f'<main id="content" tabindex="-1">{"".join(parts)}</main>'

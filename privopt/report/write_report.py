@@ -48,8 +48,15 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
     sections = [*compared, *mechanism.report(problem, release, result), *([] if check is None else [check])]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
     warnings = tuple(warned(mechanism, problem, release, result))
-    purpose = opened.registered.spec.summary
-    text = page(result, sections, purpose=purpose, truth=truth, absent=absent, warnings=warnings)
+    text = page(
+        result,
+        sections,
+        summary=opened.registered.spec.summary,
+        heading=opened.heading,
+        truth=truth,
+        absent=absent,
+        warnings=warnings,
+    )
     replace_in_release(target, text.encode("utf-8"), folder.absolute())
     return target
 

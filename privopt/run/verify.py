@@ -15,7 +15,8 @@ from typing import Any
 from attrs import AttrsInstance, evolve, frozen
 
 from privopt.declare import File, describe_keys, load_problem
-from privopt.declare.toml import UNKNOWN_KEY
+from privopt.declare.schema import ProblemHeading
+from privopt.declare.toml import UNKNOWN_KEY, read_heading
 from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
 from privopt.execution import Executor, from_url
 from privopt.files.release_folder import (
@@ -68,6 +69,7 @@ class OpenedFolder:
     release: Any
     result: Result
     stated: Mapping[str, Any]
+    heading: ProblemHeading
     verdict: Word | None = None
 
     @property
@@ -129,7 +131,8 @@ def load_release(folder: Path) -> OpenedFolder:
     file = result.problem.file
     method = registered.method(result.method)
     mechanism: Mechanism[Any, Any] = registered.load()
-    declared = read_problem(mechanism, folder / PROBLEM / file, public=True)
+    source = File.read(folder / PROBLEM / file, wanted="a problem file in TOML")
+    declared = read_problem(mechanism, source, public=True)
     try:
         problem, release = mechanism.reopen(declared, file, folder)
     except PrivoptError:
@@ -147,6 +150,7 @@ def load_release(folder: Path) -> OpenedFolder:
         release=release,
         result=evolve(result, method=method.name),
         stated=stated,
+        heading=read_heading(mechanism.problem_class, source),
     )
 
 

@@ -36,6 +36,7 @@ from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.declare import describe_keys
+from privopt.declare.schema import ProblemHeading
 from privopt.registry import discover, registry, using
 from privopt.specs import GROUP
 
@@ -118,7 +119,8 @@ def matches(expected: str, said: str) -> bool:
 
 def known_keys() -> set[str]:
     """Every key that some installed mechanism reads, dotted."""
-    return {row.key for found in registry().mechanisms.values() for row in describe_keys(found.load().problem_class)}
+    classes = [ProblemHeading, *(found.load().problem_class for found in registry().mechanisms.values())]
+    return {row.key for cls in classes for row in describe_keys(cls)}
 
 
 def dotted(table: dict[str, Any], prefix: str = "") -> Iterator[str]:

@@ -289,3 +289,33 @@ def test_nothing_is_admitted_and_no_axiom_added():
             path.name in (PROOF.parents[1] / ".ci" / "formal.py").read_text()
             or f'"{path.stem}"' in (PROOF.parents[1] / ".ci" / "formal.py").read_text()
         )
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        ('title = "a"\npurpose = "b é"\n', 0),
+        ('purpose = "b"  # c\n\ntitle = "a"\n', 0),
+        ('title = "a"\ntitle = "b"\n', 2),
+        ('title = """a"""\n', 2),
+        ('title = """\n[privacy]\nepsilon = 9\n"""\n', 2),
+        ("title = 3\n", 2),
+        ('other = "a"\n', 2),
+    ],
+)
+def test_the_proof_speaks_of_a_title_and_a_purpose_before_the_tables(head, code, tmp_path):
+    folder = make("town", tmp_path)
+    path = folder / "problem" / "problem.toml"
+    path.write_text(head + path.read_text("utf-8"), "utf-8")
+    assert ends(folder)[0] == code
+
+
+@needs_kernel
+def test_it_passes_over_what_a_kilometre_costs_a_reader(tmp_path):
+    folder = make("town", tmp_path)
+    path = folder / "problem" / "problem.toml"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace("[utility]\n", '[utility]\nper_km = { cost = 0.8, unit = "minutes" }\n'), "utf-8")
+    assert "per_km" in path.read_text("utf-8")
+    assert ends(folder)[0] == 0

@@ -62,3 +62,11 @@ def test_a_promise_between_neighbours_is_called_so(tmp_path):
     (tmp_path / "p.toml").write_text(grid_text(3, 3, 1.0, 2, within=1.1))
     found = draw_curves(File.read(tmp_path / "p.toml"), ["exponential"], epsilons_of("1:2:2"))
     assert found.setting.apart == "apart, from neighbour to neighbour"
+
+
+def test_a_loss_is_told_in_the_readers_unit_too(problem, tmp_path):
+    problem.write_text(problem.read_text() + 'per_km = { cost = 0.8, unit = "minutes" }\n')
+    found = write_explored(problem, ["exponential"], "1:2:2", tmp_path / "p.html", Options())
+    page = (tmp_path / "p.html").read_text("utf-8")
+    assert content(page)["perKm"] == {"cost": 0.8, "unit": "minutes"}
+    assert content(page)["best"][0]["loss"] == found.points[0].loss  # in km

@@ -14,7 +14,7 @@ from privopt.interfaces import Certificate, Result
 from privopt_lr_geo.exact import certified_pairs
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
-from privopt_metric_dp.attacks.meaning import interpret_guarantee
+from privopt_metric_dp.attacks.meaning import costs_in_words, interpret_guarantee
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.certify_region import certify_everywhere
 from privopt_metric_dp.matrix.privacy import MetricDP
@@ -115,4 +115,5 @@ def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Se
     """Return the promise at the distance between nearest neighbours, and the best guess at a user's record."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences()
     own = result.guarantee.scope == "own-matrix" and len(lines) > 1
-    return ("In each user's own matrix: " + lines[0], *lines[1:]) if own else lines
+    lines = ("In each user's own matrix: " + lines[0], *lines[1:]) if own else lines
+    return (*lines, *costs_in_words(problem.data, result.objective))

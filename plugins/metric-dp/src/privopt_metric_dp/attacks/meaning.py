@@ -14,12 +14,13 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from privopt.interfaces.claims import Objective
 from privopt.interfaces.notions import USELESS_FACTOR
 from privopt_metric_dp.attacks.matrix_figures import bayes_error
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
-__all__ = ["Worth", "interpret_guarantee"]
+__all__ = ["Worth", "costs_in_words", "interpret_guarantee"]
 
 NEARLY_CERTAIN: Final = 0.9
 """A best guess that is right more often than this is as good as knowing."""
@@ -147,6 +148,13 @@ def interpret_guarantee(
         chance=float(prior.max()),
         noun="record" if data.region is None else "vertex",
     )
+
+
+def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
+    """Return what a release costs in the reader's unit, a sentence where the problem names one."""
+    if data.per_km is None or objective.unit != "km":
+        return ()
+    return (f"It costs {objective.value:.4g} km on average: {data.per_km.of(objective.value)}.",)
 
 
 def _factor(exponent: float) -> str:

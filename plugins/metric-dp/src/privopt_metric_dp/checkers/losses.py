@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from operator import sub
 from typing import Any
 
 from privopt.checker.exact import low, need, rational
-from privopt.checker.files import Problem
+from privopt.checker.files import Problem, is_line
 from privopt_metric_dp.checkers.metric import Metric
 from privopt_metric_dp.checkers.roads import read_roads, ways
 
@@ -53,6 +54,9 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
     """
     table, records = problem.tables["utility"], metric.records.ids
     keys = f"{KEYS} remap" if type(table.get("remap")) is bool else KEYS
+    in_km = table.get("kind") != "matrix" and (metric.unit == "km" or "edges" in table)
+    if in_km and _is_price(table.get("per_km")):
+        keys += " per_km"
     kind, remap = (problem.table("utility", keys).get(key) for key in ("kind", "remap"))
     given, whole = _shares(problem, table.get("prior"), "p", records)
     known = given.keys() == {*records} and kind in ("distance", "matrix", "travel-cost")
@@ -72,6 +76,14 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
         given="prior" in table,
         remap=remap is True,
     )
+
+
+def _is_price(price: object) -> bool:
+    """Return whether it states what a kilometre costs a reader; no claim depends on it."""
+    if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
+        return False
+    cost = price["cost"]
+    return type(cost) in (int, Decimal) and 0 < float(cost) < math.inf and is_line(price["unit"])
 
 
 def _shares(

@@ -28,7 +28,7 @@ from privopt.interfaces.incumbent import Answer, Incumbent
 from privopt.interfaces.report_parts import Layer, Section
 from privopt.registry import registry
 from privopt.version import VERSION
-from privopt_metric_dp.attacks.meaning import Worth, interpret_guarantee
+from privopt_metric_dp.attacks.meaning import Worth, costs_in_words, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
@@ -333,8 +333,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return ALL if isinstance(read_proof(folder, problem.data.shape), Streets) else CHOSEN
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the promise at the distance between nearest neighbours, and the best guess next to chance."""
-        return self._interpret(problem, release, result).sentences()
+        """Return the promise between nearest neighbours, the best guess next to chance, and the cost to a reader."""
+        promised = self._interpret(problem, release, result).sentences()
+        return (*promised, *costs_in_words(problem.data, result.objective))
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Warn if the guarantee gives almost no protection, leaves records out, or a mesh is too coarse for it."""

@@ -81,9 +81,12 @@ def load(problem: MetricProblem, file: str) -> MetricData:
         )
         wanted = "a loss made of distances, or a split_km and nodes that add none"
         gather.note("utility.kind", found, wanted)
+    unit = problem.distance.unit(records)
+    loss_unit = utility.unit(unit)
+    if utility.per_km is not None and loss_unit != "km":
+        gather.note("utility.per_km", f"used with a loss in {loss_unit}", "a loss in km")
     gather.stop_if_any()
     prior = np.concatenate([prior, np.zeros(len(records) - len(vertices))])
-    unit = problem.distance.unit(records)
 
     def over(rows: Ints) -> MetricData:
         return of(evolve(spaces, outputs=vertices.some(rows), own=False, metric=spaces.metric.towards(rows)))
@@ -97,7 +100,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
             epsilon=problem.privacy.epsilon,
             within=problem.privacy.neighbours_within,
             unit=unit,
-            loss_unit=utility.unit(unit),
+            loss_unit=loss_unit,
+            per_km=utility.per_km,
             prior=read_only(prior if spread is None else spread.hats(len(records))),
             cost=lambda: _cost(problem, spaces, ground, spread),
             file=file,

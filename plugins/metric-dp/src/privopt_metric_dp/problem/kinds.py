@@ -25,13 +25,13 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats
-from privopt.declare.schema import File, key, positive
+from privopt.declare.schema import File, key, one_line, positive
 from privopt.errors import Fault, InputError
 from privopt_metric_dp.region.region import Region
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.places import Space
 
-__all__ = ["DistanceKind", "LossKind", "MetricNotion", "RegionVertices", "Spaces", "rounding"]
+__all__ = ["DistanceKind", "LossKind", "MetricNotion", "PerKm", "RegionVertices", "Spaces", "rounding"]
 
 
 def rounding(cost: Floats) -> Floats:
@@ -137,8 +137,20 @@ class DistanceKind(ABC):
 
 
 @frozen(kw_only=True)
+class PerKm:
+    """What a kilometre of loss costs in the reader's unit: shown next to the loss; no claim depends on it."""
+
+    cost: float = key(help="of a kilometre, in that unit", check=positive)
+    unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
+
+    def of(self, km: float) -> str:
+        """Return the cost of a loss."""
+        return f"{self.cost * km:.4g} {self.unit}"
+
+
+@frozen(kw_only=True)
 class LossKind(ABC):
-    """What a release costs its user: ``[utility]`` of one kind. Every kind has the keys ``prior`` and ``remap``.
+    """What a release costs its user: ``[utility]`` of one kind. Each has the keys ``prior``, ``remap`` and ``per_km``.
 
     Attributes:
         kind: its name in problem files.
@@ -146,6 +158,7 @@ class LossKind(ABC):
         prior: of the records, by which the loss is weighed.
         remap: whether each output is replaced by its best guess under the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
+        per_km: of a loss in km, what one costs in another unit; None where none is given.
         kit: strategy of problems that name it, as of a distance; default: other problems, with its name alone.
     """
 
@@ -154,6 +167,7 @@ class LossKind(ABC):
     of_distances: ClassVar[bool] = False
     prior: File | None = key(None, help="CSV: id,p; default: uniform (with privacy.everywhere: over the region)")
     remap: bool = key(False, help="whether each output is replaced by the best guess under the prior; costs no privacy")
+    per_km: PerKm | None = key(None, help="of a loss in km: what one costs in the reader's unit, shown next to it")
 
     @classmethod
     def keys(cls) -> type:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError, RegistryError
-from privopt_metric_dp.problem.kinds import rounding
+from privopt_metric_dp.problem.kinds import PerKm, rounding
 from privopt_metric_dp.region.region import Region
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.pairs import needed_pairs, required_pairs
@@ -56,6 +56,7 @@ class MetricData:
         over: gives the same problem with some records (K,), in order, for its outputs, where they are chosen.
         along_streets: whether losses are distances, and these path lengths along undirected streets.
         way: by which distance epsilon is, in words behind the unit.
+        per_km: what a kilometre of loss costs in the reader's unit, where the problem says it.
     """
 
     records: Space
@@ -78,6 +79,7 @@ class MetricData:
     over: Callable[[Ints], MetricData] | None = None
     along_streets: bool = False
     way: str = ""
+    per_km: PerKm | None = None
 
     @property
     def distance(self) -> Metric:

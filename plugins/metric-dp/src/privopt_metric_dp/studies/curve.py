@@ -27,6 +27,7 @@ from privopt.execution.memo import remembering
 from privopt.interfaces import Objective, SolveContext
 from privopt.run.options import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.kinds import PerKm
 from privopt_metric_dp.studies.curve_file import CurveTable, Key, PointsFile
 from privopt_metric_dp.studies.curve_lines import Line, Refusals, Setting, read_lines
 from privopt_metric_dp.studies.curve_points import (
@@ -53,6 +54,7 @@ class Curves:
         unit: of losses and bounds.
         distance_unit: of errors.
         setting: what is known before any report, of the first mechanism's problem.
+        per_km: what a kilometre of loss costs in the reader's unit, where that problem says it.
     """
 
     points: tuple[Point, ...]
@@ -61,6 +63,7 @@ class Curves:
     distance_unit: str
     refused: tuple[str, ...] = ()
     setting: Setting = field(factory=Setting)
+    per_km: PerKm | None = None
 
     @property
     def stopped(self) -> bool:
@@ -173,6 +176,7 @@ def draw_curves(
         distance_unit=first.unit,
         refused=tuple(refusals.sentences),
         setting=lines[0].setting,
+        per_km=first.per_km,
     )
 
 

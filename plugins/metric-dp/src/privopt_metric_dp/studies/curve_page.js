@@ -14,6 +14,8 @@
   };
   const up = (value) => rounded(value, Math.ceil), down = (value) => rounded(value, Math.floor);
   const near = (value) => rounded(value, Math.round);
+  const lost = (loss) => `${up(loss)} ${data.unit}` +
+    (data.perKm ? ` (${up(loss * data.perKm.cost)} ${data.perKm.unit})` : "");
   const per = (value) => `${value} per ${data.distanceUnit}`;
   const hundred = (share) => `${Number((100 * share).toPrecision(2))} of 100`;
 
@@ -55,7 +57,7 @@
       `${down(100 / (1 + odds))} at most.`);
     if (!best) return [...said, "No release was found at this epsilon."];
     const bound = best.bound === null ? "" : `, and no mechanism with this promise less than ${down(best.bound)}`;
-    said.push(`It loses ${up(best.loss)} ${data.unit} on average (${best.name})${bound}.`);
+    said.push(`It loses ${lost(best.loss)} on average (${best.name})${bound}.`);
     if (best.wrong !== null) {
       const before = data.before[0] === null ? "" : `; without a report in ${hundred(1 - data.before[0])}`;
       said.push(`An attacker who sees one report guesses the ${data.noun} in ${hundred(1 - best.wrong)} cases${before}.`);
@@ -78,7 +80,7 @@
       epsilon: per(data.epsilons[place]),
       radius: `${radius} ${data.distanceUnit}`,
       factor: String(near(asked ? read("factor") : Math.exp(epsilon * radius))),
-      bear: losses.length ? `${up(read("bear"))} ${data.unit}` : "",
+      bear: losses.length ? lost(read("bear")) : "",
     };
     for (const [name, text] of Object.entries(texts)) {
       find(`${name}-is`).textContent = text;

@@ -10,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from privopt.declare.exact_text import epsilons_of, exact_text
 from privopt.declare.schema import File
 from privopt.registry import registry
@@ -159,6 +161,7 @@ def curve_page(curves: Curves, problem: str) -> str:
         "noun": curves.setting.noun,
         "apart": curves.setting.apart,
         "unit": curves.unit,
+        "perKm": None if curves.per_km is None else attrs.asdict(curves.per_km),
         "distanceUnit": curves.distance_unit,
         "across": _across(figure, values),
         "factors": SLIDER_FACTORS,

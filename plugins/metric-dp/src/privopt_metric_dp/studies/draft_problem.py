@@ -393,10 +393,16 @@ def problem_text(
         "distance": ["euclidean | haversine | graph | matrix: what epsilon is per"],
         "privacy": ["neighbours_within = ... promises less, to pairs so near alone, and solves faster"],
         "utility": [
-            "distance | travel-cost | matrix: what an error costs; prior = a table id,p of probabilities, published too"
+            "distance | travel-cost | matrix: what an error costs; prior = a table id,p of probabilities, public too",
+            'per_km = { cost = 0.8, unit = "minutes" } states a loss in km in the unit of its readers too',
         ],
     }
-    lines = [f"# A problem for privopt solve {mechanism}, drafted from {points.name}.", ""]
+    lines = [
+        f"# A problem for privopt solve {mechanism}, drafted from {points.name}.",
+        '# title = "..."    # the heading of the report, public as the whole file is',
+        '# purpose = "..."  # what the release is for: the line under it',
+        "",
+    ]
     for name, table in tables.items():
         lines += [f"# {' '.join(line.split())}" for line in (*said.get(name, ()), *keys.get(name, ()))]
         lines.append(to_toml({name: table}))

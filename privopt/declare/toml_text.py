@@ -1,0 +1,57 @@
+"""The text of problem files as TOML: decimals exact, nothing longer than what can be printed."""
+
+from __future__ import annotations
+
+import tomllib
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+
+from privopt.declare.schema import File
+from privopt.errors import Fault, InputError, reason_of
+
+LARGEST_TOML: Final = 16 * 2**20
+"""Bytes of the largest problem file: tables belong into files of their own."""
+MOST_DIGITS: Final = 2_000
+"""Digits of the longest number. Exact doubles need at most 1,077; Python does not print whole numbers above 4,300."""
+
+
+def _decimal(text: str) -> Decimal:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits")
+    return Decimal(text)
+
+
+def _shown(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables, unless a whole number has more digits than Python shows, which only hexadecimal text has."""
+    left: list[Any] = [tables]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, int) and value.bit_length() > 3 * MOST_DIGITS:  # a digit has 3.3 bits
+            raise ValueError("a whole number of too many digits")
+    return tables
+
+
+def read_toml(source: File) -> dict[str, Any]:
+    """Return the tables of a TOML file, its decimals exact.
+
+    Raises:
+        InputError: it is too large, or not TOML.
+    """
+    raw = source.contents
+
+    def refuse(got: str, wanted: str) -> NoReturn:
+        raise InputError([Fault(source.name, "", got, wanted)])
+
+    if len(raw) > LARGEST_TOML:
+        refuse(f"{len(raw):,} bytes", f"TOML 1.0 of at most {LARGEST_TOML:,}")
+    try:
+        return _shown(tomllib.loads(raw.decode("utf-8-sig"), parse_float=_decimal))
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        refuse(f"a byte in line {line} that is not UTF-8", "TOML 1.0 in UTF-8")
+    except (ValueError, ArithmeticError, RecursionError) as error:  # TOMLDecodeError, or a number of 4,300 digits
+        refuse(f"text that is not TOML: {reason_of(error)}", "TOML 1.0")

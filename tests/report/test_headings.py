@@ -1,0 +1,108 @@
+"""What a problem calls itself: a title, a purpose and the reader's unit stand in reports, and change no figure."""
+
+import hashlib
+import json
+import shutil
+
+import numpy as np
+import pytest
+from helpers.examples import EXAMPLES
+from helpers.mended_sums import mend, refused
+from helpers.toys import grid_text
+
+from privopt import checker
+from privopt.declare.schema import File, ProblemHeading
+from privopt.declare.toml import load_problem, read_heading
+from privopt.errors import InputError
+from privopt.registry import registry
+from privopt.report.write_report import write_report
+from privopt.run.solve import solve
+from privopt.run.verify import read_problem, verify
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+
+TITLE, PURPOSE = "Vans of <b>two</b> towns", "Where vans stop, for the \u00e9tat & its offices."
+HEAD = f'title = "{TITLE}"\npurpose = "{PURPOSE}"\n'
+PER_KM = 'per_km = { cost = 0.8, unit = "<i>minutes" }\n'
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Solve a problem with all three keys."""
+    folder = tmp_path_factory.mktemp("told")
+    (folder / "p.toml").write_text(HEAD + grid_text(2, 2) + PER_KM, "utf-8")
+    return solve("exponential", folder / "p.toml", folder / "out")
+
+
+def test_a_report_begins_with_the_title_and_the_purpose_and_says_the_loss_in_the_readers_unit(told):
+    page = write_report(told.folder).read_text("utf-8")
+    shown = "Vans of &lt;b&gt;two&lt;/b&gt; towns"
+    assert f"<title>{shown}</title>" in page
+    assert f"<h1>{shown} <span" in page
+    purpose = "<p>Where vans stop, for the \u00e9tat &amp; its offices.</p>"
+    assert page.index("<h1>") < page.index(purpose) < page.index(">exponential: p.toml</p>")
+    loss = told.result.objective.value
+    sentence = f"It costs {loss:.4g} km on average: {0.8 * loss:.4g} <i>minutes."
+    assert told.meaning[-1] == sentence
+    assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
+
+
+def test_no_figure_changes_and_both_programs_hold(told, tmp_path):
+    (tmp_path / "p.toml").write_text(grid_text(2, 2))
+    bare = solve("exponential", tmp_path / "p.toml", tmp_path / "out")
+    assert bare.result.objective == told.result.objective
+    assert verify(told.folder).verdict == "proved"
+    assert checker.check(told.folder, str) == 0
+    page = write_report(bare.folder).read_text("utf-8")
+    assert "<title>exponential: p.toml</title>" in page
+    assert page.count("exponential: p.toml") == 2
+
+
+@pytest.mark.parametrize("name", ["words", "lr-geo", "fl-linear", "hierarchical-dp", "photo-censor"])
+def test_every_mechanisms_problem_may_have_a_heading(name, tmp_path):
+    example = EXAMPLES[name]
+    path = example.write(tmp_path / "problem")
+    path.write_text(HEAD + path.read_text("utf-8"), "utf-8")
+    mechanism = registry().get(example.mechanism).load()
+    assert read_problem(mechanism, path) is not None
+    assert read_heading(mechanism.problem_class, File.read(path)) == ProblemHeading(title=TITLE, purpose=PURPOSE)
+
+
+FAULTS = {
+    "title": ("title = 3", 'title = ""', 'title = "a\\nb"', f'title = "{"a" * 201}"', 'title = "\u202etxt"'),
+    "purpose": ("purpose = true", 'purpose = " "'),
+    "utility.per_km": ("3", '"minutes"'),
+    "utility.per_km.cost": (
+        *(f'{{ cost = {cost}, unit = "m" }}' for cost in ("0", "-1", "inf", "true")),
+        '{ unit = "m" }',
+    ),
+    "utility.per_km.unit": ("{ cost = 1 }", '{ cost = 1, unit = "" }'),
+    "utility.per_km.more": ('{ cost = 1, unit = "m", more = 1 }',),
+}
+
+
+@pytest.mark.parametrize(("where", "given"), [(where, given) for where, all_ in FAULTS.items() for given in all_])
+def test_what_will_not_do_is_named_by_file_and_key_and_refused_by_both_programs(where, given, told, tmp_path):
+    inside = where.startswith("utility")
+    text = grid_text(2, 2) + f"per_km = {given}\n" if inside else f"{given}\n" + grid_text(2, 2)
+    (tmp_path / "p.toml").write_text(text, "utf-8")
+    with pytest.raises(InputError) as refusal:
+        load_problem(MetricProblem, tmp_path / "p.toml")
+    assert [(fault.file, fault.where) for fault in refusal.value.faults] == [("p.toml", where)]
+    forged = shutil.copytree(told.folder, tmp_path / "forged")
+    (forged / "problem" / "p.toml").write_text(text, "utf-8")
+    result = json.loads((forged / "result.json").read_text("utf-8"))
+    result["problem"]["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    (forged / "result.json").write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+    assert refused(mend(forged))
+    assert checker.check(forged, str) == 2
+
+
+def test_a_loss_that_is_not_in_km_has_no_price_for_one(tmp_path):
+    text = '[records]\ncount = 2\n[distance]\nkind = "matrix"\nmatrix = "d.npy"\n[privacy]\nepsilon = 1\n'
+    np.save(tmp_path / "d.npy", 1.0 - np.eye(2))
+    (tmp_path / "p.toml").write_text(text + '[utility]\nkind = "distance"\n' + PER_KM)
+    with pytest.raises(
+        InputError, match=r"utility.per_km: found used with a loss in units of distance, wanted a loss in km"
+    ):
+        MetricInstance.of(load_problem(MetricProblem, tmp_path / "p.toml"), "p.toml")
