@@ -48,7 +48,7 @@ def main() -> None:
         )
     if not is_there():
         sys.exit(
-            f"formal: wanted Coq 8.16 or later, OCaml and zarith (on Debian: apt-get install {' '.join(PACKAGES)})"
+            f"formal: expected Coq 8.16 or later, OCaml and zarith (on Debian: apt-get install {' '.join(PACKAGES)})"
         )
     shutil.rmtree(WORK, ignore_errors=True)
     shutil.copytree(SOURCES, WORK)
@@ -60,7 +60,7 @@ def main() -> None:
     said = run("coqc", "-R", ".", "Privopt", "Assumptions.v")
     assumed = set(re.findall(r"^[\w.]+\.(\w+)", said, re.MULTILINE))
     if odd := assumed - ASSUMED or "Closed under the global context" not in said:
-        sys.exit(f"formal: assumes {odd}: wanted nothing but the axioms of Coq's reals")
+        sys.exit(f"formal: assumes {odd}: expected nothing but the axioms of Coq's reals")
     run("coqc", "-R", ".", "Privopt", "Extract.v")
     target = ROOT / ".venv" / "bin" / "privopt-kernel"
     run("ocamlfind", "ocamlopt", "-O3", "-w", "-a", "-package", "zarith,unix", "-linkpkg", *PARTS, "-o", str(target))

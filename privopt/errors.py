@@ -75,7 +75,7 @@ class Fault:
     """One thing that is wrong with an input.
 
     >>> print(Fault(file="problem.toml", where="privacy.epsilon", found="-1", wanted="a number above 0"))
-    problem.toml: privacy.epsilon: found -1, wanted a number above 0
+    problem.toml: privacy.epsilon: expected a number above 0, got -1
 
     Attributes:
         file: name of the file the fault is in, as the user gave it.
@@ -91,7 +91,7 @@ class Fault:
 
     def __str__(self) -> str:
         place = f"{self.file}: {self.where}" if self.where else self.file
-        return _line(f"{cut(place)}: found {cut(self.found)}, wanted {cut(self.wanted)}")
+        return _line(f"{cut(place)}: expected {cut(self.wanted)}, got {cut(self.found)}")
 
 
 _MAX_SHOWN_CHARACTERS = 300
@@ -178,11 +178,11 @@ class Faults:
     >>> found = Faults()
     >>> found.add_rows("a.csv", "clients", [0, 3], "-1 7 7 -2".split().__getitem__, "a whole number of at least 0")
     >>> print(found.listed[1])
-    a.csv: row 5, column clients: found -2, wanted a whole number of at least 0
+    a.csv: row 5, column clients: expected a whole number of at least 0, got -2
     >>> found.check()
     Traceback (most recent call last):
-    privopt.errors.InputError: a.csv: row 2, column clients: found -1, wanted a whole number of at least 0
-    a.csv: row 5, column clients: found -2, wanted a whole number of at least 0
+    privopt.errors.InputError: a.csv: row 2, column clients: expected a whole number of at least 0, got -1
+    a.csv: row 5, column clients: expected a whole number of at least 0, got -2
 
     Args:
         faults: known from the start.
@@ -227,7 +227,7 @@ class Faults:
         more = self.count - len(self._first)
         if not more:
             return list(self._first)
-        rest = Fault(self._first[0].file, "", f"{more} more fault{'s' * (more > 1)} of these kinds", "none")
+        rest = Fault(self._first[0].file, "", f"{more} more fault{'s' * (more > 1)} of these kinds", "no faults")
         return [*self._first, rest]
 
     def check(self) -> None:

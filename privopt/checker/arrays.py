@@ -117,7 +117,7 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
     )
     parts = wanted.split() + [part for part in maybe.split() if part.split(":")[0] in found]
     pattern = " ".join(sorted(parts))
-    need(re.fullmatch(pattern, holds), f"{path.name}: holds {holds!r}, wanted {wanted}", 2)
+    need(re.fullmatch(pattern, holds), f"{path.name}: expected arrays {wanted}, got {holds!r}", 2)
     return [found[part.split(":")[0]] for part in parts]
 
 

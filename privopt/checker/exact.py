@@ -89,7 +89,7 @@ def rational(value: object) -> Fraction:
     """
     digits = r"(\d{1,999}\.?\d{0,999}|\.\d{1,999})"
     sound = re.fullmatch(rf"[+-]?{digits}([eE][+-]?\d{{1,3}})?", str(value), re.ASCII)
-    need(sound, f"{str(value)[:40]!r}: wanted a number", 2)
+    need(sound, f"expected a number, got {str(value)[:40]!r}", 2)
     return Fraction(str(value))
 
 

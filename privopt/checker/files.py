@@ -41,7 +41,7 @@ def check_sums(folder: Path) -> list[str]:
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         is_file, is_folder = stat.S_ISREG(mode), stat.S_ISDIR(mode)
         full = is_folder and any(path.iterdir())
-        need(is_file or full, f"{name!r}: wanted a regular file")
+        need(is_file or full, f"{name!r}: expected a regular file")
         once = not {*name} & {"\\", "\n", "\r"}
         need(once, f"{name!r}: a name that sums can list in two ways", 2)
         if is_file:
@@ -112,7 +112,7 @@ class Problem:
             RefusedError: it is not there.
         """
         there = f"problem/{name}" in self.names
-        need(there, f"problem: {name!r}: wanted the name of a file beside it", 2)
+        need(there, f"problem: expected the name of a file beside it, got {name!r}", 2)
         self.used.add(f"problem/{name}")
         return (self.folder / str(name)).read_bytes()
 
@@ -126,7 +126,7 @@ class Problem:
         fits = len(found.shape) == 2 and found.shape == (shape or found.shape)
         fits = fits and found.kind.lstrip(">")[0] in "fiu"
         doubles = fits and all(float(x) == x < math.inf for x in found.flat)
-        need(doubles, f"problem/{name}: wanted doubles {shape}", 2)
+        need(doubles, f"problem/{name}: expected doubles {shape}, got {found.shape}", 2)
         return found
 
     def columns(self, file: object) -> dict[Any, list[str]]:
@@ -140,7 +140,7 @@ class Problem:
         text = io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n")
         head, *rows = [list(map(_stripped, line)) for line in csv.reader(text, strict=True)]
         sound = rows and head and {*map(len, rows)} == {len(head)}
-        need(sound, f"problem/{file}: wanted rows like its header", 2)
+        need(sound, f"problem/{file}: expected rows like its header", 2)
         names = [n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)]
         return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 

@@ -62,7 +62,7 @@ def read_columns(path: Path, columns: Sequence[Column], *, rows: int | None = No
     if ",".join(frame.columns) != header:
         raise InputError([Fault(str(path), "header", ",".join(frame.columns), header)])
     if rows is not None and frame.height != rows:
-        raise InputError([Fault(str(path), "", number_of(frame.height, "row"), f"{rows:,}")])
+        raise InputError([Fault(str(path), "", number_of(frame.height, "row"), number_of(rows, "row"))])
     faults = Faults()
     read = [check_column(str(path), frame[column.label], column, faults).alias(column.name) for column in known]
     faults.check()

@@ -21,10 +21,10 @@ def text_of(file: File) -> bytes:
     """Return the bytes of a text file in UTF-8, without a BOM."""
     raw = file.contents
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError([Fault(file.name, "", "text in UTF-16", "UTF-8")])
+        raise InputError([Fault(file.name, "", "text in UTF-16", "text in UTF-8")])
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if raw.startswith(b"\xef\xbb\xbf"):  # of which readers differ in what they leave
-        raise InputError([Fault(file.name, "row 1", "a second byte order mark", "one, or none")])
+        raise InputError([Fault(file.name, "row 1", "a second byte order mark", "one byte order mark, or none")])
     try:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -169,7 +169,7 @@ def ragged(file: File) -> Fault:
         width = len(next(rows))
         for number, row in enumerate(rows, start=2):
             if row and len(row) != width:
-                return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
+                return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width} fields, as the header has")
     return Fault(file.name, "", "text that is not a table", "comma-separated values")
 
 

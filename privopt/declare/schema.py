@@ -30,7 +30,7 @@ from privopt.errors import Fault, InputError
 from privopt.files import Unreadable, read_bytes
 
 Check = Callable[[Any], str | None]
-"""Takes a value; returns what was wanted instead, or None where the value will do."""
+"""Takes a value; returns what was expected instead, or None where the value will do."""
 
 T = TypeVar("T")
 KEY: Final = "privopt.key"
@@ -43,7 +43,7 @@ class RefusedValueError(ValueError):
     def __init__(self, value: object, wanted: str, *, words: str = "") -> None:
         self.found = words or show(value)
         self.wanted = wanted
-        super().__init__(f"found {self.found}, wanted {wanted}")
+        super().__init__(f"expected {wanted}, got {self.found}")
 
 
 @frozen(kw_only=True)

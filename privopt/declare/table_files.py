@@ -204,7 +204,7 @@ def _csv_fault(path: Path) -> Fault:
         width = len(next(rows))
         for number, row in enumerate(rows, start=2):
             if len(row) > width:
-                return Fault(path.name, f"row {number}", f"{len(row)} fields", f"{width}, as the header has")
+                return Fault(path.name, f"row {number}", f"{len(row)} fields", f"{width} fields, as the header has")
         return Fault(path.name, "", "text that is not a table", "comma-separated values")
     return Fault(path.name, f"row {number + 1}", "text that is not a row", "fields whose quotes are closed")
 
@@ -234,7 +234,7 @@ class TableWriter:
         if self.ending == ".csv":
             for name, kind in batch.schema.items():
                 if kind.is_nested() or kind in (pl.Binary, pl.Object):
-                    found = f"column {name}: found values of type {kind}, which CSV cannot hold"
+                    found = f"column {name}: got values of type {kind}, which CSV cannot hold"
                     raise UsageError(f"--out: {found}; write .parquet, or omit the column")
             with self.path.open("ab") as stream:
                 batch.write_csv(stream, include_header=not self._begun)

@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 POINT: Final = ", with a point before its decimals"
-"""Added to what is wanted where a comma stands there."""
+"""Added to what is expected where a comma stands there."""
 
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
@@ -143,7 +143,9 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
     ]
     twice = repeated(file)
     faults += [
-        Fault(file.name, "header", f"column {c.label!r} twice", "one of that name") for c in columns if c.label in twice
+        Fault(file.name, "header", f"column {c.label!r} twice", "one column of that name")
+        for c in columns
+        if c.label in twice
     ]
     if any_of:
         any_of = [[labels[name] for name in names] for names in any_of]
@@ -316,7 +318,7 @@ def read_array(
         InputError: not an array of that shape, or values that will not do, by row and column from 0.
     """
     sides = " x ".join("any" if side is None else str(side) for side in shape)
-    wanted = f"{what}: an array of numbers, {sides}"
+    wanted = f"{what} as an array of numbers, {sides}"
     try:
         array = parse_npy(file.contents)
     except ValueError as error:
@@ -334,7 +336,7 @@ def read_array(
         bound = f" of at least {minimum:g}" if minimum > -math.inf else ""
         bound += f" of at most {maximum:g} in size" if maximum < math.inf else ""
         places = np.argwhere(bad).tolist()
-        sound = f"{what}: finite numbers{bound}"
+        sound = f"{what} as finite numbers{bound}"
         if lost.any():
             sound += ", whole ones up to 2^53, or doubles"
         faults = (Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), sound) for r, c in places)

@@ -273,9 +273,9 @@ def _sequence(value: Any, type_: Any) -> Any:
         try:
             results.append(_converter().structure(item, member))
         except RefusedValueError as error:
-            faults.append(f"{error.found} at position {position} where {error.wanted} was wanted")
+            faults.append(f"{error.found} at position {position} where {error.wanted} is expected")
     if faults:
-        raise RefusedValueError(value, "a list of such values alone", words="; ".join(faults[:3]))
+        raise RefusedValueError(value, "a list of valid values", words="; ".join(faults[:3]))
     return tuple(results)
 
 

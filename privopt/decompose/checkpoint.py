@@ -94,7 +94,9 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
     parts = read_npz(path, "the checkpoint of a run")
     try:
         if str(parts["form"]) != fingerprint(split):
-            raise InputError([Fault(str(path), "", "the checkpoint of another problem", "that of this one")])
+            raise InputError(
+                [Fault(str(path), "", "the checkpoint of another problem", "the checkpoint of this problem")]
+            )
         state = _state(split, parts)
         _fill(master, parts)
     except KeyError as error:

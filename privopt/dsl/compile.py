@@ -309,7 +309,7 @@ def _indicator(family: Family, rows: _Rows, places: Places, n: int, col_lower: F
 def _switch_columns(
     switch: Any, offset: Floats, family: Family, col_lower: Floats, col_upper: Floats
 ) -> tuple[Ints, Floats]:
-    what = f"family {family.name}: implies({family.shown.binary}, ...): wanted a binary h[...] or 1 - h[...]"
+    what = f"family {family.name}: implies({family.shown.binary}, ...): expected a binary h[...] or 1 - h[...]"
     switch.eliminate_zeros()
     if (np.diff(switch.indptr) != 1).any():
         raise ModelError(what)

@@ -63,11 +63,20 @@ class Counter:
             if name in names:
                 found = f"reports that repeat {which}, which are not independent"
                 faults.append(
-                    Fault(self.table, f"column {name}", found, "whose each is: one of each counts (--subject)")
+                    Fault(
+                        self.table,
+                        f"column {name}",
+                        found,
+                        "the subject of each report (--subject), so that one of each counts",
+                    )
                 )
         if kept in names and self._mark not in names:
             found = f"reports of traces without a column {self._mark}"
-            faults.append(Fault(self.table, f"column {kept}", found, "the table as apply wrote it: one of each counts"))
+            faults.append(
+                Fault(
+                    self.table, f"column {kept}", found, "the table as apply wrote it, where one report of each counts"
+                )
+            )
         self._traced = kept in names
         if faults:
             raise InputError(faults)
@@ -88,7 +97,7 @@ class Counter:
             row = self._rows + int(unknown[0]) + 2
             value = show(str(report[int(unknown[0])]))
             found = f"{value}, an output that the release does not have ({len(unknown):,} such rows)"
-            wanted = f"one of its {len(place):,}, or nothing"
+            wanted = f"one of the release's {len(place):,} outputs, or nothing"
             raise InputError([Fault(self.table, f"row {row:,}, column {self.column}", found, wanted)])
         first = self._first(frame, there)
         self._rows += len(frame)
@@ -114,7 +123,9 @@ class Counter:
         if len(nobody):
             row = self._rows + int(nobody[0]) + 2
             found = f"no subject with a report ({len(nobody):,} such rows)"
-            raise InputError([Fault(self.table, f"row {row:,}, column {self.subject}", found, "who sent each report")])
+            raise InputError(
+                [Fault(self.table, f"row {row:,}, column {self.subject}", found, "the subject of each report")]
+            )
         made = []
         may = there & self._marked(frame[self._mark]) if self._traced else there
         for name, good in zip(names.to_list(), may.to_list(), strict=True):

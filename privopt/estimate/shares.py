@@ -219,7 +219,7 @@ def _heard(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
     impossible = (counts > 0) & ~columns.any(axis=0)
     if impossible.any():
         outputs = [name for each in observed for name in each.channel.outputs]
-        raise UsageError(f"reports: found {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
+        raise UsageError(f"reports: got {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
     return columns, counts
 
 

@@ -220,7 +220,7 @@ def read_document(folder: Path) -> dict[str, Any]:
     if not isinstance(result, dict):
         refuse("JSON that is not an object")
     if not _plain(result):
-        refuse("JSON nested too deeply, or characters that are none")
+        refuse("JSON nested too deeply, or invalid characters")
     return result
 
 

@@ -105,7 +105,7 @@ def certify_noise(
         told["rho"] = str(spent)
         arithmetic += "; the delta that this rho implies at epsilon, by ball arithmetic (Canonne et al. 2020)"
     if allowed is None or worst > allowed:
-        found.append(f"all calls together spend {float_up(worst):.9g}, wanted at most {allowed}")
+        found.append(f"all calls together: expected at most {allowed}, got {float_up(worst):.9g}")
     limit = None if allowed is None else float(allowed)
     kept = limit is not None and allowed is not None and worst <= allowed
     return Certificate(
@@ -162,5 +162,5 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
         scales, wanted = release.scales, len(self.sensitivities)
         pairs = zip(scales, self.sensitivities, strict=False)
         calls = [NoiseCall(scale=scale, sensitivity=change) for scale, change in pairs]
-        other = [] if len(scales) == wanted else [f"{len(scales)} scales are stated, wanted {wanted}"]
+        other = [] if len(scales) == wanted else [f"expected {wanted} scales, got {len(scales)}"]
         return certify_noise(self.guarantee, calls, failures=other)

@@ -99,5 +99,5 @@ def refused(ledger: Path, subject: str, cost: Cost, account: Account) -> BudgetS
     """Make the error of a charge that was refused: what it takes, and what its subject has left."""
     left, within = account.left_text, f" in {account.period}" if account.period else ""
     asked = f"{cost.account} {sum_text(cost.amount)}"
-    found = f"{asked} where {left} is left{within}" if left is not None else "no budget"
-    return BudgetSpentError(f"{ledger}: subject {cut(subject)}: budget spent: found {found}; nothing was charged")
+    found = f"asked for {asked} where {left} is left{within}" if left is not None else "no budget"
+    return BudgetSpentError(f"{ledger}: subject {cut(subject)}: budget spent: {found}; nothing was charged")

@@ -239,12 +239,12 @@ class Ledger:
         with self._booking() as book:
             known = book.unit
             if known is not None and not continues(cost.unit, known):
-                wanted = f"{known or 'none'}, as charged: what another relation bounds is for another file"
-                raise InputError([Fault(str(self.path), "unit", cost.unit or "none", wanted)])
+                wanted = f"{known or 'no unit'}, as charged (what another relation bounds is for another file)"
+                raise InputError([Fault(str(self.path), "unit", cost.unit or "no unit", wanted)])
             limit = book.limit_of(cost.account)
             if limit is None and (limited := book.units("limit")):
-                wanted = f"one in {' or '.join(sorted(limited))}, which is limited; or a limit in {cost.account} too: "
-                wanted += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}"'
+                wanted = f"one in {' or '.join(sorted(limited))}, which is limited, or a limit in {cost.account} too ("
+                wanted += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}")'
                 raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", wanted)])
             if not book.names:
                 book.add(Terms(kind="names", purpose=self._names.label))

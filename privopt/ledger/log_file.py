@@ -139,7 +139,7 @@ def _check_head(path: Path, form: Form) -> None:
         all(statement.encode() in head for statement in form.schema),
     )
     if sum(signs) < 2:
-        raise InputError([Fault(str(path), "", "a file that is none", f"a {form.name}")])
+        raise InputError([Fault(str(path), "", "a file that is not one", f"a {form.name}")])
     if not all(signs):
         raise DoesNotHoldError(f"{path}: changed: the first page is not that of a {form.name}")
 

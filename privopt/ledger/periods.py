@@ -123,14 +123,14 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
         InputError: a column of numbers, which may count from anywhere.
     """
     if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Duration, nw.Time):
-        wanted = "dates and times: ISO 8601 text (2026-05-01T09:00:00+02:00), dates, or timestamps"
+        wanted = "dates and times as ISO 8601 text (2026-05-01T09:00:00+02:00), dates or timestamps"
         raise InputError([Fault(TABLE, f"column {column.name}", "numbers", wanted)])
     if column.dtype in (nw.Date, nw.Datetime):
         try:
             moments = [value if isinstance(value, date) and value == value else None for value in column.to_list()]
         except (ValueError, OverflowError):
             wanted = "dates and times of the years 1 to 9999"
-            raise InputError([Fault(TABLE, f"column {column.name}", "a time beyond them", wanted)]) from None
+            raise InputError([Fault(TABLE, f"column {column.name}", "a time outside these years", wanted)]) from None
     else:
         texts = texts_of(column).to_list()
         read = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}

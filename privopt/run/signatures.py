@@ -73,12 +73,12 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
     try:
         read_bytes(allowed)
     except Unreadable as error:
-        raise UsageError(f"--signed-by {allowed}: must be a file of allowed signers, found {error.found}") from None
+        raise UsageError(f"--signed-by {allowed}: must be a file of allowed signers, got {error.found}") from None
     program = _program()
     try:
         read_bytes(folder / SIGNATURE, largest=LARGEST_TEXT, links=False)
     except Unreadable as error:
-        return _unsigned(verdict, f"{SIGNATURE}: found {error.found}; privopt sign DIR KEY signs a folder")
+        return _unsigned(verdict, f"{SIGNATURE}: got {error.found}; privopt sign DIR KEY signs a folder")
     sums = (folder / SUMS).read_bytes()
     given = ["-s", str(folder / SIGNATURE), "-f", str(allowed)]
     code, said, why = _run([program, "-Y", "find-principals", *given], b"")

@@ -41,7 +41,7 @@ def _optimal(backend: Backend, form: StandardForm) -> tuple[Result, Floats]:
     if fingerprint(form) != before:
         fail("solve changed the form it was given", form)
     if result.outcome is not Outcome.OPTIMAL or result.x is None:
-        fail(f"a bounded, feasible model is called {result.outcome.value}; wanted optimal", form)
+        fail(f"a bounded, feasible model is called {result.outcome.value}; expected optimal", form)
     return result, result.x
 
 

@@ -86,8 +86,8 @@ def _infeasible(decomposer: Decomposer, data: Any) -> None:
     except InfeasibleError:
         return
     except PrivoptError as error:
-        fail(f"no point is feasible, and it raised {error_text(error)}; wanted InfeasibleError", clash)
-    fail(f"no point is feasible, and its objective is {answer.objective!r}; wanted InfeasibleError", clash)
+        fail(f"no point is feasible, and it raised {error_text(error)}; expected InfeasibleError", clash)
+    fail(f"no point is feasible, and its objective is {answer.objective!r}; expected InfeasibleError", clash)
 
 
 DECOMPOSER_CHECKS: Final[dict[str, Callable[[Decomposer, Any], None]]] = {

@@ -105,7 +105,7 @@ def test_certainty_is_never_rounded_up(tmp_path):
 
 def test_a_limit_below_the_least_distance_is_bad_input(tmp_path):
     problem = written(tmp_path / "apart", line(4), 1.0, within="0.999")
-    with pytest.raises(InputError, match=r"neighbours_within: found 0\.999 km, below .* 1\.0, wanted at least 1\.0"):
+    with pytest.raises(InputError, match=r"neighbours_within: expected at least 1\.0.*, got 0\.999 km, below .* 1\.0"):
         found(problem)
     assert found(written(tmp_path / "joined", line(4), 1.0, within="1.0")).result.certificate.checked == 12
 

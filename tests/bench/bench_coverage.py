@@ -93,7 +93,7 @@ def run_block(case: str, block: int, towns: dict[tuple[int, int, int], Town]) ->
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print what is there; what must hold is .95 less three standard errors of that many repetitions."""
-    print("| case | repetitions | all hold | wanted | median width | processor seconds each |")
+    print("| case | repetitions | all hold | expected | median width | processor seconds each |")
     print("| --- | --- | --- | --- | --- | --- |")
     for case in CASES:
         some = np.array([[float(text) for text in row[1:]] for row in rows if row[0] == case])

@@ -85,7 +85,9 @@ def opendp(measurement: Any, d_in: float = 1, *, order: float = 2.0, name: str =
     elif measure == "ZeroConcentratedDivergence" and not isinstance(found, tuple):
         epsilon, asked = order * float(found), order
     else:
-        raise UsageError(f"opendp: found a claim on {measure}, wanted MaxDivergence or ZeroConcentratedDivergence")
+        raise UsageError(
+            f"opendp: expected a claim on MaxDivergence or ZeroConcentratedDivergence, got one on {measure}"
+        )
     return Claimed(
         name=name,
         library="opendp",

@@ -45,7 +45,7 @@ def test_it_is_large():
 
 
 def test_what_it_looks_for_is_found():
-    clear = "p.toml: privacy.epsilon: found -1, wanted a number above 0\n"
+    clear = "p.toml: privacy.epsilon: expected a number above 0 (1/km), got -1"
     assert Ended(code=2, out="", err=clear).faults([0, 2]) == []
     assert Ended(code=5, out="", err=clear).faults([0, 2])
     assert Ended(code=2, out="", err="").faults([2])

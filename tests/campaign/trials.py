@@ -50,7 +50,7 @@ class Ended:
         if self.code is None:
             return [f"raised {self.raised}"]
         if self.code not in allowed:
-            return [f"ended with {self.code}, wanted one of {list(allowed)}: {self.err[:300]!r}"]
+            return [f"expected an end with one of {list(allowed)}, got {self.code}: {self.err[:300]!r}"]
         if self.code == 0:
             return []
         lines = (self.err or self.out).splitlines()

@@ -39,8 +39,8 @@ def said(folder) -> tuple[int, str]:
         ("[41.86, 12.44]", "[-90.5, 0.0]", "beyond a pole"),
         ("[41.86, 12.44]", "[41.86, 1e6]", "farther than once around"),
         ("cell_km = 0.5, south_west = [41.86", "cell_km = 15000, south_west = [-41.86", "beyond a pole"),
-        ("cols = 3", "cols = 3000000", "wanted one of grid"),
-        ("rows = 2, cols = 3", "rows = 1000000000000, cols = -1", "wanted one of grid"),
+        ("cols = 3", "cols = 3000000", "expected one of grid"),
+        ("rows = 2, cols = 3", "rows = 1000000000000, cols = -1", "expected one of grid"),
     ],
 )
 def test_places_and_losses_that_are_none_are_named(grid, tmp_path, old, new, why):

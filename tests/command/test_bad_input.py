@@ -89,12 +89,13 @@ CORPUS = {
     "within below the least distance": (
         toml(privacy="epsilon = 1\nneighbours_within = 0.99"),
         {},
-        "neighbours_within: found 0.99 km, below the least",
+        "neighbours_within: expected at least 1.0, so that records have neighbours to be hidden among, "
+        "got 0.99 km, below the least",
     ),
     "within where no road joins": (
         toml(distance=GRAPH, privacy="epsilon = 1\nneighbours_within = 2", utility=COST),
         {"p.csv": "id\na\nc\n", "c.npy": npy(np.eye(2)), "r.csv": "from,to,km\na,b,1\nc,d,1\n"},
-        "neighbours_within: found 2.0 km, and no road",
+        "neighbours_within: expected roads between records, for neighbours, got 2.0 km, and no road",
     ),
     "within nan": (toml(privacy="epsilon = 1\nneighbours_within = nan"), {}, "neighbours_within"),
     "distance kind": (toml(distance='kind = "manhattan"'), {}, "distance.kind"),
@@ -184,7 +185,11 @@ CORPUS = {
     "geographic, euclidean": (toml('points = "g.csv"'), {}, "euclidean"),
     "planar, haversine": (toml(distance='kind = "haversine"'), {}, "haversine"),
     "decimal commas": (toml(), {"p.csv": 'id,x,y\na,"0,5",0\n'}, "row 2, column x"),
-    "features too deep": (GEOJSON, {"g.geojson": "[" * 100_000}, "g.geojson: found no JSON (nested too deeply)"),
+    "features too deep": (
+        GEOJSON,
+        {"g.geojson": "[" * 100_000},
+        "g.geojson: expected a FeatureCollection of points in longitude and latitude, got no JSON (nested too deeply)",
+    ),
     "a feature of 5000 digits": (GEOJSON, {"g.geojson": '{"a": ' + "9" * 5000 + "}"}, "too many digits"),
     "features that are a number": (GEOJSON, {"g.geojson": '{"features": 7}'}, "JSON of another form"),
     # vectors
@@ -296,8 +301,8 @@ def test_each_bad_input_is_one_clear_line(tmp_path, name):
         assert line.split(":")[0] in {*BASE, *files, "problem.toml"}
         assert line.isprintable()
         assert len(line) < 1000
-        assert "found" in line
-        assert "wanted" in line
+        assert ": expected " in line
+        assert ", got " in line
     assert not (tmp_path / "out").exists()
 
 

@@ -50,7 +50,7 @@ def test_verify_and_sample(privopt, solved_toy, tmp_path):
         (["solve", "optimal-lp", "{toy}", "--out", "{toy}/deep/out"], "is not a folder"),
         (["verify", "{nowhere}"], "no such folder"),
         (["sample", "{nowhere}", "--input", "p1"], "no such folder"),
-        (["audit", "{solved}/problem"], "no SHA256SUMS in it, wanted a folder that privopt solve has written"),
+        (["audit", "{solved}/problem"], "expected a folder that privopt solve has written, got no SHA256SUMS in it"),
         (["sample", "{solved}", "--input", "p9"], "p9"),
         (["sample", "{solved}", "--input", "p1", "-n", "0"], "1"),
         (["describe", "nothing-like-it"], "no mechanism"),
@@ -73,8 +73,12 @@ def test_bad_input_names_each_fault_on_a_line_of_its_own(privopt, tmp_path):
     assert done.returncode == 2
     lines = done.stderr.splitlines()
     assert len(lines) == 2
-    assert lines[0].startswith("problem.toml: privacy.epsilon: found -0.9, wanted a number above 0")
-    assert lines[1].startswith("problem.toml: utility.prior: found 'gone.csv', which does not exist")
+    assert lines[0].startswith(
+        "problem.toml: privacy.epsilon: expected a number above 0 (per unit of distance), got -0.9"
+    )
+    assert lines[1].startswith(
+        "problem.toml: utility.prior: expected a file, its path relative to the problem file, got 'gone.csv'"
+    )
 
 
 def test_a_stop_with_nothing_feasible_is_exit_code_5(program, tmp_path):

@@ -54,38 +54,54 @@ def faults(tmp_path: Path, text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("[privacy]", "privacy.epsilon: found nothing, wanted privacy budget (1/km)"),
-        ("", "privacy: found nothing, wanted the privacy asked for"),
-        ("[privacy]\nepsilon = -1", "privacy.epsilon: found -1, wanted a number above 0 (1/km)"),
-        ("[privacy]\nepsilon = 0.0", "privacy.epsilon: found 0.0, wanted a number above 0"),
-        ("[privacy]\nepsilon = nan", "privacy.epsilon: found NaN, wanted a finite number"),
-        ("[privacy]\nepsilon = inf", "privacy.epsilon: found Infinity, wanted a finite number"),
-        ("[privacy]\nepsilon = 1e400", "privacy.epsilon: found 1E+400, wanted a number between"),
-        ("[privacy]\nepsilon = '1'", "privacy.epsilon: found '1', wanted a number"),
-        ("[privacy]\nepsilon = true", "privacy.epsilon: found true, wanted a number"),
-        ("[privacy]\nepsilon = [1]", "privacy.epsilon: found [1], wanted a number"),
-        ("[privacy]\nepsilon = 1\nkind = 'odd'", "privacy.kind: found 'odd', wanted one of weak, strong"),
-        ("[privacy]\nepsilon = 1\nusers = 3", "privacy.users: found 3, wanted"),
-        ("[privacy]\nepsilon = 1\nusers = ['a', 2]", "privacy.users: found"),
-        ("[privacy]\nepsilon = 1\nusers = {random = 0}", "privacy.users.random: found 0, wanted a number above 0"),
-        ("[privacy]\nepsilon = 1\nusers = {random = 1.5}", "privacy.users.random: found 1.5, wanted a whole number"),
-        ("[privacy]\nepsilon = 1\nshare = 1", "privacy.share: found 1, wanted a number above 0 and below 1"),
+        ("[privacy]", "privacy.epsilon: expected privacy budget (1/km), got nothing"),
+        ("", "privacy: expected the privacy asked for, got nothing"),
+        ("[privacy]\nepsilon = -1", "privacy.epsilon: expected a number above 0 (1/km), got -1"),
+        ("[privacy]\nepsilon = 0.0", "privacy.epsilon: expected a number above 0 (1/km), got 0.0"),
+        ("[privacy]\nepsilon = nan", "privacy.epsilon: expected a finite number, got NaN"),
+        ("[privacy]\nepsilon = inf", "privacy.epsilon: expected a finite number, got Infinity"),
+        (
+            "[privacy]\nepsilon = 1e400",
+            "privacy.epsilon: expected a number between 1e-300 and 1e300 in size, got 1E+400",
+        ),
+        ("[privacy]\nepsilon = '1'", "privacy.epsilon: expected a number, got '1'"),
+        ("[privacy]\nepsilon = true", "privacy.epsilon: expected a number, got true"),
+        ("[privacy]\nepsilon = [1]", "privacy.epsilon: expected a number, got [1]"),
+        ("[privacy]\nepsilon = 1\nkind = 'odd'", "privacy.kind: expected one of weak, strong, got 'odd'"),
+        (
+            "[privacy]\nepsilon = 1\nusers = 3",
+            "privacy.users: expected a list in brackets or one of all or a table, got 3",
+        ),
+        ("[privacy]\nepsilon = 1\nusers = ['a', 2]", "privacy.users: expected a list of valid values or"),
+        ("[privacy]\nepsilon = 1\nusers = {random = 0}", "privacy.users.random: expected a number above 0, got 0"),
+        ("[privacy]\nepsilon = 1\nusers = {random = 1.5}", "privacy.users.random: expected a whole number, got 1.5"),
+        ("[privacy]\nepsilon = 1\nshare = 1", "privacy.share: expected a number above 0 and below 1, got 1"),
         (
             "[privacy]\nepsilon = 1\nshare = 1e400",
-            "privacy.share: found 1E+400, wanted a number that a double can hold",
+            "privacy.share: expected a number that a double can hold, got 1E+400",
         ),
-        ("[privacy]\nepsilon = 1\npublic = 'no.csv'", "privacy.public: found 'no.csv', which does not exist"),
-        ("[privacy]\nepsilon = 1\npublic = '.'", "privacy.public: found '.', which is a folder, wanted a file"),
-        ("[privacy]\nepsilon = 1\npublic = 7", "privacy.public: found 7, wanted text in quotes"),
-        ("[privacy]\nepsilon = 1\ndeep = 1", "privacy.deep: found 1, wanted true or false"),
-        ("[privacy]\nepsilon = 1\nweights = 1", "privacy.weights: found 1, wanted a list in brackets"),
-        ("[privacy]\nepsilon = 1\nweights = ['a']", "privacy.weights: found 'a' at position 0 where a number"),
-        ("[privacy]\nepsilon = 1\nepsilo = 2", "privacy.epsilo: found an unknown key, wanted one of epsilon"),
-        ("[privacy]\nepsilon = 1\n[lr-geo]\nrandom = -1", "lr-geo.random: found -1, wanted a number above 0"),
-        ("[privacy]\nepsilon = 1\n[odd]", "odd: found an unknown key, wanted one of privacy, lr-geo"),
-        ("privacy = 3", "privacy: found 3, wanted a table"),
-        ("[privacy", "found text that is not TOML"),
-        ("[privacy]\nepsilon = 1\nepsilon = 2", "found text that is not TOML"),
+        (
+            "[privacy]\nepsilon = 1\npublic = 'no.csv'",
+            "privacy.public: expected a file, its path relative to the problem file, "
+            "got 'no.csv', which does not exist",
+        ),
+        (
+            "[privacy]\nepsilon = 1\npublic = '.'",
+            "privacy.public: expected a file, its path relative to the problem file, got '.', which is a folder",
+        ),
+        ("[privacy]\nepsilon = 1\npublic = 7", "privacy.public: expected text in quotes, got 7"),
+        ("[privacy]\nepsilon = 1\ndeep = 1", "privacy.deep: expected true or false, got 1"),
+        ("[privacy]\nepsilon = 1\nweights = 1", "privacy.weights: expected a list in brackets, got 1"),
+        (
+            "[privacy]\nepsilon = 1\nweights = ['a']",
+            "privacy.weights: expected a list of valid values, got 'a' at position 0 where a number is expected",
+        ),
+        ("[privacy]\nepsilon = 1\nepsilo = 2", "privacy.epsilo: expected one of epsilon, kind, users"),
+        ("[privacy]\nepsilon = 1\n[lr-geo]\nrandom = -1", "lr-geo.random: expected a number above 0, got -1"),
+        ("[privacy]\nepsilon = 1\n[odd]", "odd: expected one of privacy, lr-geo, got an unknown key"),
+        ("privacy = 3", "privacy: expected a table, got 3"),
+        ("[privacy", "expected TOML 1.0, got text that is not TOML"),
+        ("[privacy]\nepsilon = 1\nepsilon = 2", "expected TOML 1.0, got text that is not TOML"),
     ],
 )
 def test_each_fault_is_one_line_with_its_key(tmp_path, text, wanted):
@@ -123,7 +139,7 @@ def test_tables_of_other_mechanisms_are_passed_over(tmp_path):
 
 def test_bytes_that_are_no_utf8_and_missing_files_are_named(tmp_path):
     path = tmp_path / "p.toml"
-    with pytest.raises(InputError, match=r"p\.toml: found no such file"):
+    with pytest.raises(InputError, match=r"p\.toml: expected .*, got no such file"):
         load_problem(Problem, path)
     path.write_bytes("[privacy]\nepsilon = 1 # é".encode("latin-1"))
     with pytest.raises(InputError, match="line 2 that is not UTF-8"):
@@ -142,7 +158,7 @@ def test_secret_files_may_be_absent_from_what_was_published(tmp_path):
 
 
 def test_values_given_in_python_are_checked_too():
-    with pytest.raises(InputError, match=r"epsilon: found -1"):
+    with pytest.raises(InputError, match=r"epsilon: expected .*, got -1"):
         Privacy(epsilon=Fraction(-1))
 
 
@@ -175,7 +191,7 @@ def test_describe_shows_a_table_with_a_default_by_its_keys():
 
 def test_a_folder_is_found_beside_the_problem_and_never_looked_for_in_a_published_copy(tmp_path):
     text = '[privacy]\nepsilon = 1\nalbum = "photos"\n'
-    wanted = "found 'photos', which is not a folder, wanted a folder, its path relative to the problem file"
+    wanted = "expected a folder, its path relative to the problem file, got 'photos', which is not a folder"
     assert faults(tmp_path, text) == [f"p.toml: privacy.album: {wanted}"]
     assert load(tmp_path, text, public=True).privacy.album == Folder(name="photos", path=None)
     (tmp_path / "photos").mkdir()

@@ -90,7 +90,9 @@ def blocks(text: str, name: str) -> Iterator[Block]:
         fence = FENCE.match(line)
         if opened is None and fence:
             language = fence["language"]
-            assert language in LANGUAGES, f"{name}:{number}: a block of {language or 'no language'}, wanted {LANGUAGES}"
+            assert language in LANGUAGES, (
+                f"{name}:{number}: expected a block of {LANGUAGES}, got {language or 'no language'}"
+            )
             assert not fence["rest"].strip(), f"{name}:{number}: {fence['rest']!r} after the language"
             opened, lines = (number, language, fence["indent"]), []
         elif opened is not None and fence and not fence["language"]:

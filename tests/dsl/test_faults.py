@@ -71,7 +71,7 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
         lambda m, z, h: m.require("f", implies(h[i], m.variable("w", X)[i] <= 3), forall=i) or m.compile(),
         r"f\[i='a'\]: no big-M: w\['a'\] has no upper bound",
     ),
-    (lambda m, z, h: m.require("f", implies(z[i, 0], h[i] <= 0), forall=i) or m.compile(), "wanted a binary"),
+    (lambda m, z, h: m.require("f", implies(z[i, 0], h[i] <= 0), forall=i) or m.compile(), "expected a binary"),
     (
         lambda m, z, h: m.require("g", Eq(z[i, 0], 2 * z[i, 1]), forall=i, privacy=True),
         "family g: a privacy row must be",

@@ -117,7 +117,7 @@ def test_a_persons_reports_to_two_releases_count_once(told, tmp_path):
 def test_nobody_is_no_subject(told):
     _, _, release, _ = told
     for nobody in (None, "", " "):
-        with pytest.raises(InputError, match="row 3, column who: found no subject with a report"):
+        with pytest.raises(InputError, match=r"row 3, column who: expected .*, got no subject with a report"):
             release.estimate({"who": ["a", nobody], "report": ["p1", "p2"]}, subject="who")
     assert release.estimate({"who": ["a", None], "report": ["p1", None]}, subject="who").n == 1
 
@@ -142,13 +142,22 @@ def test_unknown_intervals_are_refused(told):
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [
-        (("p2", "p99"), (), "column report: found 'p99', an output that the release does not have"),
+        (
+            ("p2", "p99"),
+            (),
+            "column report: expected one of the release's 5 outputs, or nothing, "
+            "got 'p99', an output that the release does not have",
+        ),
         ((",report\n", ",other\n"), (), "a column report"),
         (None, ("--confidence", "1.5"), "a number between 0 and 1"),
         (None, ("--subject", "nobody"), "a column nobody"),
         (None, ("--gap", "1e-12"), "at least 1e-9"),
-        ((",report\n", ",other\n"), (), "found columns who"),
-        (("\n1,", "\n ,"), ("--subject", "who"), "row 4, column who: found no subject with a report (2 such rows)"),
+        ((",report\n", ",other\n"), (), "expected a column report, got columns who"),
+        (
+            ("\n1,", "\n ,"),
+            ("--subject", "who"),
+            "row 4, column who: expected the subject of each report, got no subject with a report (2 such rows)",
+        ),
     ],
 )
 def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, change, options, words):
@@ -165,7 +174,10 @@ def test_faults_are_one_line_each_and_nothing_is_written(told, tmp_path, change,
 def test_a_report_of_another_release_is_named_with_its_table_and_row(told, tmp_path):
     folder, data, released, _ = told
     (tmp_path / "other.csv").write_text("report\np1\nfar away\n")
-    wanted = "row 3, column report: found 'far away', an output that the release does not have (1 such rows)"
+    wanted = (
+        "row 3, column report: expected one of the release's 5 outputs, or nothing, "
+        "got 'far away', an output that the release does not have (1 such rows)"
+    )
     pl.read_csv(tmp_path / "other.csv").write_parquet(tmp_path / "other.parquet")
     for name in ("other.csv", "other.parquet"):
         alone = (tmp_path / name,)

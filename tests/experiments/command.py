@@ -93,7 +93,7 @@ class Study(Generic[P]):
             for name, value in wanted.items():
                 if known.get(name) != value:
                     was = known.get(name)
-                    raise UsageError(f"{file}: rows were made with {name} {was}, not {value}; wanted another --out")
+                    raise UsageError(f"{file}: rows were made with {name} {was}, not {value}; expected another --out")
             return
         given.out.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")

@@ -54,7 +54,9 @@ def test_solve_refuses_pipes_devices_and_folders_at_once(privopt, tmp_path, make
     make(problem.parent / "points.csv")
     done = privopt("solve", "exponential", problem, "--out", tmp_path / "out", "--quiet")
     assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("problem.toml: records.points: found 'points.csv', which")
+    assert done.stderr.startswith(
+        "problem.toml: records.points: expected a file, its path relative to the problem file, got 'points.csv', which"
+    )
     assert word in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -64,7 +66,7 @@ def test_a_problem_file_that_is_a_pipe_is_refused(privopt, tmp_path):
     os.mkfifo(tmp_path / "problem.toml")
     done = privopt("solve", "exponential", tmp_path / "problem.toml", "--out", tmp_path / "out", "--quiet")
     assert done.returncode == 2
-    assert done.stderr == "problem.toml: found a pipe, wanted a problem file in TOML\n"
+    assert done.stderr == "problem.toml: expected a problem file in TOML, got a pipe\n"
 
 
 def test_an_input_too_large_is_refused_before_it_is_read(tmp_path):

@@ -108,7 +108,7 @@ def test_rows_of_another_seed_or_size_are_not_mixed_with(study, capsys):
     made, _, out = study
     assert made.run(["--quick", "--out", str(out)]) == 0
     assert made.run(["--out", str(out)]) == UsageError.exit_code
-    assert "rows were made with size quick, not usual; wanted another --out" in capsys.readouterr().err
+    assert "rows were made with size quick, not usual; expected another --out" in capsys.readouterr().err
     assert made.run(["--quick", "--seed", "2", "--out", str(out)]) == UsageError.exit_code
     with (out / "one.csv").open() as stream:
         assert list(csv.DictReader(stream)) == [{"x": "1", "y": "1"}]

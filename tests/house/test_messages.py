@@ -41,7 +41,7 @@ def test_planar_noise_over_vectors_is_refused_for_the_vectors(tmp_path):
 
     np.save(tmp_path / "words.npy", np.eye(3))
     (tmp_path / "p.toml").write_text(WORDS)
-    with pytest.raises(InputError, match=r"found euclidean over vectors, wanted euclidean or haversine over points"):
+    with pytest.raises(InputError, match=r"expected euclidean or haversine over points.*, got euclidean over vectors"):
         solve("planar-laplace", tmp_path / "p.toml", tmp_path / "out")
 
 
@@ -61,7 +61,7 @@ def test_columns_of_which_one_choice_is_wanted_are_told_as_a_choice(tmp_path):
     (tmp_path / "points.csv").write_text("name,lat,lon\na,1,2\n")
     text = WORDS.replace('vectors = "words.npy"', 'points = "points.csv"').replace("euclidean", "haversine")
     (tmp_path / "p.toml").write_text(text)
-    with pytest.raises(InputError, match=r"found no column 'id', wanted columns id, lat,lon or x,y"):
+    with pytest.raises(InputError, match=r"expected columns id, lat,lon or x,y.*, got no column 'id'"):
         solve("exponential", tmp_path / "p.toml", tmp_path / "out")
 
 
@@ -98,8 +98,8 @@ def test_an_error_survives_the_way_to_another_process(error):
 
 
 def test_a_fault_is_one_line():
-    assert str(Fault("p.toml", "x.y", "two\nlines", "one")) == "p.toml: x.y: found two lines, wanted one"
-    assert str(Fault("p.toml", "", "nothing", "a table")) == "p.toml: found nothing, wanted a table"
+    assert str(Fault("p.toml", "x.y", "two\nlines", "one")) == "p.toml: x.y: expected one, got two lines"
+    assert str(Fault("p.toml", "", "nothing", "a table")) == "p.toml: expected a table, got nothing"
 
 
 def test_the_tree_is_what_the_module_says():

@@ -39,7 +39,7 @@ def test_as_many_draws_come_as_the_limit_allows(town, tmp_path):
     assert (cost.mechanism, cost.purpose) == (sha256(town / SUMS), "sample")
     code, out, err = said("sample", town, "--xy", "1,1", *options(ledger))
     assert (code, out) == (2, "")
-    assert "subject anna: budget spent: found epsilon 0.5 where 0.2 is left; nothing was charged" in err
+    assert "subject anna: budget spent: asked for epsilon 0.5 where 0.2 is left; nothing was charged" in err
     assert said("sample", town, "--xy", "1,1", *options(ledger, "bert"))[0] == 0
     assert [name for name, _ in charged(ledger)] == ["anna", "anna", "bert"]
 
@@ -104,7 +104,10 @@ def test_what_apply_refuses_is_refused(town, example, tmp_path, monkeypatch):
         ledger.set_limit("0.2")
     code, out, err = said("sample", town, "--input", "p0", *options("l"))
     assert (code, out) == (2, "")
-    assert "unit: found per km as the crow flies, wanted per client, as charged" in err
+    assert (
+        "unit: expected per client, as charged (what another relation bounds is for another file), "
+        "got per km as the crow flies" in err
+    )
     with pytest.raises(InputError, match="unit"):
         release.sample("p0", ledger="l", subject="anna")
     raw = (tmp_path / "l").read_bytes()

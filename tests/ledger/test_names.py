@@ -90,7 +90,9 @@ def test_a_table_has_one_subject_for_all_spellings_of_a_name(town, tmp_path):
 @pytest.mark.parametrize("name", ["a\0b", "a\x1b[31m", "\ue000", "\u0378", "x" * 1001])
 def test_a_table_with_a_name_that_cannot_be_seen_is_refused_before_anybody_is_charged(town, tmp_path, name):
     frame = {"who": ["bert", name, name], "at": ["p0"] * 3}
-    with pytest.raises(InputError, match=r"column who: found a name (with U\+|of 1,001 char).* \(2 such rows\)"):
+    with pytest.raises(
+        InputError, match=r"column who: expected .*, got a name (with U\+|of 1,001 char).* \(2 such rows\)"
+    ):
         po.open(town).apply(frame, id="at", ledger=tmp_path / "l", subject="who")
     assert charged(tmp_path / "l") == []
 

@@ -155,7 +155,7 @@ def test_a_ledger_whose_first_bytes_were_changed_is_no_other_file(tmp_path):
     with pytest.raises(DoesNotHoldError, match="the first page"):
         Ledger(tmp_path / "l")
     shutil.copy("/dev/null", tmp_path / "empty")
-    with pytest.raises(InputError, match="wanted a ledger"):
+    with pytest.raises(InputError, match="expected a ledger"):
         Ledger(tmp_path / "empty")
 
 

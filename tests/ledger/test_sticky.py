@@ -134,7 +134,7 @@ def test_names_that_are_hashed_are_forgotten_under_their_key_alone(town, tmp_pat
     charge = Charge(ledger=tmp_path / "l", subject="who", sticky=True, key=tmp_path / "key")
     apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=charge))
     code, _, err = said("budget", tmp_path / "l", "--forget", "anna")
-    assert (code, "wanted hmac-sha256" in err) == (2, True)
+    assert (code, "expected hmac-sha256" in err) == (2, True)
     options = ["--hash-subjects", tmp_path / "key"]
     code, _, err = said("budget", tmp_path / "l", "--forget", "anna", *options)
     assert (code, "1 kept reports of anna removed" in err) == (0, True)
@@ -171,7 +171,11 @@ def test_estimates_of_repeated_reports_ask_whose_they_are(town, tmp_path):
     rows = table(tmp_path / "t.csv", [f"s{n % 30},p{n % 30 % 3}" for n in range(90)])
     sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
     code, _, err = said("estimate", town, tmp_path / "o.csv", "--out", tmp_path / "e.csv")
-    assert (code, "column sticky: found reports that repeat" in err) == (2, True)
+    assert (
+        code,
+        "column sticky: expected the subject of each report (--subject), so that one of each counts, "
+        "got reports that repeat" in err,
+    ) == (2, True)
     code, out, _ = said("estimate", town, tmp_path / "o.csv", "--out", tmp_path / "e.csv", "--subject", "who", "--json")
     assert (code, json.loads(out)["n"]) == (0, 30)
 
@@ -227,7 +231,9 @@ def test_kept_reports_of_another_ledger_are_bad_input(town, tmp_path):
         if path.is_file():
             path.unlink()
     for _ in range(2):
-        with pytest.raises(InputError, match=r"l\.sticky: found kept reports of another ledger, wanted those of .*l,"):
+        with pytest.raises(
+            InputError, match=r"l\.sticky: expected those of .*l,.*, got kept reports of another ledger"
+        ):
             sticky(town, rows, tmp_path / "o2.csv", tmp_path / "l")
     assert charged(tmp_path / "l") == []
     assert said("budget", tmp_path / "l", "--forget", "anna")[0] == 2

@@ -49,14 +49,14 @@ def test_blocks_of_rows_make_one_table(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("photo,deleted,more\na,0,1\n", "header: found photo,deleted,more, wanted photo,deleted"),
-        ("deleted,photo\n0,a\n", "header: found deleted,photo, wanted photo,deleted"),
-        ("photo,deleted\na,2\n", "row 2, column deleted: found 2, wanted one of 0, 1"),
-        ("photo,deleted\na,0.5\n", "row 2, column deleted: found 0.5, wanted a whole number"),
-        ("photo,deleted,lat\na,0,91\n", "found 91, wanted a finite number (degrees) of at least -90 and at most 90"),
-        ("photo,deleted\na,0\nb,0\n", "found 2 rows, wanted 1"),
-        ("photo,deleted\na,0,1\n", "row 2: found 3 fields, wanted 2, as the header has"),
-        (None, "found no such file, wanted a table photo,deleted,lat"),
+        ("photo,deleted,more\na,0,1\n", "header: expected photo,deleted, got photo,deleted,more"),
+        ("deleted,photo\n0,a\n", "header: expected photo,deleted, got deleted,photo"),
+        ("photo,deleted\na,2\n", "row 2, column deleted: expected one of 0, 1, got 2"),
+        ("photo,deleted\na,0.5\n", "row 2, column deleted: expected a whole number, got 0.5"),
+        ("photo,deleted,lat\na,0,91\n", "expected a finite number (degrees) of at least -90 and at most 90, got 91"),
+        ("photo,deleted\na,0\nb,0\n", "expected 1 row, got 2 rows"),
+        ("photo,deleted\na,0,1\n", "row 2: expected 2 fields, as the header has, got 3 fields"),
+        (None, "expected a table photo,deleted,lat, got no such file"),
     ],
 )
 def test_a_table_of_another_form_is_refused(tmp_path, text, said):
@@ -88,11 +88,20 @@ def test_arrays_are_read_by_name_type_and_shape(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        ({}, "level_1: found no such array, wanted int64 of shape (2, any)"),
-        ({"level_1": np.zeros((2, 3))}, "level_1: found float64 of shape (2, 3), wanted int64 of shape (2, any)"),
-        ({"level_1": np.zeros((3, 3), np.int64)}, "level_1: found int64 of shape (3, 3), wanted int64"),
-        ({"level_1": np.zeros((2, 3), np.int64), "more": np.zeros(1)}, "more: found an array that nothing reads"),
-        ({"level_1": np.zeros((2, 3), np.int64), "rate": np.zeros(1)}, "rate: found float64 of shape (1)"),
+        ({}, "level_1: expected int64 of shape (2, any), got no such array"),
+        ({"level_1": np.zeros((2, 3))}, "level_1: expected int64 of shape (2, any), got float64 of shape (2, 3)"),
+        (
+            {"level_1": np.zeros((3, 3), np.int64)},
+            "level_1: expected int64 of shape (2, any), got int64 of shape (3, 3)",
+        ),
+        (
+            {"level_1": np.zeros((2, 3), np.int64), "more": np.zeros(1)},
+            "more: expected arrays level_1, scales, rate, got an array that nothing reads",
+        ),
+        (
+            {"level_1": np.zeros((2, 3), np.int64), "rate": np.zeros(1)},
+            "rate: expected float64 of shape (), got float64 of shape (1)",
+        ),
     ],
 )
 def test_other_arrays_are_refused(tmp_path, arrays, said):
@@ -113,7 +122,7 @@ def test_faults_beyond_the_limit_are_counted_and_not_made():
     faults = Faults()
     faults.add_rows("a.csv", "n", range(100), lambda row: asked.append(row) or row, "none")
     assert asked == list(range(MOST_FAULTS))
-    assert faults.listed[-1] == Fault("a.csv", "", "80 more faults of these kinds", "none")
+    assert faults.listed[-1] == Fault("a.csv", "", "80 more faults of these kinds", "no faults")
     with pytest.raises(InputError):
         faults.check()
     Faults().check()

@@ -236,7 +236,7 @@ def test_a_bound_is_below_the_optimum_at_exact_weights(tmp_path, result_of):
 def test_an_array_that_nothing_reads_is_refused(example, tmp_path, example_name, name):
     folder = shutil.copytree(example(example_name), tmp_path / "forged")
     rewrite(folder, name, truth=[1, 2, 3])
-    with pytest.raises(InputError, match="truth: found an array that nothing reads"):
+    with pytest.raises(InputError, match=r"truth: expected .*, got an array that nothing reads"):
         verify(folder)
 
 

@@ -62,12 +62,12 @@ def test_any_changed_byte_is_found(solved_toy, tmp_path_factory, data):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda r: r.update(time=None), "time: found None"),
-        (lambda r: r["objective"].update(lower_bound="low"), "objective.lower_bound: found 'low'"),
-        (lambda r: r["certificate"].update(checked=-1), "certificate.checked: found -1"),
-        (lambda r: r["certificate"].update(holds="yes"), "certificate.holds: found 'yes'"),
+        (lambda r: r.update(time=None), "time: expected a table, got None"),
+        (lambda r: r["objective"].update(lower_bound="low"), "objective.lower_bound: expected a number, got 'low'"),
+        (lambda r: r["certificate"].update(checked=-1), "certificate.checked: expected a number of at least 0, got -1"),
+        (lambda r: r["certificate"].update(holds="yes"), "certificate.holds: expected true or false, got 'yes'"),
         (lambda r: r["guarantee"].update(epsilon=10**400), "guarantee.epsilon: claims 1000"),
-        (lambda r: r.update(details=True), "details: found true"),
+        (lambda r: r.update(details=True), "details: expected a table, got true"),
     ],
 )
 def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_toy, tmp_path, change, word):

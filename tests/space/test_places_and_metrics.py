@@ -212,9 +212,9 @@ def test_many_faults_are_counted_not_listed() -> None:
 
 def test_metrics_refuse_places_of_another_kind() -> None:
     flat, round_ = space([[0, 0], [1, 1]]), space([[0, 0], [1, 1]], "geographic")
-    with pytest.raises(InputError, match="planar or vector ones for euclidean"):
+    with pytest.raises(InputError, match="planar or vector places for euclidean"):
         EuclideanMetric(round_)
-    with pytest.raises(InputError, match="geographic ones for haversine"):
+    with pytest.raises(InputError, match="geographic places for haversine"):
         HaversineMetric(flat)
     with pytest.raises(InputError, match="3 coordinates"):
         EuclideanMetric(space([[0.0, 0.0]], "vector"), space([[0.0, 0.0, 0.0]], "vector"))

@@ -210,7 +210,7 @@ def test_travel_follows_one_way_roads() -> None:
 def test_faults_name_rows_and_ids() -> None:
     with pytest.raises(InputError) as caught:
         Roads(["a", "b", "c"], ["b", "c", "a"], [1.0, np.nan, -2.0], source="roads.csv")
-    assert [str(f).split(" found")[0] for f in caught.value.faults] == [
+    assert [str(f).split(" expected")[0] for f in caught.value.faults] == [
         "roads.csv: row 3, column km:", "roads.csv: row 4, column km:"]  # fmt: skip
     with pytest.raises(InputError, match="at least one"):
         Roads([], [], [])

@@ -136,7 +136,7 @@ def test_geoparquet_in_any_form_of_binary(town, tmp_path):
     big.write_parquet(tmp_path / "big.parquet")
     assert apply(town, tmp_path / "big.parquet", tmp_path / "o2.parquet", Secret.of(geometry="g")).reported == 2
     table[:1].to_crs(3857).to_parquet(tmp_path / "metres.parquet")
-    with pytest.raises(InputError, match=r"points in EPSG:3857, wanted EPSG:4326"):
+    with pytest.raises(InputError, match=r"expected EPSG:4326.*, got .*points in EPSG:3857"):
         apply(town, tmp_path / "metres.parquet", tmp_path / "o3.parquet", Secret.of(geometry="geometry"))
     pl.DataFrame({"g": ["POINT (1 2)"]}).write_parquet(tmp_path / "text.parquet")
     with pytest.raises(InputError, match="well-known binary"):
@@ -151,10 +151,10 @@ def test_boxes_around_geometries_go_with_them(town, tmp_path):
     apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(geometry="geometry"))
     assert pl.read_parquet(tmp_path / "o.parquet").columns == ["n", "report", "report_lat", "report_lon"]
     assert b"41.901234" not in (tmp_path / "o.parquet").read_bytes()
-    with pytest.raises(InputError, match=r"t.parquet: column geometry: found geometries that would stay"):
+    with pytest.raises(InputError, match=r"t.parquet: column geometry: expected .*, got geometries that would stay"):
         apply(town, tmp_path / "t.parquet", tmp_path / "p.parquet", Secret.of(id="n"))
     pl.read_parquet(tmp_path / "t.parquet").write_parquet(tmp_path / "plain.parquet")  # metadata are gone, boxes stay
-    with pytest.raises(InputError, match="column bbox: found boxes"):
+    with pytest.raises(InputError, match=r"column bbox: expected .*, got boxes"):
         apply(town, tmp_path / "plain.parquet", tmp_path / "p.parquet", Secret.of(geometry="geometry"))
 
 
@@ -174,9 +174,9 @@ def test_both_ends_of_a_trip_as_geometries(town, tmp_path):
     assert pl.read_parquet(tmp_path / "both.parquet").columns == ["n", *reports]
     trips["there"] = trips["there"].to_crs(3857)  # the metadata that say so do not stay
     trips.to_parquet(tmp_path / "m.parquet")
-    with pytest.raises(InputError, match="column there: found points in EPSG:3857"):
+    with pytest.raises(InputError, match=r"column there: expected .*, got points in EPSG:3857"):
         apply(town, tmp_path / "m.parquet", tmp_path / "h.parquet", Secret.of(geometry="from_"))
-    with pytest.raises(InputError, match=r"t.parquet: column nope: found no such column, wanted one of n, from_"):
+    with pytest.raises(InputError, match=r"t.parquet: column nope: expected one of n, from_.*, got no such column"):
         apply(town, tmp_path / "t.parquet", tmp_path / "h.parquet", Secret.of(geometry="nope"))
 
 
@@ -194,11 +194,11 @@ def test_paths_are_names_and_no_patterns(town, tmp_path):
 def test_what_a_table_cannot_be_is_said(town, tmp_path, privopt):
     pl.DataFrame({"id": ["a"], "many": [["a"]], "raw": [b"\xff"]}).write_parquet(tmp_path / "t.parquet")
     for secret in ("many", "raw"):
-        with pytest.raises(InputError, match=f"column {secret}: found values of type"):
+        with pytest.raises(InputError, match=f"column {secret}: expected .*, got values of type"):
             apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(id=secret))
-        with pytest.raises(InputError, match=f"column {secret}: found values of type"):
+        with pytest.raises(InputError, match=f"column {secret}: expected .*, got values of type"):
             apply(town, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(lat=secret, lon="id"))
-    with pytest.raises(UsageError, match=r"column many: found values of type .*, which CSV cannot hold"):
+    with pytest.raises(UsageError, match=r"column many: got values of type .*, which CSV cannot hold"):
         apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", Secret.of(id="id"))
     with pytest.raises(UsageError, match="two columns, got lat twice"):
         Secret.of(lat="lat", lon="lat")
@@ -225,16 +225,22 @@ def test_a_seed_repeats_and_marks(town, tmp_path, privopt):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("lat,other\n1,2\n", "column lon: found no such column, wanted one of lat, other"),
-        ("lat,lon,report\n1,2,3\n", "column report: found a column of that name"),
-        ("lat,lon,lat\n1,2,3\n", "column lat: found this name twice"),
-        ("lat,lon\n41.9,12.4\n41.9,12.4,3\n", "row 3: found 3 fields, wanted 2"),
-        ('lat,lon\n41.9,12.4\n"41.912345,12.4\n', "row 3: found text that is not a row"),
-        ("lat,lon\r41.9,12.4\r", "found lines that end in \\r"),
-        ('"lat"x",lon\r41.9,12.4\r', "found lines that end in \\r"),
+        ("lat,other\n1,2\n", "column lon: expected one of lat, other, got no such column"),
+        (
+            "lat,lon,report\n1,2,3\n",
+            "column report: expected no such column (reports go there, or under a prefix), got a column of that name",
+        ),
+        ("lat,lon,lat\n1,2,3\n", "column lat: expected columns that differ in name, got this name twice"),
+        ("lat,lon\n41.9,12.4\n41.9,12.4,3\n", "row 3: expected 2 fields, as the header has, got 3 fields"),
+        (
+            'lat,lon\n41.9,12.4\n"41.912345,12.4\n',
+            "row 3: expected fields whose quotes are closed, got text that is not a row",
+        ),
+        ("lat,lon\r41.9,12.4\r", "expected lines that end in \\n or \\r\\n, got lines that end in \\r"),
+        ('"lat"x",lon\r41.9,12.4\r', "expected lines that end in \\n or \\r\\n, got lines that end in \\r"),
         ("lat,lon\n", "no row could be reported: it has no rows"),
         ("lat,lon\n91,0\n", "no row could be reported: 1 impossible position"),
-        ("", "found an empty file"),
+        ("", "got an empty file"),
     ],
 )
 def test_bad_tables_end_with_2_and_write_nothing(town, tmp_path, privopt, text, words):
@@ -249,10 +255,10 @@ def test_bad_tables_end_with_2_and_write_nothing(town, tmp_path, privopt, text, 
 
 def test_bytes_that_are_no_text_are_named_by_row(town, tmp_path):
     (tmp_path / "t.csv").write_bytes(b"lat,lon,who\n41.9,12.4,x\n41.9,12.4,\xb8\n")
-    with pytest.raises(InputError, match=r"t\.csv: row 3: found byte 0xb8, wanted text in UTF-8"):
+    with pytest.raises(InputError, match=r"t\.csv: row 3: expected text in UTF-8.*, got byte 0xb8"):
         apply(town, tmp_path / "t.csv", tmp_path / "o.csv", POSITION)
     (tmp_path / "t.parquet").write_bytes(b"PAR1 no more than that")
-    with pytest.raises(InputError, match=r"t\.parquet: found a file that is not Parquet"):
+    with pytest.raises(InputError, match=r"t\.parquet: expected .*, got a file that is not Parquet"):
         apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", POSITION)
 
 

@@ -187,27 +187,27 @@ def made_faulty():
     off[5] *= 1 + 3e-6
     weights = as_weights(exponential(0.4))
     weights[7, 1] += np.uint64(1)
-    yield nan, r"row 0, column 1 \(from 0\): found nan, wanted a probability"
-    yield negative, r"row 2, column 3 \(from 0\): found -1e-300, wanted a probability"
-    yield endless, r"row 4, column 4 \(from 0\): found inf, wanted a probability"
-    yield off, r"row 5 \(from 0\): found a sum of 1\.000003"
-    yield weights, r"row 7 \(from 0\): found a sum of 9223372036854775809, wanted 2\*\*63"
-    wide = r"found an array of shape 9 x 5, wanted probabilities or uint64 weights, 9 records x 9"
+    yield nan, r"row 0, column 1 \(from 0\): expected a probability.*, got nan"
+    yield negative, r"row 2, column 3 \(from 0\): expected a probability.*, got -1e-300"
+    yield endless, r"row 4, column 4 \(from 0\): expected a probability.*, got inf"
+    yield off, r"row 5 \(from 0\): expected .*, got a sum of 1\.000003"
+    yield weights, r"row 7 \(from 0\): expected 2\*\*63.*, got a sum of 9223372036854775809"
+    wide = r"expected probabilities or uint64 weights, 9 records x 9 outputs, got an array of shape 9 x 5"
     yield exponential(0.4)[:, :5], wide
-    yield exponential(0.4).astype(complex), "found values of type complex128"
+    yield exponential(0.4).astype(complex), "got values of type complex128"
 
 
 @pytest.mark.parametrize("turned", [exponential(0.4).T, as_weights(exponential(0.4)).T], ids=["doubles", "weights"])
 def test_a_transposed_matrix_is_one_line(folder, turned):
     np.save(folder / "turned.npy", turned)
-    with pytest.raises(InputError, match="found a transposed matrix") as caught:
+    with pytest.raises(InputError, match="got a transposed matrix") as caught:
         certify(folder / "turned.npy", folder / "problem.toml")
     assert len(caught.value.faults) == 1
     assert "a row for each record" in str(caught.value)
 
 
 def test_a_matrix_of_the_transposed_shape_is_called_so():
-    with pytest.raises(InputError, match=r"found an array of shape 2 x 3 \(transposed\?\), wanted .* 3 records x 2"):
+    with pytest.raises(InputError, match=r"expected .* 3 records x 2.*, got an array of shape 2 x 3 \(transposed\?\)"):
         GivenMatrix.of(np.full((2, 3), 0.5), (3, 2))
 
 
@@ -245,7 +245,10 @@ def test_bad_usage_ends_with_2_and_writes_nothing(folder, run, arguments):
 
 def test_what_is_missing_is_named(folder, run, monkeypatch):
     monkeypatch.chdir(folder)
-    for arguments, named in ((["good.npy", "gone.toml"], "gone.toml: "), ([".", "problem.toml"], ".: found a folder")):
+    for arguments, named in (
+        (["good.npy", "gone.toml"], "gone.toml: "),
+        ([".", "problem.toml"], ".: expected a .npy of probabilities or uint64 weights, got a folder"),
+    ):
         assert run("certify", *arguments, code=2).stderr.startswith(named)
 
 

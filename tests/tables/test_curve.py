@@ -143,7 +143,7 @@ NONE += ["1:2:\u0663", f"1:2:{'9' * 5000}", f"1:1.{'0' * 5000}1:2", "1:1.0000000
 
 @pytest.mark.parametrize("epsilon", NONE, ids=lambda text: text[:12])
 def test_epsilons_that_cannot_be_meant_so(epsilon):
-    with pytest.raises(UsageError, match="epsilon: found"):
+    with pytest.raises(UsageError, match="epsilon: expected"):
         epsilons_of(epsilon)
 
 

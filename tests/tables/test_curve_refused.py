@@ -52,7 +52,9 @@ def test_a_refused_mechanism_is_found_first_and_stops_no_other(streets, monkeypa
         ("optimal-lp", "optimal"),
     ]
     assert order == [*found.refused, *["solved"] * 4]
-    assert found.refused[0].startswith("planar-laplace refused: p.toml: distance.kind: found graph over points, wanted")
+    words = "planar-laplace refused: p.toml: distance.kind: expected euclidean or haversine over points or a grid"
+    assert found.refused[0].startswith(words)
+    assert found.refused[0].endswith("got graph over points")
     assert found.points[2].loss is found.points[2].lower_bound is None
     assert found.refused[0] in curve_page(found, "p.toml")
     labels = [text.get_text() for text in figure_of(found.points, "km", "km").axes[0].get_legend().get_texts()]
@@ -63,11 +65,18 @@ def test_the_command_ends_0_where_any_point_was_found(streets, tmp_path, privopt
     given = ("curve", streets.path, "--epsilon", "1:2:2", "--quiet")
     done = privopt(*given, "--mechanisms", "planar-laplace,exponential", "--out", tmp_path / "c.csv")
     assert done.returncode == 0
-    assert done.stderr.count("planar-laplace refused: p.toml: distance.kind: found graph") == 1
+    assert (
+        done.stderr.count("planar-laplace refused: p.toml: distance.kind: expected euclidean or haversine over points")
+        == 1
+    )
     assert pl.read_csv(tmp_path / "c.csv")["status"].to_list() == ["refused"] * 2 + ["feasible"] * 2
     done = privopt(*given, "--mechanisms", "planar-laplace", "--out", tmp_path / "d.csv")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.startswith("p.toml: distance.kind: found graph over points, wanted ")
+    assert done.stderr.startswith(
+        "p.toml: distance.kind: expected euclidean or haversine over points or a grid, "
+        "where planar noise can be drawn, "
+        "got graph over points"
+    )
     assert not (tmp_path / "d.csv").exists()
 
 
@@ -77,7 +86,10 @@ def test_an_epsilon_that_is_refused_leaves_the_others(tmp_path):
     found = draw_curves(File.read(tmp_path / "p.toml"), ["planar-laplace"], ends)
     assert [point.status for point in found.points] == ["refused", "feasible", "feasible"]
     (said,) = found.refused
-    assert said.startswith("planar-laplace refused at epsilon 1E-200: p.toml: privacy.epsilon: found 1e-200")
+    assert said.startswith(
+        "planar-laplace refused at epsilon 1E-200: p.toml: privacy.epsilon: expected 1e-150 to 1e+150 (per km), "
+        "where the noise can be integrated, got 1e-200"
+    )
 
 
 def test_one_that_refuses_only_while_it_solves_stops_no_other(streets, monkeypatch):
@@ -93,7 +105,7 @@ def test_one_that_refuses_only_while_it_solves_stops_no_other(streets, monkeypat
     told = []
     found = draw_curves(streets, ["exponential", "optimal-lp"], TWO, announce=told.append)
     assert [point.status for point in found.points] == ["feasible", "refused", "optimal", "optimal"]
-    assert told == ["exponential refused at epsilon 2: p.toml: distance: found so much, wanted less"]
+    assert told == ["exponential refused at epsilon 2: p.toml: distance: expected less, got so much"]
 
 
 SPACES = {

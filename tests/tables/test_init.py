@@ -145,13 +145,13 @@ def test_ids_under_another_name_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("text", "mechanism", "options", "words"),
     [
-        ("a,b\n1,2\n", "exponential", {}, "wanted columns such as lat"),
+        ("a,b\n1,2\n", "exponential", {}, "expected columns such as lat"),
         ("x,y\n1,2\n1,2\n", "exponential", {}, "no column that is unique for each row"),
         ("id,x,y\na,1,2\nb,1,2\n", "exponential", {}, "2 records at one place"),
-        ("id,x,y\na,1,q\nb,1,2\n", "exponential", {}, "row 2, column y: found q"),
+        ("id,x,y\na,1,q\nb,1,2\n", "exponential", {}, "row 2, column y: expected a finite number (km), got q"),
         ("id,x,y\na,1,2\nb,1,3\n", "fl-linear", {}, "is not over places"),
         ("id,x,y\na,1,2\nb,1,3\n", "exponential", {"factor": 1.0}, "must be a number above 1"),
-        ("\x00\x01", "exponential", {}, "found"),
+        ("\x00\x01", "exponential", {}, "expected text, got a zero byte"),
     ],
 )
 def test_what_cannot_be_drafted_says_why(text, mechanism, options, words, tmp_path):
@@ -193,7 +193,9 @@ def test_rows_with_contacts_are_peoples_unless_an_id_is_a_places(tmp_path):
 def test_latitudes_and_longitudes_that_are_swapped_are_refused(tmp_path):
     for rows in ("1,151.2,-33.8\n2,151.2,-33.9\n", "1,91,7\n" * 50 + "1,45,7\n" * 50):
         (tmp_path / "t.csv").write_text(f"user_id,lat,lon\n{rows}")
-        with pytest.raises(InputError, match=r"t.csv: column lat: found \d+ numbers outside -90 to 90, .* swapped\?"):
+        with pytest.raises(
+            InputError, match=r"t.csv: column lat: expected .* swapped\?\), got \d+ numbers outside -90 to 90"
+        ):
             draft("exponential", tmp_path / "t.csv", tmp_path)
 
 
@@ -213,7 +215,7 @@ def test_a_grid_over_half_the_earth_is_said_and_faults_name_the_table(tmp_path):
     (tmp_path / "t.csv").write_text("user_id,lat,lon\n1,0.1,0.1\n2,50,100\n")
     assert "they spread over 10," in " ".join(draft("exponential", tmp_path / "t.csv", tmp_path).notes)
     (tmp_path / "t.csv").write_text("user_id,lat,lon\n1,89.99,0\n2,89.98,0.01\n")
-    with pytest.raises(InputError, match=r"t.csv: records.grid: found a grid that passes a pole"):
+    with pytest.raises(InputError, match=r"t.csv: records.grid: expected .*, got a grid that passes a pole"):
         draft("exponential", tmp_path / "t.csv", tmp_path)
     (tmp_path / "t.csv").write_text("user_id,lat,lon\n1,40.7,7\n2,40.7,7\n")
     assert "cells of 0.2" in " ".join(draft("exponential", tmp_path / "t.csv", tmp_path).notes)
@@ -221,7 +223,7 @@ def test_a_grid_over_half_the_earth_is_said_and_faults_name_the_table(tmp_path):
 
 def test_people_on_a_plane_are_refused(tmp_path):
     (tmp_path / "t.csv").write_text("user_id,id,x,y\na,1,0,0\nb,2,1,1\n")
-    with pytest.raises(InputError, match="column user_id: found ids of people or trips, not of places"):
+    with pytest.raises(InputError, match=r"column user_id: expected .*, got ids of people or trips, not of places"):
         draft("exponential", tmp_path / "t.csv", tmp_path)
 
 
@@ -236,12 +238,15 @@ def test_a_list_of_places_is_said_to_be_published(tmp_path):
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (b"id,lat,lon\na,52.5,13.4\nM\xfcnchen,48.1,11.6\n", "row 3: found byte 0xfc, wanted text in UTF-8"),
-        (b"id;lat;lon\na;52,5;13,4\n", "header: found ';' between fields, wanted commas between fields, a point"),
-        (b"", "found an empty file"),
+        (b"id,lat,lon\na,52.5,13.4\nM\xfcnchen,48.1,11.6\n", "row 3: expected text in UTF-8, got byte 0xfc"),
+        (
+            b"id;lat;lon\na;52,5;13,4\n",
+            "header: expected commas between fields, a point before decimals, got ';' between fields",
+        ),
+        (b"", "got an empty file"),
         (
             b'id,lat,lon\na,"52,5",13.4\nb,52.6,13.4\n',
-            "row 2, column lat: found 52,5, wanted a finite number (degrees), with",
+            "row 2, column lat: expected a finite number (degrees), with a point before its decimals, got 52,5",
         ),
     ],
 )

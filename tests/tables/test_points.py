@@ -63,25 +63,31 @@ def test_every_format_gives_the_same_places(files, file, more):
     [
         (
             'points = "c.csv"\ncolumns = { id = "county", lat = "latitude", lon = "lng" }',
-            "row 4, column county: found Lee",
+            "row 4, column county: expected ids that differ, got Lee",
         ),
-        ('points = "c.csv"\ncolumns = { id = "fips" }', "no column 'fips', wanted columns fips, lat,lon or x,y"),
+        (
+            'points = "c.csv"\ncolumns = { id = "fips" }',
+            "expected columns fips, lat,lon or x,y, got no column 'fips'",
+        ),
         ('points = "c.csv"\ncolumns = { id = "county" }', "columns lat,lon or x,y"),
         (
             'points = "c.parquet"\ncolumns = { id = "other", lat = "latitude", lon = "lng" }',
-            "column other: found values",
+            "column other: expected text or numbers, got values",
         ),
-        ('points = "c.csv"\ncolumns = { id = "county", geometry = "g" }', "found a file that is not Parquet"),
+        ('points = "c.csv"\ncolumns = { id = "county", geometry = "g" }', "got a file that is not Parquet"),
         (
             'points = "c.parquet"\ncolumns = { id = "county", geometry = "g" }',
-            "no column 'g', wanted one of state, county",
+            "expected one of state, county, latitude, lng, other, got no column 'g'",
         ),
-        ('points = "c.parquet"\ncolumns = { id = "county", geometry = "lng" }', "wanted points in well-known binary"),
+        ('points = "c.parquet"\ncolumns = { id = "county", geometry = "lng" }', "expected points in well-known binary"),
         ('count = 3\ncolumns = { id = "county" }', "columns only beside points"),
-        ('points = "c.csv"\ncolumns = { name = "county" }', "records.columns.name: found an unknown key"),
-        ('points = "bad.geojson"', "wanted a FeatureCollection of points"),
-        ('points = "line.geojson"', "column lat: found nothing, wanted a finite number (degrees)"),
-        ('points = "bad.parquet"', "bad.parquet: found a file that is not Parquet"),
+        (
+            'points = "c.csv"\ncolumns = { name = "county" }',
+            "records.columns.name: expected one of id, lat, lon, x, y, geometry, got an unknown key",
+        ),
+        ('points = "bad.geojson"', "expected a FeatureCollection of points"),
+        ('points = "line.geojson"', "column lat: expected a finite number (degrees), got nothing"),
+        ('points = "bad.parquet"', "bad.parquet: expected a table, got a file that is not Parquet"),
     ],
 )
 def test_faults_name_the_files_own_columns(files, records, words):
@@ -105,7 +111,7 @@ def test_features_without_a_property_id_have_their_own(tmp_path):
 
 def test_metres_of_a_geoparquet_are_refused(tmp_path):
     gpd.GeoDataFrame({"id": ["a"]}, geometry=[shapely.Point(1e6, 5e6)], crs=3857).to_parquet(tmp_path / "m.parquet")
-    with pytest.raises(InputError, match=r"points in EPSG:3857, wanted EPSG:4326"):
+    with pytest.raises(InputError, match=r"expected EPSG:4326.*, got .*points in EPSG:3857"):
         places(tmp_path, 'points = "m.parquet"\ncolumns = { geometry = "geometry" }')
 
 
@@ -122,7 +128,7 @@ def test_a_feature_without_an_id_has_none(tmp_path):
     shape = {"type": "Point", "coordinates": [12.5, 41.9]}
     features = [{"type": "Feature", "properties": {"id": None}, "geometry": shape}]
     (tmp_path / "f.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-    with pytest.raises(InputError, match="row 2, column id: found nothing, wanted an id"):
+    with pytest.raises(InputError, match=r"row 2, column id: expected an id.*, got nothing"):
         places(tmp_path, 'points = "f.geojson"')
 
 

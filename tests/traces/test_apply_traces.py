@@ -166,9 +166,12 @@ def test_charges_are_no_function_of_positions_but_through_reports(folder, tmp_pa
     ("options", "said"),
     [
         ([], "--subject must name the column of subjects"),
-        (["--subject", "nobody"], "column nobody: found no such column"),
-        (["--subject", "id"], "column id: found the secret"),
-        (["--subject", "who", "--time", "never"], "column never: found no such column"),
+        (["--subject", "nobody"], "column nobody: expected a column that says whose each row is, got no such column"),
+        (["--subject", "id"], "column id: expected a column that says whose each row is, got the secret"),
+        (
+            ["--subject", "who", "--time", "never"],
+            "column never: expected a column that says when each row was, got no such column",
+        ),
         (["--subject", "who", "--sticky", "--ledger", "x.ledger"], "sticky must be omitted"),
     ],
 )
@@ -317,5 +320,5 @@ def test_times_are_ranked_exactly(times, order):
     ],
 )
 def test_times_without_an_order_are_named(times, row):
-    with pytest.raises(InputError, match=f"table: row {row + 1}, column when: found"):
+    with pytest.raises(InputError, match=f"table: row {row + 1}, column when: expected"):
         ranks_of(nw.from_native(pl.Series("when", times), series_only=True))

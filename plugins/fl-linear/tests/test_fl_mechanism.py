@@ -210,7 +210,7 @@ def test_verify_notices(problem):
             for text in ("delta = -1", 'delta = "some"', 'margin = "small"', "mean_clients = -2")
         ),
         # noise that passes the largest count
-        *(({"epsilon": text}, r"privacy\.epsilon: found") for text in ("9e-11", "1e-300", "1e400")),
+        *(({"epsilon": text}, r"privacy\.epsilon: expected") for text in ("9e-11", "1e-300", "1e400")),
     ],
 )
 def test_what_is_refused(problem, change, where):
@@ -252,7 +252,7 @@ def test_time_limit_still_gives_a_certified_plan(problem, monkeypatch, settings)
     assert told["level"] == 0.1 / 25
     assert verify(out).complaints == ()
     _sealed(out, result, told | {"delta": told["delta"] + 0.01})
-    assert any("wanted a radius of the grid" in line for line in verify(out).complaints)
+    assert any("expected a radius of the grid" in line for line in verify(out).complaints)
 
 
 def _sealed(out, result, auto):
@@ -287,7 +287,7 @@ def test_a_failure_probability_beyond_quantiles_is_refused(problem, alpha):
     path = problem(5)
     path.write_text(path.read_text().replace("failure_probability = 0.1", f"failure_probability = {alpha}"))
     with pytest.raises(
-        InputError, match=r"failure_probability: found .*, wanted a number of at least 1e-100 and below 1"
+        InputError, match=r"failure_probability: expected a number of at least 1e-100 and below 1.*, got .*"
     ):
         run(path)
 

@@ -70,7 +70,7 @@ def test_lines_that_are_no_messages_are_not_quoted(round_one):
     (round_one / "a.jsonl").write_text("id,clients\nsecretville,8123\n")
     done = gather(round_one)
     assert done.exit_code == 2
-    assert "a.jsonl: line 2: found no message" in done.output
+    assert "a.jsonl: line 2: expected a message of a location, got no message" in done.output
     assert not {"secretville", "8123"} & set(done.output.replace(",", " ").split())
 
 
@@ -153,9 +153,15 @@ def test_a_message_is_taken_by_collect_exactly_if_solve_takes_it(round_one, nois
         path.write_text(f"{head}: {count + (1 if count > 0 else -1)}}}\n")
         done = gather(round_one, out="other")
         assert done.exit_code == 2
-        assert "b.jsonl: line 1: found no message (noisy_clients is not between -2e+12 and 2e+12)" in done.stderr
+        assert (
+            "b.jsonl: line 1: expected a message of a location, "
+            "got no message (noisy_clients is not between -2e+12 and 2e+12)" in done.stderr
+        )
     path.write_text(head + ": " + "9" * 5000 + "}\n")
-    assert "b.jsonl: line 1: found no message (a whole number of too many digits)" in gather(round_one).stderr
+    assert (
+        "b.jsonl: line 1: expected a message of a location, got no message (a whole number of too many digits)"
+        in gather(round_one).stderr
+    )
 
 
 def test_two_at_once_draw_once(tmp_path):
@@ -252,7 +258,10 @@ def test_files_that_hold_something_else_are_refused_and_left(tmp_path):
     ask(tmp_path, "b", 3)
     done = run("collect", tmp_path / "b.sent", "--sites", tmp_path / "sites.csv", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "b.sent: found a file of messages sent (--kept)" in done.stderr
+    assert (
+        "b.sent: expected the lines that report printed, in a text file, got a file of messages sent (--kept)"
+        in done.stderr
+    )
 
 
 def test_a_message_is_kept_before_it_is_returned_and_a_draw_that_fails_keeps_nothing(tmp_path, monkeypatch):

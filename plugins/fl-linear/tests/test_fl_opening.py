@@ -157,7 +157,7 @@ def test_without_a_mean_count_the_reports_choose_and_it_is_said(city):
     assert "opening.sites" not in result["certificate"]["rests_on"]
     assert verify(out).complaints == ()
     assert not [line for line in run(city("delta = 0.0"), "optimal", gap=0.05)[2].warnings if "mean_clients" in line]
-    with pytest.raises(InputError, match=r"city.toml: fl-linear.mean_clients: found nothing"):
+    with pytest.raises(InputError, match=r"city.toml: fl-linear.mean_clients: expected .*, got nothing"):
         run(city('sites = "prior"'), "laplace")
 
 

@@ -64,7 +64,9 @@ def test_faults_name_the_problem_file_and_the_mechanism_that_takes_a_key(tmp_pat
     with pytest.raises(InputError, match=r"^p\.toml: hierarchical-dp\.region_totals"):
         solve("hierarchical-dp", path, tmp_path / "out")
     path.write_text(path.read_text().replace("[privacy]", '[hierarchy.tables.t]\nby = ["dx"]\n[privacy]'))
-    with pytest.raises(InputError, match=r"hierarchy\.tables: found an unknown key \(hierarchical-tables takes it\)"):
+    with pytest.raises(
+        InputError, match=r"hierarchy\.tables: expected .*, got an unknown key \(hierarchical-tables takes it\)"
+    ):
         solve("hierarchical-dp", path, tmp_path / "out")
 
 
@@ -79,13 +81,31 @@ def test_exact_numbers_of_groups_are_warned_of(tmp_path):
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (b"", "c.csv: found an empty file"),
-        ("level_1,level_2,size,groups\nUS,NY,1,4\n".encode("utf-16"), "c.csv: found text in UTF-16"),
-        (b"level_1,level_2,size,groups\nUS,NY,1,4\nUS,G\xe9,1,4\n", "c.csv: row 3: found byte 0xe9"),
-        (b"level_1,level_2,size,groups\nUS,NY,1,4\nUS,GA,1,4,7\n", "c.csv: row 3: found 5 fields, wanted 4"),
-        (b"level_1;level_2;size;groups\nUS;NY;1;4\n", "c.csv: header: found ';' between fields"),
-        (b"level_1,level_2,size,groups\nUS,NY,1,4\n\n", "c.csv: row 3: found an empty line"),
-        (b"level_1,level_2,size,groups\nUS,NY,1,4\n\nUS,GA,1,4\n", "c.csv: row 3, column size: found nothing, wanted"),
+        (b"", "c.csv: expected a header row and a row for each entry, got an empty file"),
+        (
+            "level_1,level_2,size,groups\nUS,NY,1,4\n".encode("utf-16"),
+            "c.csv: expected text in UTF-8, got text in UTF-16",
+        ),
+        (
+            b"level_1,level_2,size,groups\nUS,NY,1,4\nUS,G\xe9,1,4\n",
+            "c.csv: row 3: expected text in UTF-8, got byte 0xe9",
+        ),
+        (
+            b"level_1,level_2,size,groups\nUS,NY,1,4\nUS,GA,1,4,7\n",
+            "c.csv: row 3: expected 4 fields, as the header has, got 5 fields",
+        ),
+        (
+            b"level_1;level_2;size;groups\nUS;NY;1;4\n",
+            "c.csv: header: expected commas between fields, a point before decimals, got ';' between fields",
+        ),
+        (
+            b"level_1,level_2,size,groups\nUS,NY,1,4\n\n",
+            "c.csv: row 3: expected a row, or the end of the file, got an empty line",
+        ),
+        (
+            b"level_1,level_2,size,groups\nUS,NY,1,4\n\nUS,GA,1,4\n",
+            "c.csv: row 3, column size: expected a whole number from 1 to 3 (sizes), got nothing",
+        ),
     ],
 )
 def test_a_table_that_is_none_is_named_by_row_and_reason(tmp_path, raw, words):
@@ -128,7 +148,7 @@ def test_the_bound_holds_where_a_level_weighs_nothing(rows):
 
 @pytest.mark.parametrize("epsilon", ["1" + "0" * 309, "1e309", "1e-301"])
 def test_epsilon_beyond_doubles_is_refused(tmp_path, epsilon):
-    with pytest.raises(InputError, match=r"privacy\.epsilon: found .* wanted a number between 1e-300 and 1e300"):
+    with pytest.raises(InputError, match=r"privacy\.epsilon: expected a number between 1e-300 and 1e300.*, got .*"):
         solve("hierarchical-dp", _problem(tmp_path, epsilon=epsilon), tmp_path / "out", Options())
 
 
@@ -140,7 +160,7 @@ def test_epsilon_beyond_doubles_is_refused(tmp_path, epsilon):
 def test_noise_without_room_in_64_bits_is_refused(tmp_path, asked, method):
     epsilon, more = asked
     path = _problem(tmp_path, epsilon=epsilon, more=more)
-    with pytest.raises(InputError, match=r"privacy\.epsilon: found .* on level 1: noise of scale"):
+    with pytest.raises(InputError, match=r"privacy\.epsilon: expected .*, got .* on level 1: noise of scale"):
         solve("hierarchical-dp", path, tmp_path / "out", Options(method=method, allow_unsafe=True))
 
 
@@ -178,6 +198,6 @@ def test_weights_and_grids_that_pass_64_bits_are_coarser_or_refused():
 def test_counts_that_no_integer_adds_up_are_refused(tmp_path):
     rows = [(f"r{k}", 1, 2**50 - 1) for k in range(9)]
     with pytest.raises(
-        InputError, match=r"c.csv: column groups: found 1.01331e\+16 groups in all, wanted fewer than 2\^50"
+        InputError, match=r"c.csv: column groups: expected fewer than 2\^50.*, got 1.01331e\+16 groups in all"
     ):
         solve("hierarchical-dp", _problem(tmp_path, rows), tmp_path / "out", Options())

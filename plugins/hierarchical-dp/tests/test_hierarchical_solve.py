@@ -180,7 +180,7 @@ def test_quantities_above_the_stated_maximum_are_refused(tmp_path):
 
 
 def test_lists_of_the_wrong_length_and_both_inputs_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"hierarchical-dp.budget: found 3 numbers, wanted 2"):
+    with pytest.raises(InputError, match=r"hierarchical-dp.budget: expected 2.*, got 3 numbers"):
         solve("hierarchical-dp", _problem(tmp_path, more="budget = [1, 1, 1]\n"), tmp_path / "out", Options())
     problem = _problem(tmp_path, hierarchy='units = "counts.csv"\n')
     with pytest.raises(InputError, match="both counts and units"):

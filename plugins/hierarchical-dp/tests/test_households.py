@@ -149,7 +149,7 @@ def test_without_a_public_size_it_is_refused(town, name, mechanism):
     path.write_text(path.read_text().replace("max_household = 6\n", ""))
     done = run("solve", mechanism, str(path), "--out", str(town / "out"))
     assert done.exit_code == 2
-    assert "privacy.max_household: found nothing, wanted a public number of persons" in done.output
+    assert "privacy.max_household: expected a public number of persons with relation = " in done.output
     path.write_text(path.read_text().replace('relation = "replaced"', 'relation = "individuals"\nmax_household = 3'))
     done = run("solve", mechanism, str(path), "--out", str(town / "out"))
     assert done.exit_code == 2

@@ -91,14 +91,17 @@ def test_a_smaller_variance_beside_the_values_does_not_verify(tmp_path, privacy)
 @pytest.mark.parametrize(
     ("privacy", "words"),
     [
-        ('kind = "zcdp"\nepsilon = 1\n', "privacy.rho: found nothing"),
-        ('kind = "zcdp"\nrho = 1\ndelta = 0.1\n', "privacy.delta: found 1/10, wanted no such key: zcdp has rho"),
-        ('kind = "approx-dp"\nepsilon = 1\n', "privacy.delta: found nothing"),
-        ('kind = "approx-dp"\nepsilon = 1\ndelta = 1.0\n', "privacy.delta: found .* below 1"),
-        ("epsilon = 1\nrho = 1\n", "privacy.rho: found 1, wanted no such key: pure-dp has epsilon"),
-        ("rho = 1\n", "privacy.epsilon: found nothing"),
-        ('kind = "gaussian"\nrho = 1\n', "privacy.kind: found .*gaussian.*, wanted one of pure-dp, zcdp, approx-dp"),
-        ('kind = "zcdp"\nrho = 1e-15\n', "privacy.rho: found .* noise of variance"),
+        ('kind = "zcdp"\nepsilon = 1\n', "privacy.rho: expected a number .zcdp has rho., got nothing"),
+        ('kind = "zcdp"\nrho = 1\ndelta = 0.1\n', "privacy.delta: expected no such key .zcdp has rho., got 1/10"),
+        (
+            'kind = "approx-dp"\nepsilon = 1\n',
+            "privacy.delta: expected a number .approx-dp has epsilon and delta., got nothing",
+        ),
+        ('kind = "approx-dp"\nepsilon = 1\ndelta = 1.0\n', "privacy.delta: expected .* below 1 .*, got"),
+        ("epsilon = 1\nrho = 1\n", "privacy.rho: expected no such key .pure-dp has epsilon., got 1"),
+        ("rho = 1\n", "privacy.epsilon: expected .*, got nothing"),
+        ('kind = "gaussian"\nrho = 1\n', "privacy.kind: expected one of pure-dp, zcdp, approx-dp, got .*gaussian.*"),
+        ('kind = "zcdp"\nrho = 1e-15\n', "privacy.rho: expected .*, got .* noise of variance"),
     ],
 )
 def test_a_notion_has_its_own_keys_and_no_others(tmp_path, privacy, words):
@@ -108,7 +111,7 @@ def test_a_notion_has_its_own_keys_and_no_others(tmp_path, privacy, words):
 
 def test_the_published_chain_has_no_gaussian_noise(tmp_path):
     options = Options(method="cumulative-chain-as-published", allow_unsafe=True)
-    with pytest.raises(InputError, match=r"privacy\.kind: found .*zcdp"):
+    with pytest.raises(InputError, match=r"privacy\.kind: expected .*, got .*zcdp"):
         solve("hierarchical-dp", _problem(tmp_path, ZCDP), tmp_path / "out", options)
 
 

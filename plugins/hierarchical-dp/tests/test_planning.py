@@ -172,7 +172,9 @@ def test_mechanisms_and_methods_that_cannot_tell_say_so(tmp_path):
             "1e-200",
             "cumulative-dp",
             "",
-            "p.toml: privacy.epsilon: found 5e-201 of it on level 1",
+            "p.toml: privacy.epsilon: expected a scale of at most 1,099,511,627,776 "
+            "(a larger epsilon, or a larger share of it), "
+            "got 5e-201 of it on level 1",
         ),
         ("1e-400", "hierarchical-dp", "", "privacy.epsilon"),
         ("0.4", "cumulative-smoothed", "[hierarchical-dp]\nregion_totals = false\n", "hierarchical-dp.region_totals"),

@@ -94,8 +94,16 @@ def _file(folder, name, text):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("all,S,b,1,77\n", "counts.csv: row 5, column level_1 to level_L: found a region that is not listed, wanted"),
-        ("all,S,,1,77\n", "row 5, column level_1 to level_L: found a region that is not listed"),
+        (
+            "all,S,b,1,77\n",
+            "counts.csv: row 5, column level_1 to level_L: expected a leaf region of hierarchy.regions, "
+            "got a region that is not listed",
+        ),
+        (
+            "all,S,,1,77\n",
+            "row 5, column level_1 to level_L: expected a leaf region of hierarchy.regions, "
+            "got a region that is not listed",
+        ),
     ],
 )
 def test_a_region_that_is_not_listed_is_named_without_its_count(tmp_path, row, words):
@@ -127,7 +135,7 @@ def test_plan_takes_them(tmp_path):
     assert planned(table='like = "like.csv"\n').parts == told.parts
     (tmp_path / "like.csv").write_text(ROWS + "all,S,b,1,4\n")
     with pytest.raises(
-        InputError, match=r"like\.csv: row 5, column level_1 to level_L: found a region that is not listed"
+        InputError, match=r"like\.csv: row 5, column level_1 to level_L: expected .*, got a region that is not listed"
     ):
         planned(table='like = "like.csv"\n')
 

@@ -69,7 +69,7 @@ def test_columns_that_are_not_read_are_named_to_the_owner_alone(town):
     path.write_text(rows.replace(",count", ",Count", 1))
     done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
     assert done.exit_code == 2
-    assert "records.csv: header: found a column 'Count', wanted 'count', or a name that is not so alike" in done.output
+    assert "records.csv: header: expected 'count', or a name that is not so alike, got a column 'Count'" in done.output
     path.write_text(rows.replace(",count", ",headcount", 1))
     done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
     line = "records.csv: not read: headcount; it has no column count, so each of its rows is one individual"
@@ -88,10 +88,14 @@ def test_what_is_wrong_in_a_row_is_said_and_not_quoted(town):
     path.write_text("\n".join(rows))
     done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
     assert done.exit_code == 2
-    assert "row 2, column level_1 to level_L: found a region that is not listed, wanted a leaf region" in done.output
-    assert "row 3, column age: found nothing, wanted a value of hierarchy.attributes.age" in done.output
+    assert (
+        "row 2, column level_1 to level_L: expected a leaf region of hierarchy.regions, got a region that is not listed"
+        in done.output
+    )
+    assert "row 3, column age: expected a value of hierarchy.attributes.age, got nothing" in done.output
     words = (
-        "found no whole number, or one below 0, wanted a whole number of individuals, 0 or more, with a point before"
+        "expected a whole number of individuals, 0 or more, with a point before its decimals, "
+        "got no whole number, or one below 0"
     )
     assert f"row 4, column count: {words}" in done.output
     assert "zulu" not in done.output
@@ -187,13 +191,13 @@ def test_sums_that_wrap_and_scales_without_end_are_refused(town, forged):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"source": ""}, "hierarchy.records: found nothing"),
+        ({"source": ""}, "hierarchy.records: expected the table of individuals, got nothing"),
         ({"age": 'counts = "age.csv"'}, "hierarchy.tables.age.counts"),
         ({"age": "share = -1"}, "hierarchy.tables.age.share"),
         ({"age": "shares = 1"}, "hierarchy.tables.age.shares"),
         ({"privacy": 'epsilon = 1.0\nrelation = "sizes"'}, "individuals, moves, attributes"),
         ({"privacy": "rho = 1.0"}, "privacy.rho"),
-        ({"source": 'records = "records.csv"\nbudget = [1]'}, "2, one for each level"),
+        ({"source": 'records = "records.csv"\nbudget = [1]'}, "2 numbers, one for each level"),
         ({"source": 'records = "records.csv"\nbudget = [1e-9, 1]'}, "hierarchy.budget, level 1"),
         ({"age": "share = 1e-160"}, "hierarchy.tables.age.share"),
     ],
@@ -250,7 +254,7 @@ def test_impossible_cells_are_not_measured_and_stay_empty_in_every_table(town):
     (town / "homes.csv").write_text("home,tenure\n,\n")
     done = privopt("solve", "hierarchical-tables", problem, "--out", town / "none")
     assert done.exit_code == 2, done.output
-    assert "found only impossible cells" in done.output
+    assert "expected a possible one, got only impossible cells" in done.output
 
 
 def test_a_relation_that_hides_nothing_is_refused_and_exact_numbers_are_warned_of(town):
@@ -261,7 +265,10 @@ def test_a_relation_that_hides_nothing_is_refused_and_exact_numbers_are_warned_o
     for command in (["solve", "--out", town / "out"], ["plan"]):
         done = privopt(command[0], "hierarchical-tables", town / "problem.toml", *command[1:])
         assert done.exit_code == 2
-        assert 'problem.toml: privacy.relation: found "attributes" where no table has two cells' in done.stderr
+        assert (
+            'privacy.relation: expected "individuals", which hides numbers of individuals, or a table of two cells'
+            in done.stderr
+        )
     (town / "problem.toml").write_text(one.replace('"attributes"', '"moves"'))
     assert not solve("hierarchical-tables", town / "problem.toml", town / "moves", Options()).warnings
     (town / "problem.toml").write_text(text)

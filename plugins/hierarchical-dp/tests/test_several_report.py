@@ -71,7 +71,7 @@ def test_plan_weighs_tables_and_levels(tmp_path, errors):
     path.write_text(path.read_text() + "\n")
     wrong = path.read_text().replace("age = {", "ages = {")
     path.write_text(wrong)
-    assert "plan.errors.ages: found no such table" in privopt("plan", "hierarchical-tables", path).output
+    assert "plan.errors.ages: expected tables " in privopt("plan", "hierarchical-tables", path).output
 
 
 def test_a_table_without_a_share_is_added_up_from_one_that_holds_it(tmp_path):
@@ -82,7 +82,11 @@ def test_a_table_without_a_share_is_added_up_from_one_that_holds_it(tmp_path):
     alone = '[hierarchy.tables.age]\nby = ["age"]\nshare = 0\n[hierarchy.tables.people]\nby = []\n'
     done = privopt("solve", "hierarchical-tables", problem(tmp_path, alone), "--out", tmp_path / "two")
     assert done.exit_code == 2
-    assert "hierarchy.tables.age.share: found 0, wanted a share above 0" in done.output
+    assert (
+        "hierarchy.tables.age.share: expected a share above 0 "
+        "(no other table that is measured has all of its attributes), "
+        "got 0" in done.output
+    )
 
 
 def test_init_writes_a_problem_that_solves_and_says_what_it_guessed(tmp_path):

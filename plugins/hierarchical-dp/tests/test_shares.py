@@ -193,7 +193,7 @@ def test_a_weight_of_no_level_is_named(tmp_path):
     path = _problem(tmp_path, more="[plan]\nerrors = { level_4 = 1 }\n")
     done = run("plan", "hierarchical-dp", str(path))
     assert done.exit_code == 2
-    assert "p.toml: plan.errors.level_4: found no such level, wanted levels level_1 to level_3" in done.output
+    assert "p.toml: plan.errors.level_4: expected levels level_1 to level_3, got no such level" in done.output
 
 
 @pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.query != "chain"])

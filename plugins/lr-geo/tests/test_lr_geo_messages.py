@@ -101,7 +101,7 @@ def test_messages_travel_as_bytes(package):
     ("change", "words"),
     [
         ({"costs": np.zeros((3, 4))}, "costs"),
-        ({"free": np.zeros((3, 5))}, "free: found float64"),
+        ({"free": np.zeros((3, 5))}, "free: expected "),
         ({"distances": -np.ones((3, 3))}, "negative distances"),
         ({"costs": np.full((3, 5), np.inf)}, "infinite costs"),
         ({"distances": np.zeros((3, 2))}, "distances"),
@@ -114,13 +114,13 @@ def test_packages_that_cannot_be_are_refused(package, change, words):
 
 def test_other_bytes_are_refused(package, monkeypatch):
     raw = to_bytes(package)
-    with pytest.raises(InputError, match="bytes that are none"):
+    with pytest.raises(InputError, match="other bytes"):
         from_bytes(Package, raw[:-30])
-    with pytest.raises(InputError, match="parts costs, distances, format, free, reach, wanted format, z"):
+    with pytest.raises(InputError, match=r"expected format, z.*, got .*parts costs, distances, format, free, reach"):
         from_bytes(Answer, raw)
     monkeypatch.setattr("privopt_lr_geo.messages.FORMAT_VERSION", 2)
-    with pytest.raises(InputError, match="format: found 1, wanted 2"):
+    with pytest.raises(InputError, match=r"format: expected 2.*, got 1"):
         from_bytes(Package, raw)
     monkeypatch.setattr("privopt_lr_geo.messages.LARGEST_BYTES", 100)
-    with pytest.raises(InputError, match="bytes that are none"):
+    with pytest.raises(InputError, match="other bytes"):
         from_bytes(Package, raw)

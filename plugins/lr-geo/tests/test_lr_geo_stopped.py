@@ -56,7 +56,7 @@ def test_resume_needs_no_seed(stopped):
 def test_a_forged_seed_is_bad_input(stopped, seed):
     path, _ = stopped
     np.savez(path.parent / "out.partial" / NAME, seed=seed)
-    with pytest.raises(InputError, match=r"users\.npz: seed: found .* wanted uint64 of shape \(2\)"):
+    with pytest.raises(InputError, match=r"users\.npz: seed: expected uint64 of shape \(2\).*, got .*"):
         solve("lr-geo", path, path.parent / "out", Options(method="benders", resume=True, force=True))
 
 

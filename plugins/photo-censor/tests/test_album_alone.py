@@ -139,10 +139,22 @@ def test_real_photos(tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (ALONE + "[privacy]\ntop_k = 1\n", "privacy.top_k: found 1, wanted photos.classifier beside it"),
-        (ALONE + "true_location = 1\n", "photos.true_location: found 1, wanted photos.classifier"),
-        (ALONE + 'keep = ["IMG_0001.jpg"]\n', "photos.keep: found 1 photos, wanted photos.classifier"),
-        ('[photos]\nclassifier = "album.toml"\n', "photos: found nothing, wanted one of scores, probabilities, folder"),
+        (
+            ALONE + "[privacy]\ntop_k = 1\n",
+            "privacy.top_k: expected photos.classifier beside it "
+            "(without one the photos of a folder are not scored), got 1",
+        ),
+        (
+            ALONE + "true_location = 1\n",
+            "photos.true_location: expected photos.classifier beside it "
+            "(without one the photos of a folder are not scored), "
+            "got 1",
+        ),
+        (
+            ALONE + 'keep = ["IMG_0001.jpg"]\n',
+            "photos.keep: expected photos.classifier beside it (without one no photo is deleted), got 1 photos",
+        ),
+        ('[photos]\nclassifier = "album.toml"\n', "photos: expected one of scores, probabilities, folder, got nothing"),
     ],
 )
 def test_keys_that_need_a_classifier_say_so(album, text, words):
@@ -153,12 +165,12 @@ def test_keys_that_need_a_classifier_say_so(album, text, words):
 
 
 def test_methods_that_score_need_a_classifier_and_positions_none(album, tmp_path):
-    with pytest.raises(InputError, match=r"photos\.classifier: found nothing, wanted a classifier for method greedy"):
+    with pytest.raises(InputError, match=r"photos\.classifier: expected a classifier for method greedy.*, got nothing"):
         solved(album, method="greedy")
     scores = tmp_path / "s.csv"
     scores.write_text("a,b\n-1,-2\n-2,-1\n")
     (album / "album.toml").write_text('[photos]\nscores = "s.csv"\ntrue_location = 0\n[privacy]\ntop_k = 1\n')
-    with pytest.raises(InputError, match="found scores, wanted a folder alone with method positions"):
+    with pytest.raises(InputError, match=r"expected a folder alone with method positions.*, got scores"):
         solved(album, method="positions")
 
 

@@ -194,7 +194,7 @@ def test_a_result_among_the_photos_or_around_them_is_refused(holiday, where):
 
 def test_a_broken_photo_is_named(holiday):
     (holiday.parent / "photos" / "torn.jpg").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"torn\.jpg: found a photo that .*\(no picture, or a broken one\)"):
+    with pytest.raises(InputError, match=r"torn\.jpg: expected .*, got a photo that .*\(no picture, or a broken one\)"):
         solve("photo-censor", holiday, holiday.parent / "out")
 
 
@@ -208,7 +208,7 @@ def test_no_copies_where_nothing_is_written(holiday, tmp_path, monkeypatch):
 def test_only_a_folder_of_photos_is_copied(tmp_path):
     np.save(tmp_path / "s.npy", np.log([[0.6, 0.4], [0.5, 0.5]]))
     (tmp_path / "p.toml").write_text('[photos]\nscores = "s.npy"\ntrue_location = 0\n[privacy]\ntop_k = 1\n')
-    with pytest.raises(InputError, match=r"photos\.folder: found nothing"):
+    with pytest.raises(InputError, match=r"photos\.folder: expected .*, got nothing"):
         solve("photo-censor", tmp_path / "p.toml", tmp_path / "out", Options(copy_to=tmp_path / "clean"))
     (tmp_path / "e.toml").write_text(
         '[records]\ngrid = {rows = 2, cols = 2, cell_km = 1.0}\n[distance]\nkind = "euclidean"\n'

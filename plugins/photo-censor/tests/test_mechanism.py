@@ -85,17 +85,20 @@ def test_probability_zero_is_minus_infinity(problem, tmp_path):
 
 
 FAULTS = [
-    ({"privacy": "top_k = 8"}, "privacy.top_k: found 8, wanted at most 7"),
+    ({"privacy": "top_k = 8"}, "privacy.top_k: expected at most 7, one less than the 8 locations, got 8"),
     ({"privacy": "top_k = 0"}, "privacy.top_k"),
     ({"privacy": "top_k = 2\ndeletion_budget = 1"}, "top_k and deletion_budget"),
     ({"privacy": "margin = 0.1"}, "one of top_k, deletion_budget"),
     ({"privacy": "top_k = 1\nmargin = -0.1"}, "privacy.margin"),
     ({"privacy": "deletion_budget = -1"}, "privacy.deletion_budget"),
-    ({"true": "true_location = 8"}, "photos.true_location: found 8, wanted a column from 0 to 7"),
-    ({"true": ""}, "photos.true_location: found nothing"),
-    ({"photos": 'scores = "scores.npy"\nkeep = [10]'}, "photos.keep: found 10, wanted a row from 0 to 9"),
-    ({"photos": 'scores = "scores.npy"\nkeep = [1, 1]'}, "photos.keep: found 1 twice"),
-    ({"photos": 'scores = "scores.npy"\nkeep_at_least = 11'}, "photos.keep_at_least: found 11"),
+    ({"true": "true_location = 8"}, "photos.true_location: expected a column from 0 to 7, got 8"),
+    ({"true": ""}, "photos.true_location: expected the column of the true location, from 0, got nothing"),
+    ({"photos": 'scores = "scores.npy"\nkeep = [10]'}, "photos.keep: expected a row from 0 to 9, got 10"),
+    ({"photos": 'scores = "scores.npy"\nkeep = [1, 1]'}, "photos.keep: expected photos that differ, got 1 twice"),
+    (
+        {"photos": 'scores = "scores.npy"\nkeep_at_least = 11'},
+        "photos.keep_at_least: expected at most the 10 photos of the album, got 11",
+    ),
     ({"photos": 'scores = "scores.npy"\nprobabilities = "p.npy"'}, "scores and probabilities"),
     ({"photos": 'scores = "gone.npy"'}, "photos.scores"),
     ({"photos": 'scores = "scores.npy"\nfolder = "x"'}, "photos"),
@@ -114,7 +117,7 @@ def test_bad_keys_are_one_clear_line(problem, tmp_path, keys, words):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda p: p * 0.9, "row 0 (from 0): found probabilities that sum to 0.9, wanted a sum of 1"),
+        (lambda p: p * 0.9, "row 0 (from 0): expected a sum of 1, got probabilities that sum to 0.9"),
         (lambda p: np.where(p == p.max(), np.nan, p), "nan"),
         (lambda p: p - 0.2, "a probability, at least 0"),
         (lambda p: p[:, :1], "10 photos and 1 locations"),
@@ -131,17 +134,17 @@ def test_bad_probabilities(problem, tmp_path, spoil, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a,b\n-1,x\n", "row 2, column b: found x, wanted a number or -inf"),
-        ("a,b\n-1,nan\n", "row 2, column b: found nan"),
-        ("a,b\n-1\n", "row 2, column b: found nothing, wanted a number or -inf"),
-        ("a,b\n-1,-2,-3\n", "row 2: found 3 fields, wanted 2"),
-        ("a,b\n-1,-1e999\n", "row 2, column b: found -1e999"),
-        ("a,b\n-1,-1_0\n", "row 2, column b: found -1_0"),
-        ("a,b\n\n-1,-2\n", "row 2, column a: found nothing"),
+        ("a,b\n-1,x\n", "row 2, column b: expected a number or -inf, got x"),
+        ("a,b\n-1,nan\n", "row 2, column b: expected a number or -inf, got nan"),
+        ("a,b\n-1\n", "row 2, column b: expected a number or -inf, got nothing"),
+        ("a,b\n-1,-2,-3\n", "row 2: expected 2 fields, as the header has, got 3 fields"),
+        ("a,b\n-1,-1e999\n", "row 2, column b: expected a number or -inf, got -1e999"),
+        ("a,b\n-1,-1_0\n", "row 2, column b: expected a number or -inf, got -1_0"),
+        ("a,b\n\n-1,-2\n", "row 2, column a: expected a number or -inf, got nothing"),
         ("a,b\n", "no rows below a header"),
-        ("a,a,a\n-1,-1,-1\n", "header: found column 'a' twice, wanted columns that differ in name"),
-        ("photo,a, a,b\nx,-1,-1,-1\n", "header: found column 'a' twice"),
-        ("-1,-2\n-1,-2\n", "row 1: found numbers, wanted a header"),
+        ("a,a,a\n-1,-1,-1\n", "header: expected columns that differ in name, got column 'a' twice"),
+        ("photo,a, a,b\nx,-1,-1,-1\n", "header: expected columns that differ in name, got column 'a' twice"),
+        ("-1,-2\n-1,-2\n", "row 1: expected a header that names the locations, got numbers"),
         ("photo,a,b\nx,-1,-2\nx,-1,-2\n", "'x' again"),
         ("photo,a,b\n" + "x" * 200_000 + ",-1,-2\n", "a name of 200,000 characters"),
     ],
@@ -161,7 +164,9 @@ def test_probabilities_are_no_scores(problem, tmp_path, factor):
     written = problem('scores = "s.npy"', "top_k = 1", "true_location = 0")
     folder = solve("photo-censor", written, tmp_path / "out").folder
     np.save(path, factor * shares)
-    with pytest.raises(InputError, match=r"whose rows sum to 1(00)?, wanted log-probabilities.*photos\.probabilities"):
+    with pytest.raises(
+        InputError, match=r"expected log-probabilities.*photos\.probabilities.*, got .*whose rows sum to 1(00)?"
+    ):
         solve("photo-censor", written, tmp_path / "other")
     (folder / "problem/s.npy").write_bytes(path.read_bytes())
     mend(folder)
@@ -196,7 +201,7 @@ def test_every_photo_kept_is_infeasible(problem, tmp_path):
 
 
 def test_top_1_takes_top_1_alone(problem, tmp_path):
-    with pytest.raises(InputError, match="top_k = 3, wanted top_k = 1 with method top-1"):
+    with pytest.raises(InputError, match=r"expected top_k = 1 with method top-1.*, got .*top_k = 3"):
         solve("photo-censor", problem(), tmp_path / "out", Options(method="top-1"))
     one = solve("photo-censor", problem(privacy="top_k = 1"), tmp_path / "out", Options(method="top-1")).result
     best = solve("photo-censor", problem(privacy="top_k = 1"), tmp_path / "best").result

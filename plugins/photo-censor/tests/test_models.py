@@ -64,7 +64,7 @@ def test_what_a_model_is_given(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ({"input": ["shorter_side = 3"]}, "shorter_side: found 3, wanted at least width"),
+        ({"input": ["shorter_side = 3"]}, 'expected at least width and height, with resize = "crop", got 3'),
         ({"input": ["shorter_side = 8", 'resize = "stretch"']}, "shorter_side"),
         ({"input": ['interpolation = "magic"']}, "interpolation"),
     ],

@@ -30,7 +30,7 @@ def test_postscript_that_is_called_a_photo_starts_no_program(monkeypatch):
         raise AssertionError("a program was started")
 
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", started)
-    with pytest.raises(InputError, match=r"a\.jpg: found a photo that .* \(no picture, or a broken one\)"):  # noqa: SIM117
+    with pytest.raises(InputError, match=r"a\.jpg: expected .*, got a photo that .* \(no picture, or a broken one\)"):  # noqa: SIM117
         with readable("a.jpg"), opened(encoded("EPS")) as photo:
             photo.load()
 
@@ -76,7 +76,10 @@ def test_broken_files_are_faults_and_nothing_is_printed(capfd, recwarn):
         except InputError as error:
             refused.append(str(error))
     assert len(refused) > 200
-    assert all(line.startswith("a.jpg: found a photo that cannot be read (") for line in refused)
+    assert all(
+        line.startswith("a.jpg: expected a photo of 8 bits a channel, got a photo that cannot be read (")
+        for line in refused
+    )
     assert not any(" at 0x" in line for line in refused)
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list

@@ -85,10 +85,10 @@ def test_what_transparency_hides_is_in_no_copy_and_no_score(suffix, contents, wi
 def test_pixels_without_a_scale_are_refused_by_name(tmp_path):
     contents = encoded(Image.fromarray(np.full((9, 9), 3000, np.uint16)), "PNG")
     (tmp_path / "odd.png").write_bytes(contents)
-    with pytest.raises(InputError, match=r"odd\.png: found .*more than 8 bits.*, wanted a photo of 8 bits a channel"):
+    with pytest.raises(InputError, match=r"odd\.png: expected a photo of 8 bits a channel.*, got .*more than 8 bits.*"):
         look_at_folder(tmp_path)
     digest = hashlib.sha256(contents).hexdigest()
-    with pytest.raises(InputError, match=r"odd\.png: found a photo that cannot be copied"):
+    with pytest.raises(InputError, match=r"odd\.png: expected .*, got a photo that cannot be copied"):
         clean_copies(tmp_path, [("odd.png", digest)], tmp_path.parent / "clean")
 
 
@@ -100,7 +100,7 @@ def test_copies_are_of_the_photos_that_were_seen(tmp_path):
     made = clean_copies(tmp_path, photos, tmp_path.parent / f"{tmp_path.name}-out")
     assert [(copy.photo, copy.name) for copy in made] == [("b.png", "photo-0001.png"), ("Rome.JPG", "photo-0002.jpg")]
     (tmp_path / "b.png").write_bytes(b"another one")
-    with pytest.raises(InputError, match=r"b\.png: found a photo that changed"):
+    with pytest.raises(InputError, match=r"b\.png: expected .*, got a photo that changed"):
         clean_copies(tmp_path, photos, tmp_path.parent / f"{tmp_path.name}-out")
 
 

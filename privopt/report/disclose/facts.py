@@ -22,7 +22,7 @@ def read_facts(path: Path) -> dict[str, str]:
     Raises:
         InputError: no TOML, a key that no one asked for, an answer that is not a text or too long.
     """
-    wanted = "TOML with keys of the questions; privopt disclose --ask FILE writes them"
+    wanted = "TOML with keys of the questions (privopt disclose --ask FILE writes them)"
     try:
         given = tomllib.loads(File.read(path, str(path), wanted=wanted).contents.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:

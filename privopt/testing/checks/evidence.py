@@ -26,13 +26,13 @@ def evidence(trial: Trial) -> None:
         quiet = trial.attempt(problem, fresh="without noise")
     differs = quiet.error is None and artefact(quiet.folder) != artefact(run.folder)
     if differs and quiet.stated.certificate.evidence == "proved":
-        trial.fail('with all noise left out, the certificate says "proved" all the same; wanted "declared"', problem)
+        trial.fail('with all noise left out, the certificate says "proved" all the same; expected "declared"', problem)
     problem = at_little(problem)
     first = trial.always(problem)
     if first is None:
         trial.fail(
             'the release is a draw, another in each run, and the certificate says "proved"; no one draw shows what '
-            'noise it came from: wanted "declared"',
+            'noise it came from: expected "declared"',
             problem,
         )
     make = trial.subject.profile.neighbours
@@ -60,7 +60,7 @@ def vacuous_guarantee(trial: Trial) -> None:
             _not_vacuous(trial, nothing_near, run)
         elif not isinstance(run.error, PrivoptError):
             trial.fail(
-                f"with nothing within reach solve raised {error_text(run.error)}; wanted a PrivoptError", nothing_near
+                f"with nothing within reach solve raised {error_text(run.error)}; expected a PrivoptError", nothing_near
             )
 
 
@@ -78,6 +78,6 @@ def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     if empty:
         trial.fail(
             f"the certificate holds by {stated.checked} conditions, none of which keeps inputs alike that are "
-            "apart: it promises nothing; wanted the problem refused, or holds false",
+            "apart: it promises nothing; expected the problem refused, or holds false",
             problem,
         )

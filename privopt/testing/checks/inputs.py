@@ -77,13 +77,13 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
     if error is None:
         if wrong.certain:
             trial.fail(
-                f"{wrong.what}, and it was solved all the same; wanted an InputError naming {wrong.names[0]}",
+                f"{wrong.what}, and it was solved all the same; expected an InputError naming {wrong.names[0]}",
                 wrong.problem,
             )
         return
     if not isinstance(error, PrivoptError):
         trial.fail(
-            f"{wrong.what}, and {error_text(error)} came of it; wanted a PrivoptError naming {wrong.names[0]}",
+            f"{wrong.what}, and {error_text(error)} came of it; expected a PrivoptError naming {wrong.names[0]}",
             wrong.problem,
         )
     if quoted := INTERNALS.search(str(error)):
@@ -92,7 +92,7 @@ def _refused(trial: Trial, wrong: Wrong) -> None:
         trial.fail(f"{wrong.what}: an error came, but {made.folder.name} was written", wrong.problem)
     if wrong.certain and error.exit_code != 2:
         trial.fail(
-            f"{wrong.what}: {type(error).__name__} ends with exit code {error.exit_code}; wanted an InputError",
+            f"{wrong.what}: {type(error).__name__} ends with exit code {error.exit_code}; expected an InputError",
             wrong.problem,
         )
     if wrong.certain and not any(name in str(error) for name in wrong.names):

@@ -109,7 +109,7 @@ def loss_monotone(trial: Trial) -> None:
     if worse > tolerance(trial.subject, easy, hard):
         trial.fail(
             f"the loss is {easy!r} for this problem and {hard!r} where more privacy is asked for "
-            f"({_difference(problem, stricter)}); wanted no higher loss for less privacy",
+            f"({_difference(problem, stricter)}); expected no higher loss for less privacy",
             problem,
         )
 

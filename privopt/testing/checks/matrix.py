@@ -28,7 +28,7 @@ def _matrix(trial: Trial, problem: GeneratedProblem) -> tuple[Run, list[list[int
     run = trial.run(problem)
     weights = getattr(run.release, "weights", None)
     if weights is None or np.ndim(weights) != 2:
-        trial.fail("the release has no two-dimensional `weights`; wanted integer weights, one row a record", problem)
+        trial.fail("the release has no two-dimensional `weights`; expected integer weights, one row a record", problem)
     return run, [[int(w) for w in row] for row in np.asarray(weights).tolist()]
 
 
@@ -96,7 +96,7 @@ def rows_sum_to_one(trial: Trial) -> None:
         if total != TOTAL:
             trial.fail(
                 f"row {number} of the weights sums to 2**63 {total - TOTAL:+d}, so its probabilities sum to "
-                f"{total / TOTAL:.17g}; wanted exactly 2**63",
+                f"{total / TOTAL:.17g}; expected exactly 2**63",
                 problem,
             )
 
@@ -212,7 +212,7 @@ def fresh_samples(trial: Trial) -> None:
         if one == two and max(map(one.count, {*one}), default=SAMPLE_SIZE) <= 0.9 * SAMPLE_SIZE:
             trial.fail(
                 f"two processes that were forked from this one gave the same {SAMPLE_SIZE} samples of {name}: "
-                f"{', '.join(one[:6])}, ...; wanted randomness of the operating system at each draw",
+                f"{', '.join(one[:6])}, ...; expected randomness of the operating system at each draw",
                 problem,
             )
     many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))

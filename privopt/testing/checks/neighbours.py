@@ -245,8 +245,8 @@ def own_scale(trial: Trial) -> None:
         if run.error is None:
             trial.fail(
                 f"the noise was drawn at {words}, as its record says ({float(scales[0]):g}), and the certificate holds "
-                "all the same: measure() looks at the scale that was meant, not at the one that was drawn; wanted the "
-                "release to carry NoiseRecord.scale, and measure() to take it from there",
+                "all the same: measure() looks at the scale that was meant, not at the one that was drawn; expected "
+                "the release to carry NoiseRecord.scale, and measure() to take it from there",
                 problem,
             )
         if not isinstance(run.error, PrivoptError):

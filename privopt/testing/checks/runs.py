@@ -34,7 +34,7 @@ def solves(trial: Trial) -> None:
     if isinstance(run.error, PrivoptError):
         trial.fail(f"a valid problem was not solved: {error_text(run.error)}", problem)
     trial.fail(
-        f"solve raised {error_text(run.error)}; wanted a release, or an error of privopt.errors "
+        f"solve raised {error_text(run.error)}; expected a release, or an error of privopt.errors "
         "(InfeasibleError where the problem has no solution)",
         problem,
     )
@@ -73,7 +73,7 @@ def guarantee_stated(trial: Trial) -> None:
         trial.fail(f"guarantee.epsilon is {stated.epsilon!r}, the problem asks for {asked}", problem)
     for name in ("unit", "statement") if asked is not None else ("statement",):
         if not str(getattr(stated, name) or "").strip():
-            trial.fail(f"guarantee.{name} is empty; wanted the promise's {name} in words", problem)
+            trial.fail(f"guarantee.{name} is empty; expected the promise's {name} in words", problem)
     if stated.seeded:
         trial.fail("guarantee.seeded is true although no --seed was given", problem)
 

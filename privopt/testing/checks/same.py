@@ -35,7 +35,7 @@ def _agree(trial: Trial, name: str) -> None:
     two /= variant.factor
     if abs(two - one) > tolerance(trial.subject, one, two):
         trial.fail(
-            f"{variant.change}: the objective went from {one!r} to {two * variant.factor!r}; wanted "
+            f"{variant.change}: the objective went from {one!r} to {two * variant.factor!r}; expected "
             f"{one * variant.factor!r}",
             problem,
         )

@@ -158,7 +158,7 @@ def order_leak(trial: Trial) -> None:
         for part, pair in _tied(trial, problem, copy.problem).items():
             trial.fail(
                 f"{copy.change}, and where all noisy values are equal {part} is always another: "
-                f"{_first_difference(*pair)}; wanted ties broken by what is public, or by chance",
+                f"{_first_difference(*pair)}; expected ties broken by what is public, or by chance",
                 problem,
             )
 

@@ -124,7 +124,7 @@ class Additive(PrivacyConstraint):
         )
 
     def measure(self, release: Any, *, executor: Any = None) -> Certificate:
-        other = [] if len(release.scales) == self.calls else [f"{len(release.scales)} calls, wanted {self.calls}"]
+        other = [] if len(release.scales) == self.calls else [f"expected {self.calls} calls, got {len(release.scales)}"]
         return certify_noise(self.guarantee, [NoiseCall(scale=scale) for scale in release.scales], failures=other)
 
 

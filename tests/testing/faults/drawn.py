@@ -104,7 +104,7 @@ class MileRelease(Release):
 
     def place(self, input_id: str) -> int:
         if input_id not in map(str, range(self.miles)):
-            raise UsageError(f"milestone {input_id!r}: wanted 0 to {self.miles - 1}")
+            raise UsageError(f"milestone: expected 0 to {self.miles - 1}, got {input_id!r}")
         return int(input_id)
 
     def sample(self, input_id: str, count: int) -> list[str]:

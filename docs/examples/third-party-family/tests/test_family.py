@@ -76,5 +76,5 @@ def test_weights_that_are_no_whole_numbers_are_refused(tmp_path):
     problem = PolicyResponse().load(load_problem(PolicyProblem, tmp_path / "problem.toml"), "problem.toml")
     held = {"answers": ["no", "yes"], "weights": [[2**62, 2**62], [2**62, 2**62 + 0.5]]}
     (tmp_path / "answers.json").write_text(json.dumps(held))
-    with pytest.raises(InputError, match="no answers and weights"):
+    with pytest.raises(InputError, match="expected answers and weights"):
         AnswerRelease.read(tmp_path, problem)

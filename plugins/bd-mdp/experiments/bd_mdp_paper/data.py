@@ -145,7 +145,7 @@ def read_vectors(file: Path) -> tuple[list[str], Floats]:
             raise InputError([Fault(file.name, f"line {number}", str(error), "a word and numbers")]) from None
         if len(rows[-1]) != len(rows[0]):
             found = f"{len(rows[-1])} numbers"
-            raise InputError([Fault(file.name, f"line {number}", found, f"{len(rows[0])}, as the first has")])
+            raise InputError([Fault(file.name, f"line {number}", found, f"{len(rows[0])} numbers, as the first has")])
         words.append(parts[0])
     return words, np.array(rows)
 

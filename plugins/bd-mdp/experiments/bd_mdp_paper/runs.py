@@ -124,7 +124,7 @@ class Runs:
         elif cell.method in OTHERS:
             row = _by_auto(cell, instance) if cell.method == "auto" else _by_highs(cell, instance)
         else:
-            raise UsageError(f"method {cell.method!r}; wanted one of {', '.join([*METHODS, *OTHERS])}")
+            raise UsageError(f"method {cell.method!r}; expected one of {', '.join([*METHODS, *OTHERS])}")
         row["cpu_seconds"] = f"{time.process_time() - spent:.2f}"
         shown = row["seconds"] if row["status"] == "optimal" else f"> {cell.limit:g}"
         self.main.add({**cell.key, **row, "shown": shown})

@@ -154,7 +154,7 @@ def roads(
     main = int(np.isfinite(reach).sum(axis=1).argmax())
     inside = np.flatnonzero(np.isfinite(reach[main]) & fit)
     if len(inside) < records:
-        raise UsageError(f"the largest component has {len(inside)} such nodes; wanted {records}")
+        raise UsageError(f"the largest component has {len(inside)} such nodes; expected {records}")
     joined = reach[np.isfinite(reach[:, inside[0]])]
     centre = int(inside[joined[:, inside].max(axis=0).argmin()])
     if seed:

@@ -82,7 +82,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         elif data.clients is None and data.noisy is None:
             raise InputError([Fault(points, "header", "no such column", "a column clients or noisy_clients")])
         elif problem.declared.settings.sites == "prior" and not problem.server(method).has_prior:
-            wanted = 'the mean count that the public knows, for sites = "prior"; without one leave sites out'
+            wanted = 'the mean count that the public knows, for sites = "prior" (without one, leave sites out)'
             raise InputError([Fault(problem.file, "fl-linear.mean_clients", "nothing", wanted)])
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:

@@ -240,7 +240,7 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
                 shown = [", ".join(f"{key} {getattr(each, key)}" for key in same) for each in (message, first)]
                 faults.add(path.name, where, shown[0], f"{shown[1]}, as the first")
             elif found.setdefault(message.location, message) != message:
-                faults.add(path.name, where, "two reports that differ", "one")
+                faults.add(path.name, where, "two reports that differ", "one report")
     faults.check()
     return list(found.values())
 
@@ -294,7 +294,7 @@ def _sites_faults(file: str, ids: list[str], sent: Mapping[str, Any]) -> Faults:
     faults.add_rows(file, "id", blank, lambda row: "nothing", "an id")
     for name, times in Counter(ids).items():
         if times > 1 and name:
-            faults.add(file, "column id", f"{cut(name)} {times} times", "each once")
+            faults.add(file, "column id", f"{cut(name)} {times} times", "each id once")
     for name in sent:
         if name not in known:
             faults.add(file, "column id", "no such id", f"{cut(name)}, which sent a report")

@@ -89,7 +89,7 @@ def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int, in
     """
     header, blanks = table_of(source).columns, {"at_least": 0, "at_most": UNBOUNDED}
     if not {"region"} < set(header) <= {"region", *blanks}:
-        wanted = "columns region, and at_least or at_most or both: bounds on groups of all sizes together"
+        wanted = "columns region, and at_least or at_most or both (bounds on groups of all sizes together)"
         raise InputError([Fault(source.name, "header", ", ".join(header), wanted)])
     columns = [Column(name="region", kind="id")]
     for name, blank in blanks.items():
@@ -100,7 +100,7 @@ def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int, in
     faults, found = region_faults(source.name, regions, known), list(zip(regions, lows, highs, strict=True))
     for row, (_, low, high) in enumerate(found, start=2):
         if low > high:
-            faults.add(source.name, f"row {row}, column at_most", str(high), f"at_least, {low}, or more")
+            faults.add(source.name, f"row {row}, column at_most", str(high), f"{low} or more, as at_least says")
     faults.check()
     return found
 

@@ -245,7 +245,7 @@ class Design(ABC):
                     least = (
                         f"a {self.law.word} of at most {self.law.widest(max_scale):,}{f' ({method})' * bool(method)}"
                     )
-                    wanted = f"{least}: a larger {key}, or a larger share of it"
+                    wanted = f"{least} (a larger {key}, or a larger share of it)"
                     raise InputError([Fault(self.file, f"privacy.{key}", found, wanted)])
 
     @abstractmethod

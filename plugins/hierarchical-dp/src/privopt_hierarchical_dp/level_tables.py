@@ -132,7 +132,7 @@ class LevelTable:
             raise _UnreadableError([Fault(source.name, "", "a file that cannot be read", "CSV or Parquet")]) from None
         shown = stripped(names)
         if len(set(shown)) < len(shown) or repeated(source):
-            raise InputError([Fault(source.name, "header", "a column twice", "each once")])
+            raise InputError([Fault(source.name, "header", "a column twice", "each column once")])
         return cls(source=source, frame=frame.rename(dict(zip(names, shown, strict=True))), columns=tuple(shown))
 
     @classmethod
@@ -171,7 +171,7 @@ class LevelTable:
         try:
             return (self.frame if frame is None else frame).select(*columns).collect(engine="streaming")
         except (pl.exceptions.PolarsError, OSError):
-            raise _UnreadableError([Fault(self.name, "", "rows that cannot be read", "a table, UTF-8")]) from None
+            raise _UnreadableError([Fault(self.name, "", "rows that cannot be read", "a table in UTF-8")]) from None
 
     def note(self, *columns: str) -> None:
         """Note what was read of a public file: ``solve`` publishes these columns and no others."""

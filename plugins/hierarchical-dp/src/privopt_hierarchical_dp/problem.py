@@ -149,7 +149,7 @@ class Privacy:
         given = {name: getattr(self, name) for name in ("epsilon", "rho", "delta")}
         has = f"{self.kind} has {' and '.join(wanted)}"
         faults = [
-            Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{what}: {has}")
+            Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{what} ({has})")
             for name, value in given.items()
             for what in ["a number" if name in wanted else "no such key"]
             if (value is None) == (name in wanted)
@@ -189,7 +189,7 @@ class Settings:
         """
         lists = {"budget": self.budget, "level_weights": self.level_weights}
         faults = [
-            Fault(file, f"hierarchical-dp.{name}", f"{len(values)} numbers", f"{depth}, one for each level")
+            Fault(file, f"hierarchical-dp.{name}", f"{len(values)} numbers", f"{depth} numbers, one for each level")
             for name, values in lists.items()
             if values is not None and len(values) != depth
         ]
@@ -285,8 +285,8 @@ class HierarchyProblem:
         """
         self.privacy.checked(file)
         if self.privacy.relation == "replaced" and (most := self.settings.max_quantity) > 1:
-            wanted = '1 with relation = "replaced": max_household counts persons, each of one quantity'
+            wanted = '1 with relation = "replaced" (max_household counts persons, each of one quantity)'
             raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(most), wanted)])
         if self.privacy.relation == "individuals" and self.hierarchy.first_size == 0:
-            wanted = '"sizes" with first_size = 0, which covers who joins or leaves a unit; or first_size = 1'
+            wanted = '"sizes" with first_size = 0, which covers who joins or leaves a unit, or first_size = 1'
             raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', wanted)])

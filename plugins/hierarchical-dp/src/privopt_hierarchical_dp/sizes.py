@@ -245,19 +245,19 @@ class SizesDesign(Design):
         faults = []
         if not self.hides:
             found = f'"{relation.name}" where groups have one size alone: every number of groups would be exact'
-            wanted = '"individuals" or "groups", which hide numbers of groups; or groups of two sizes or more'
+            wanted = '"individuals" or "groups", which hide numbers of groups, or groups of two sizes or more'
             faults.append(("privacy.relation", found, wanted))
         if rule.query == "chain":
             if self.law is not GEOMETRIC:
-                wanted = f"pure-dp: {printed}, with double geometric noise"
+                wanted = f"pure-dp ({printed}, with double geometric noise)"
                 faults.append(("privacy.kind", problem.privacy.kind, wanted))
             if not relation.exact:
-                wanted = f'"sizes": {printed}, with the exact number of groups'
+                wanted = f'"sizes" ({printed}, with the exact number of groups)'
                 faults.append(("privacy.relation", f'"{relation.name}"', wanted))
             if not all(self.budgets[0]):
-                faults.append(("hierarchical-dp.budget", "a share of 0", f"shares above 0: {printed}"))
+                faults.append(("hierarchical-dp.budget", "a share of 0", f"shares above 0 ({printed})"))
         if self.limits is not None and rule.totals == "never":
-            wanted = f"nothing: {method} does not use region totals, which bounds are kept by"
+            wanted = f"no bounds ({method} does not use region totals, which bounds are kept by)"
             faults.append(("hierarchy.bounds", "a file", wanted))
         return [*faults, *self._totals_faults()]
 
@@ -265,13 +265,13 @@ class SizesDesign(Design):
         """Return the same for exact numbers of groups."""
         asked, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
         if asked and not self.relation.exact:
-            wanted = f'false, or nothing: no number of groups is exact under relation "{self.relation.name}"'
+            wanted = f'false or no such key (no number of groups is exact under relation "{self.relation.name}")'
             return [(key, "true", wanted)]
         if asked is False and self.relation.exact and self.rule.totals == "always":
-            wanted = f"true, or nothing: {method} publishes every region's number of groups exactly"
+            wanted = f"true or no such key ({method} publishes every region's number of groups exactly)"
             return [(key, "false", wanted)]
         if asked and self.rule.totals == "never":
-            return [(key, "true", f"false, or nothing: {method} does not use region totals")]
+            return [(key, "true", f"false or no such key ({method} does not use region totals)")]
         return []
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:

@@ -151,7 +151,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
                 lines += [f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in off[:5]]
             return lines
         if len(release.pairs):
-            lines.append("mechanism.npz: pairs: wanted none, for scope own-matrix")
+            lines.append(f"mechanism.npz: pairs: expected none for scope own-matrix, got {len(release.pairs):,}")
         for row, around in enumerate(lr_sets(problem)):
             name = str(ids[around.user])
             matrix = (release.matrices or {})[name]

@@ -155,7 +155,7 @@ def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     try:
         parts = parse_npz(io.BytesIO(raw), largest=LARGEST_BYTES if largest is None else largest)
     except ValueError as error:
-        raise InputError([Fault(name, "", f"bytes that are none ({error})", f"a message of class {name}")]) from None
+        raise InputError([Fault(name, "", f"other bytes ({error})", f"a message of class {name}")]) from None
     wanted = sorted(["format", *(field.name for field in fields(cls))])
     if sorted(parts) != wanted:
         raise InputError([Fault(name, "", f"parts {', '.join(sorted(parts))}", ", ".join(wanted))])

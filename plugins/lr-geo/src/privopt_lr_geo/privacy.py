@@ -66,7 +66,7 @@ class OwnMatrices(MetricDP):
             InputError: the matrices are private and not here.
         """
         if not isinstance(release, LRGeoRelease) or release.matrices is None:
-            wanted = "each user's matrix: this guarantee can only be checked by who has private/"
+            wanted = "each user's matrix (this guarantee can only be checked by who has private/)"
             raise InputError([Fault("private/matrices", "", "nothing", wanted)])
         parts = [(user, super(OwnMatrices, self).measure(m, executor=executor)) for user, m in release.matrices.items()]
         failures = [f"matrix of {user}: {line}" for user, part in parts for line in part.failures]

@@ -116,7 +116,7 @@ def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: F
     everybody = options.users == "all"
     if data.region is not None:
         if not everybody:
-            wanted = '"all": whoever stands at a point computes the rows of the vertices around it, whichever they are'
+            wanted = '"all" (whoever stands at a point computes the rows of the vertices around it, whichever they are)'
             faults.add(data.file, "lr-geo.users", "some users with privacy.everywhere", wanted)
         return
     absent = users[data.prior[users] == 0]
@@ -143,5 +143,5 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
         if plain or isinstance(problem.distance, Table):
             faults.add(file, where, "places without coordinates", "points or a grid, and no table")
     if data.remap:
-        wanted = "false: users compute their own rows from what the server publishes, which no remapping has gone over"
+        wanted = "false (users compute their own rows from what the server publishes, which no remapping has gone over)"
         faults.add(file, "utility.remap", "true", wanted)

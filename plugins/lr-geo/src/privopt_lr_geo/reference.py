@@ -183,7 +183,7 @@ class ReferenceTable:
         size = max(4.0 * len(chosen) ** 2, 8.0 * len(chosen) * len(self.shares))
         if size > LARGEST_BYTES:
             found = f"a table of {len(chosen):,} cells in the circle, {size / 1e9:.1f} GB"
-            wanted = f"at most {LARGEST_BYTES / 1e9:g} GB: a larger cell, or smaller radii"
+            wanted = f"at most {LARGEST_BYTES / 1e9:g} GB (take a larger cell, or smaller radii)"
             raise InputError([Fault(self.places.data.file, "lr-geo.reference_cell_km", found, wanted)])
         travel = self._travel[self.cells.node[chosen]] + self.cells.access[chosen, None]
         beta = travel_cost(travel, None, self.shares, source=self.places.data.file)

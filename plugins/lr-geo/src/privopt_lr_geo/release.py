@@ -92,7 +92,7 @@ class PublicNumbers:
             return cls(columns=None, data=data, given=parts["weights"])
         faults = Faults()
         if parts.keys() != wanted.keys():
-            faults.add(str(path), "", f"arrays {', '.join(parts)}", f"{', '.join(wanted)}; or weights alone")
+            faults.add(str(path), "", f"arrays {', '.join(parts)}", f"{', '.join(wanted)}, or weights alone")
             faults.check()
         x, serves, rate, cap = (parts[name] for name in wanted)
         if not (np.isfinite(x).all() and (x >= 0).all() and x.any()):

@@ -88,7 +88,7 @@ class UploadRound:
         try:
             package = from_bytes(Package, raw, largest=self.limits.largest)
         except (InputError, ValueError, MemoryError) as error:
-            return HTTPStatus.BAD_REQUEST, f"package must be one, got bytes that are none: {error}".encode()
+            return HTTPStatus.BAD_REQUEST, f"package must be one, got other bytes: {error}".encode()
         rows, outputs = package.reach.shape
         if not 0 < rows <= self.records or outputs != self.outputs:
             return HTTPStatus.BAD_REQUEST, b"package must be of the public map, got another size"

@@ -120,7 +120,7 @@ def collections(kind: str, count: int, seed: int = 0, worlds: int = 8) -> Iterat
         ValueError: no such type.
     """
     if kind != "single" and kind not in COLLECTIONS:
-        raise ValueError(f"no collection type is called {kind!r}; wanted single or one of {', '.join(COLLECTIONS)}")
+        raise ValueError(f"no collection type is called {kind!r}; expected single or one of {', '.join(COLLECTIONS)}")
     rng = np.random.default_rng([seed, *kind.encode()])
     drawn = [World.draw(np.random.default_rng([seed, number])) for number in range(worlds)]
     lengths = sizes(rng, count) if kind == "Albums" else [1 if kind == "single" else int(kind[2:])] * count

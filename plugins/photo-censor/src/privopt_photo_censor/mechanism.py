@@ -80,7 +80,7 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         """Refuse a method that cannot take the problem."""
         declared, file = problem.declared, problem.file
         if not declared.scored and method != POSITIONS:
-            wanted = f"a classifier for method {method}; of a folder alone the method is {POSITIONS}"
+            wanted = f"a classifier for method {method} (of a folder alone the method is {POSITIONS})"
             raise InputError([Fault(file, "photos.classifier", "nothing", wanted)])
         if declared.scored and method == POSITIONS:
             found = "scores" if declared.photos.folder is None else "a classifier"

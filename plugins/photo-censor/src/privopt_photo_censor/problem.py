@@ -31,7 +31,7 @@ class Photos:
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
     folder: Folder | None = key(None, help="folder of JPEG, PNG, WebP or HEIC photos, scored by the classifier")
     classifier: File | None = key(None, help="TOML with an ONNX model: input size, normalisation, centres of places")
-    true_location: int | None = key(None, help="column of the true location, from 0", check=non_negative)
+    true_location: int | None = key(None, help="the column of the true location, from 0", check=non_negative)
     keep: tuple[int | str, ...] = key((), help="photos never to delete: rows from 0, or file names")
     keep_at_least: int = key(1, help="photos that must remain; 0 allows deleting all", check=non_negative)
 
@@ -121,7 +121,7 @@ class PhotoInstance:
             true = place_of([photo.point for photo in seen.metadata], model, photos.folder.path.name)
         if true is None:
             nothing = "nothing, and no photo with GPS"
-            raise InputError([Fault(file, "photos.true_location", nothing, "column of the true location, from 0")])
+            raise InputError([Fault(file, "photos.true_location", nothing, "the column of the true location, from 0")])
         scores = model.scores(tensors)
         return cls.scored(declared, file, scores, seen.names, true, seen=seen, places=model.names, model=model)
 
@@ -212,9 +212,9 @@ def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:
         tasks = {"privacy.top_k": privacy.top_k, "privacy.deletion_budget": privacy.deletion_budget}
         for name, value in {**tasks, "photos.true_location": photos.true_location}.items():
             if value is not None:
-                wanted = "photos.classifier beside it: without one the photos of a folder are not scored"
+                wanted = "photos.classifier beside it (without one the photos of a folder are not scored)"
                 faults.append(Fault(file, name, str(value), wanted))
-        wanted = "photos.classifier beside it: without one no photo is deleted"
+        wanted = "photos.classifier beside it (without one no photo is deleted)"
         if photos.keep:
             faults.append(Fault(file, "photos.keep", f"{len(photos.keep)} photos", wanted))
         return faults
@@ -222,7 +222,7 @@ def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:
         found = "nothing" if privacy.top_k is None else "top_k and deletion_budget"
         faults.append(Fault(file, "privacy", found, "one of top_k, deletion_budget"))
     if photos.folder is None and photos.true_location is None:
-        faults.append(Fault(file, "photos.true_location", "nothing", "column of the true location, from 0"))
+        faults.append(Fault(file, "photos.true_location", "nothing", "the column of the true location, from 0"))
     if photos.folder is None and photos.classifier is not None:
         faults.append(Fault(file, "photos", "classifier alone", "folder and classifier together"))
     return faults

@@ -175,7 +175,7 @@ def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, photos: int, loc
     if scores is None and copies is not None:
         raise InputError([Fault(path, "copies", "nothing", "the scores of the clean copies that are listed")])
     if scores is not None and (copies is None or scores.shape != (len(copies), locations)):
-        wanted = "none" if copies is None else f"{len(copies)} x {locations} scores"
+        wanted = "no scores" if copies is None else f"{len(copies)} x {locations} scores"
         raise InputError([Fault(path, "copies", f"scores of shape {scores.shape}", wanted)])
     return scores
 
@@ -217,6 +217,6 @@ def read_seen(folder: Path) -> FolderContents:
         for row in table.rows(named=True)
     )
     if table["latitude"].is_nan().to_list() != table["longitude"].is_nan().to_list():
-        raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both, or none")])
+        raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both or neither")])
     left_out = read_columns(folder / LEFT_OUT, [Column(name="name", kind="text")])["name"].to_list()
     return FolderContents(metadata=album, left_out=tuple(left_out))

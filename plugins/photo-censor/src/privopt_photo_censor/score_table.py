@@ -50,7 +50,7 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
         (abs(values.sum(axis=1) - whole) <= SUM_TOLERANCE * whole).all() for whole in (1, 100)
     ):
         found = f"numbers from {values.min():.6g} to {values.max():.6g} whose rows sum to {values[0].sum():.4g}"
-        wanted = "log-probabilities, which are at most 0; probabilities are given as photos.probabilities"
+        wanted = "log-probabilities, which are at most 0 (probabilities are given as photos.probabilities)"
         raise InputError([Fault(file.name, "", found, wanted)])
     return values, names, places
 

@@ -114,10 +114,10 @@ def is_a_distance(name, how, seed):
     found = ""
     for i, row in enumerate(rows):
         if row[i] != 0 or any(row[k] != rows[k][i] for k in range(len(rows))):
-            found = f"answer {i}: found {row}, wanted 0 to itself, and the same there and back"
+            found = f"answer {i}: expected 0 to itself and the same there and back, got {row}"
     reached = [{k: steps for k, steps in enumerate(row) if steps is not None} for row in rows]
     if not found and reached != searched(rows):
-        found = f"found {rows}, wanted the fewest steps between answers one step apart"
+        found = f"expected the fewest steps between answers one step apart, got {rows}"
     return CheckResult(
         check="is-a-distance",
         version=1,

@@ -96,15 +96,17 @@ class AnswerRelease(Release):
             weights = [[index(weight) for weight in row] for row in held["weights"]]  # whole numbers alone
             made = cls(records=tuple(held["answers"]), weights=weights)
         except (ValueError, OverflowError, KeyError, TypeError):
-            raise InputError([Fault(FILE, "", "no answers and weights", "both")]) from None
+            raise InputError([Fault(FILE, "", "other contents", "answers and weights")]) from None
         if made.records != answers or made.weights.shape != (len(answers), len(answers)):
-            raise InputError([Fault(FILE, "answers", "others", "those of the problem, a row of weights for each")])
+            raise InputError(
+                [Fault(FILE, "answers", "other answers", "those of the problem, a row of weights for each")]
+            )
         return made
 
     def sample(self, input_id, count):
         """Draw reports of somebody whose answer is ``input_id``."""
         if input_id not in self.records:
-            raise UsageError(f"answer: found {input_id!r}, wanted one of {', '.join(self.records)}")
+            raise UsageError(f"answer: expected one of {', '.join(self.records)}, got {input_id!r}")
         row = self.weights[self.records.index(input_id)]
         return [self.records[place] for place in draw(row, count).tolist()]
 
@@ -142,7 +144,7 @@ class PolicyResponse(Mechanism):
         least = 4 * len(answers) * math.exp(DEPTH) / TOTAL / float(1 - KEPT)
         if declared.privacy.epsilon < least:
             found = f"{float(declared.privacy.epsilon):g}"
-            wanted = f"at least {least:.3g}: probabilities are rounded to whole numbers"
+            wanted = f"at least {least:.3g} (probabilities are rounded to whole numbers)"
             raise InputError([Fault(file, "privacy.epsilon", found, wanted)])
         return PolicyInstance(declared=declared, distances=rows)
 

@@ -43,7 +43,7 @@ class Hamming(DistanceKind):
         for space in (records, outputs or records):
             for word in space.ids:
                 if len(word) != length:
-                    raise InputError([Fault(space.source, f"id {word!r}", f"{len(word)} letters", f"{length}")])
+                    raise InputError([Fault(space.source, f"id {word!r}", f"{len(word)} letters", f"{length} letters")])
         return HammingMetric(records.ids, None if outputs is None else outputs.ids)
 
     def unit(self, records):

@@ -61,7 +61,7 @@ class TablesDesign(Design):
         tree, faults = regions.tree, []
         if hierarchy.budget is not None and len(hierarchy.budget) != tree.depth:
             found = f"{len(hierarchy.budget)} numbers"
-            faults.append(Fault(file, "hierarchy.budget", found, f"{tree.depth}, one for each level"))
+            faults.append(Fault(file, "hierarchy.budget", found, f"{tree.depth} numbers, one for each level"))
         cells = tree.regions * sum(map(domain.cells, {*domain.tables, *(s.margin for s in domain.steps)}))
         if cells > MOST_CELLS:
             wanted = (
@@ -175,7 +175,7 @@ class TablesDesign(Design):
         if self.hides:
             return []
         found = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
-        wanted = '"individuals", which hides numbers of individuals; or a table of two cells or more'
+        wanted = '"individuals", which hides numbers of individuals, or a table of two cells or more'
         return [("privacy.relation", f"{found}exact", wanted)]
 
     def impossible(self, table: int, level: int) -> Bools | None:

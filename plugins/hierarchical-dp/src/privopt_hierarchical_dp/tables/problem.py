@@ -244,14 +244,14 @@ class TablesProblem:
         for name, table in hierarchy.tables.items():
             where = f"hierarchy.tables.{name}"
             if not NAME.fullmatch(name) or len(name) > 60:
-                faults.append(Fault(file, where, repr(name), "up to 60 letters, digits, _ and -: it names a file"))
+                faults.append(Fault(file, where, repr(name), "up to 60 letters, digits, _ and - (it names a file)"))
             unknown = [attribute for attribute in table.by if attribute not in hierarchy.attributes]
             faults += [Fault(file, f"{where}.by", repr(own), f"attributes among {known}") for own in unknown]
             if len(set(table.by)) < len(table.by):
-                faults.append(Fault(file, f"{where}.by", "an attribute twice", "each once"))
+                faults.append(Fault(file, f"{where}.by", "an attribute twice", "each attribute once"))
             others = [own for other, own in hierarchy.tables.items() if other != name and own.share]
             if not table.share and not any(set(table.by) < set(own.by) for own in others):
-                wanted = "a share above 0: no other table that is measured has all of its attributes"
+                wanted = "a share above 0 (no other table that is measured has all of its attributes)"
                 faults.append(Fault(file, f"{where}.share", "0", wanted))
         faults += self._uneven(file)
         low = [name.lower() for name in hierarchy.tables]

@@ -53,7 +53,7 @@ def read_impossible(declared: TablesProblem, name: str) -> Bools:
     if source is None:
         return found
     if not margin:
-        raise InputError([Fault(source.name, "", f"cells of {name!r}", "nothing: the table has no attributes")])
+        raise InputError([Fault(source.name, "", f"cells of {name!r}", "no cells, for the table has no attributes")])
     attributes = [list(declared.hierarchy.attributes.items())[own] for own in margin]
     table = read_table(source, [Column(name=attribute, kind="text") for attribute, _ in attributes])
     for row, cells in enumerate(zip(*table.values(), strict=True), start=2):

@@ -230,7 +230,7 @@ def _look(name: str, holds: bool, wanted: str) -> None:
     Raises:
         RefusedError: so it does not.
     """
-    need(holds, f"proof.npz: {name}: found numbers that will not do, wanted {wanted}", 2)
+    need(holds, f"proof.npz: {name}: expected {wanted}, got other numbers", 2)
 
 
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:

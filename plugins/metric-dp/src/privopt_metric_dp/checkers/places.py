@@ -54,7 +54,7 @@ class Places:
         meshed = "mesh" in problem.tables[name]
         table = problem.table(name, "mesh" if meshed else TABLE)
         given = SOURCES & set(table)
-        need(len(given) == 1, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
+        need(len(given) == 1, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
         self.kind, self.at = "plain", list[Any]()
         self.mesh: list[Corners] = []
         self.projection: Projection | None = None
@@ -156,4 +156,4 @@ class Places:
 def _need_sides(name: str, sides: list[Any], max_places: int) -> None:
     """Refuse sides that are not whole numbers above 0, or more places than there are weights."""
     few = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
-    need(few, f"problem: [{name}]: wanted one of grid, points, vectors, count", 2)
+    need(few, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)

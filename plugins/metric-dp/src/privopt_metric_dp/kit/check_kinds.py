@@ -90,18 +90,18 @@ def _distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str |
     i, j = (place.ravel() for place in np.indices((n, n)))
     there, back = metric.between(i, j).reshape(n, n), metric.between(j, i).reshape(n, n)
     if np.isnan(there).any() or (there < 0).any():
-        return f"between() gives {there.tolist()}; wanted distances of at least 0"
+        return f"between() gives {there.tolist()}; expected distances of at least 0"
     if not np.array_equal(there, back):
         return f"there and back differ: {there.tolist()} and {back.tolist()}"
     if there.diagonal().any():
-        return f"records are at {there.diagonal().tolist()} from themselves; wanted 0"
+        return f"records are at {there.diagonal().tolist()} from themselves; expected 0"
     for what, table in (("rows()", metric.rows(np.arange(n))), ("table()", metric.table())):
         if not np.array_equal(table, there):
             return f"{what} gives {table.tolist()}, between() {there.tolist()}"
     if data.crossed:
         crossed = metric.to_outputs()
         if crossed.shape != data.shape or np.isnan(crossed).any() or (crossed < 0).any():
-            return f"to_outputs() gives {crossed.tolist()}; wanted distances of shape {data.shape}"
+            return f"to_outputs() gives {crossed.tolist()}; expected distances of shape {data.shape}"
         if not np.array_equal(metric.to_outputs(np.arange(n)[::-1]), crossed[::-1]):
             return "to_outputs(i) gives other rows than to_outputs()"
         if metric.own_outputs and np.abs(crossed - there).max() > RELATIVE_TOLERANCE * max(1.0, float(there.max())):
@@ -124,7 +124,7 @@ def _loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | Non
     if not np.array_equal(again, data.cost):
         return f"cost() gives {data.cost.tolist()} and then {again.tolist()}"
     unit = utility.unit(data.unit)
-    return None if isinstance(unit, str) and unit.strip() else f"unit() gives {unit!r}; wanted words"
+    return None if isinstance(unit, str) and unit.strip() else f"unit() gives {unit!r}; expected words"
 
 
 def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
@@ -246,7 +246,7 @@ def _check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckRes
         found = run_examples(check, partial(example, problems), how, seed)
         if found.status != "skipped":
             return evolve(found, note=NOTES.get(check, "") if found.status == "passed" else "")
-    reason = 'no problem was drawn that names it; wanted kit = "package.module:STRATEGY" on its class'
+    reason = 'no problem was drawn that names it; expected kit = "package.module:STRATEGY" on its class'
     return evolve(found, status="failed", reason=reason)
 
 

@@ -129,7 +129,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here
     whole = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
     if terms.segment < whole:
         trial.fail(
-            f"a segment that ends in a fresh report is said to cost {float(terms.segment):g}, wanted {float(whole):g}: "
+            f"a segment that ends in a fresh report costs {float(terms.segment):g}, expected {float(whole):g}: "
             f"the fresh report {float(epsilon):g}, the threshold {float(terms.threshold):g} and twice the test "
             f"{float(terms.test):g}",
             problem,
@@ -190,7 +190,7 @@ def _compare_draws(
         least = terms.report + whole * (sum(not kept for kept, _ in seen) - 1 + seen[-1][0])
         if cost < least:
             trial.fail(
-                f"trace {_names(ground, trace)}: reports {seen} were charged {cost}, wanted at least {least}", problem
+                f"trace {_names(ground, trace)}: reports {seen} were charged {cost}, expected at least {least}", problem
             )
     chances = _tail(found, ground.law.every(trace))
     if chances < MIN_CHANCE:

@@ -294,7 +294,7 @@ def with_matrix(source: File, matrix: File) -> File:
     except (ValueError, RecursionError):
         return source  # its reader says what is wrong
     if GIVEN in tables:
-        wanted = "a problem without: the matrix is the one that is named beside it"
+        wanted = "no such table (the matrix is the file named beside the problem)"
         raise InputError([Fault(source.name, GIVEN, "a table", wanted)])
     name = Path(matrix.name).name
     while json.dumps(name)[1:-1] in text or name == source.name or name in source.in_memory:

@@ -87,7 +87,7 @@ class GivenMatrix:
         faults = _row_faults(values, name)
         if faults and not _row_faults(values.T, name):
             turned = "a transposed matrix (its columns sum to 1, its rows do not)"
-            faults = [Fault(name, "", turned, f"{wanted}: a row for each record")]
+            faults = [Fault(name, "", turned, f"{wanted}, a row for each record")]
         Faults(faults).check()
         return cls(values=read_only(values))
 

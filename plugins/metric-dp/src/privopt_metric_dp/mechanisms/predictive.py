@@ -44,7 +44,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         problem = super().load(declared, file)
         total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
         if total is not None and total < report:
-            found, wanted = f"{float(total):g}", f"at least epsilon, {float(report):g}: one report"
+            found, wanted = f"{float(total):g}", f"at least epsilon, {float(report):g} (one report)"
             raise InputError([Fault(file, "predictive.total", found, wanted)])
         return problem
 

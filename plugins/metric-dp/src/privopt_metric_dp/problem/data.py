@@ -173,11 +173,11 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
         gather.note(f"utility.{name}", found, wanted)
     privacy, utility = problem.privacy, problem.utility
     if outputs is not None and outputs.choose is not None and not utility.measures_outputs:
-        wanted = "a loss that is worked out, as distance is; or no choose"
+        wanted = "a loss that is worked out, as distance is, or no choose"
         gather.note("utility.kind", f"{utility.kind} with outputs.choose", wanted)
     if isinstance(privacy, MetricPrivacy):
         if privacy.everywhere and privacy.neighbours_within is not None:
-            wanted = "one of the two: at every point neighbours are as near as one likes"
+            wanted = "one of the two (at every point neighbours are as near as one likes)"
             gather.note("privacy.neighbours_within", f"{privacy.neighbours_within!r} with everywhere", wanted)
         if privacy.split_km is not None and not privacy.everywhere:
             gather.note("privacy.split_km", f"{privacy.split_km!r} without everywhere", "everywhere = true with it")

@@ -92,7 +92,7 @@ def _as_given(vertices: Ints, records: Space) -> Ints:
         found = f"{len(records)} places in one line"
         raise InputError([Fault(records.source, "", found, "at least 2 rows and 2 columns, which span triangles")])
     if (twice_areas(vertices[triangles]) <= 0).any():
-        raise InputError([Fault(records.source, "", "triangles of a few millimetres", "larger ones")])
+        raise InputError([Fault(records.source, "", "triangles of a few millimetres", "larger triangles")])
     return triangles
 
 

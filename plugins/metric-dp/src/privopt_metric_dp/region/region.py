@@ -250,7 +250,7 @@ def unlike(stored: Region | None, wanted: Region | None, pairs: Ints) -> list[st
         wanted: the problem's.
         pairs: (P, 2) of the release.
     """
-    lines = ["mechanism.npz: pairs: some, beside a region; wanted none"] if len(pairs) else []
+    lines = [f"mechanism.npz: pairs: expected none beside a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or wanted is None:
         return [*lines, "mechanism.npz: region: one without the other"]
     found = stored.unlike(wanted)

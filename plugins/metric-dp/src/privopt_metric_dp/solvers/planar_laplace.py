@@ -54,7 +54,7 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
         if places.kind not in ("planar", "geographic") or places.coordinates is None
     ]
     if not faults and records.kind != outputs.kind:
-        faults.append(Fault(outputs.source, "", f"{outputs.kind} outputs", f"{records.kind} ones, as the records"))
+        faults.append(Fault(outputs.source, "", f"{outputs.kind} outputs", f"{records.kind} outputs, as the records"))
     if faults:
         raise InputError(faults)
     x, y = np.array(records.coordinates), np.array(outputs.coordinates)

@@ -153,13 +153,13 @@ class _PointMetric(Metric):
         super().__init__(len(self.records), len(self.outputs), outputs is None)
         wanted = " or ".join(self._kinds)
         faults = [
-            Fault(space.source, "", f"{space.kind} places", f"{wanted} ones for {self._name} distance")
+            Fault(space.source, "", f"{space.kind} places", f"{wanted} places for {self._name} distance")
             for space in dict.fromkeys((self.records, self.outputs))
             if space.kind not in self._kinds
         ]
         if not faults and (self.records.kind, _width(self.records)) != (self.outputs.kind, _width(self.outputs)):
             found = f"{self.outputs.kind} outputs of {_width(self.outputs)} coordinates"
-            wanted = f"{self.records.kind} ones of {_width(self.records)}, as the records"
+            wanted = f"{self.records.kind} outputs of {_width(self.records)}, as the records"
             faults.append(Fault(self.outputs.source, "", found, wanted))
         if faults:
             raise InputError(faults)

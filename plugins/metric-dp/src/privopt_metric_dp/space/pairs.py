@@ -261,7 +261,7 @@ def _checked(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floa
     lengths = np.asarray(distances, dtype=np.float64).reshape(-1)
     faults = []
     if len(index) != len(lengths):
-        faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one a pair"))
+        faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one distance a pair"))
     if index.size and index.min() < 0:
         faults.append(Fault("pairs", f"row {int(index.min(axis=1).argmin())}", str(index.min()), "nodes from 0"))
     if not (lengths >= 0).all():

@@ -170,7 +170,7 @@ class Space:
         wanted = "(N, dim)" if self.kind == "vector" else "(N, 2)"
         wrong_width = points.ndim != 2 or points.shape[1] < 1 or (self.kind != "vector" and points.shape[1] != 2)
         if self.kind == "plain":
-            return [Fault(self.source, "", "coordinates", "none, for ids alone")]
+            return [Fault(self.source, "", "coordinates", "no coordinates, for ids alone")]
         if wrong_width or len(points) != len(self.ids):
             found = f"an array of shape {points.shape} for {len(self.ids)} ids"
             return [Fault(self.source, "", found, f"shape {wanted}, one row an id")]
@@ -239,7 +239,7 @@ def grid_points(
     latitudes = lat + north / EARTH_RADIUS_KM / _RADIANS
     longitudes = lon + east / (EARTH_RADIUS_KM * math.cos(lat * _RADIANS)) / _RADIANS
     if latitudes[-1] > 90.0 or longitudes[-1] - lon >= 360.0:
-        raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller one")])
+        raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller grid")])
     # every operation is off by u of what it gives, the cosine by the tangent times what its angle is off by
     span = max(float(latitudes[-1]) - lat, float(longitudes[-1]) - lon)
     off = 2.0**-53 * (4.0 * (abs(lat) + abs(lon) + span) + (16.0 + 8.0 * math.tan(abs(lat) * _RADIANS)) * span)

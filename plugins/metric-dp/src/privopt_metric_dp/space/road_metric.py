@@ -35,7 +35,7 @@ class RoadMetric(Metric):
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
         if roads.directed:
-            raise InputError([Fault(roads.source, "", "one-way roads", "undirected ones for a distance")])
+            raise InputError([Fault(roads.source, "", "one-way roads", "undirected roads for a distance")])
         faults: list[Fault] = []
         places = []
         for space in (records,) if outputs is None else (records, outputs):

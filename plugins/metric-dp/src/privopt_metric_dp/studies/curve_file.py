@@ -70,7 +70,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         """
         found = [Point(**{**row, "epsilon": Fraction(row["epsilon"])}) for row in self.to_dicts()]
         if wrong := {point.status for point in found} - {*get_args(Status)}:
-            raise ValueError(f"found the status {min(wrong, key=str)}")
+            raise ValueError(f"unknown status {min(wrong, key=str)}")
         return found
 
     def plot(self) -> Figure:
@@ -148,7 +148,7 @@ class PointsFile:
             table = pl.read_csv(BytesIO(kept), schema=SCHEMA)
             return CurveTable(table).points
         except (pl.exceptions.PolarsError, ValueError, ZeroDivisionError) as error:
-            found, wanted = str(error).partition("\n")[0], "a table of curve; --force begins again"
+            found, wanted = str(error).partition("\n")[0], "a table of curve (--force begins again)"
             raise InputError([Fault(str(self.path), "", found, wanted)]) from None
 
     def start(self) -> None:

@@ -198,7 +198,7 @@ def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Col
 def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
     data = problem.data
     if data.region is not None:
-        wanted = "a problem over records: own matrices are measured at pairs of them"
+        wanted = "a problem over records (own matrices are measured at pairs of them)"
         raise InputError([Fault(data.file, "privacy.everywhere", "true", wanted)])
     if path.suffix == ".npz":
         given = GivenMatrix.of(_in_order(MatrixRelease.load(path), problem, path.name), data.shape, path.name)
@@ -234,6 +234,6 @@ def _in_order(read: MatrixRelease, problem: MetricInstance[Any], file: str) -> A
     for found, ids, what in zip((read.records, read.outputs), wanted, ("records", "outputs"), strict=True):
         at = {name: place for place, name in enumerate(found.tolist())}
         if len(at) != len(ids) or any(name not in at for name in ids):
-            raise InputError([Fault(file, what, f"{len(at)} others", f"the problem's {len(ids)} {what}")])
+            raise InputError([Fault(file, what, f"{len(at)} other {what}", f"the problem's {len(ids)} {what}")])
         places.append([at[name] for name in ids])
     return read.weights[np.ix_(*places)]

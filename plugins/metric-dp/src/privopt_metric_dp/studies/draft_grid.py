@@ -69,7 +69,7 @@ def _degrees(side: Floats, min_degrees: int, max_degrees: int, column: object, f
     good = (side >= min_degrees) & (side <= max_degrees)
     if (far := int((~good).sum())) > MARGIN_SHARE * side.size:
         found = f"{far:,} numbers outside {min_degrees} to {max_degrees}"
-        raise InputError([Fault(file, f"column {column}", found, "degrees: are latitudes and longitudes swapped?")])
+        raise InputError([Fault(file, f"column {column}", found, "degrees (are latitudes and longitudes swapped?)")])
     return side[good]
 
 

@@ -173,7 +173,9 @@ def draft(
     if roads is not None:
         tables["distance"] = {"kind": "graph", "edges": relative(roads, folder)}
         if "grid" in found.records:
-            raise InputError([Fault(points.name, "", "no column of ids", "one that names the nodes of --roads")])
+            raise InputError(
+                [Fault(points.name, "", "no column of ids", "a column of ids that names the nodes of --roads")]
+            )
     tables |= {"privacy": {"epsilon": 1.0}, "utility": {"kind": "distance"}}
     data = loaded(MetricProblem, tables, folder, points.name)
     spacing = _spacing(data)
@@ -252,7 +254,7 @@ def _recognised(points: Path, folder: Path, *, ids_alone: bool) -> _RecognisedTa
         lat is not None and not ids_alone and (lat.lower().startswith(("start", "pickup")) or frame.height > MAX_PLACES)
     )
     if people is not None and "lat" not in columns:
-        wanted = "a table of public places; or columns lat and lon, over which a grid is laid"
+        wanted = "a table of public places, or columns lat and lon, over which a grid is laid"
         raise InputError([Fault(points.name, f"column {people}", "ids of people or trips, not of places", wanted)])
     if ids and not trips and people is None:
         told = f"ids are those of {'column' if len(ids) == 1 else 'columns'} {' / '.join(ids)}"

@@ -91,7 +91,7 @@ class TableProtector(ABC):
         if self.charging is not None:
             when = {} if self.charging.time is None else {self.charging.time: "when each row was"}
             self.secret.check_other_columns({self.charging.subject: "whom each row is about", **when}, names, table)
-        wanted = "none: reports go there, or under a prefix"
+        wanted = "no such column (reports go there, or under a prefix)"
         faults = [
             Fault(table, f"column {name}", "a column of that name", wanted)
             for name in self.added

@@ -115,7 +115,7 @@ class Secret:
         also = dict.fromkeys([*self.also, *gone[len(self.columns) :], *boxes])
         left = tuple(name for name in geometries if name not in (*gone, *also))
         if left and not self.geometry:
-            wanted = "none: drop the column first, or name it as the secret"
+            wanted = "no such geometries (drop the column first, or name it as the secret)"
             raise InputError([Fault(TABLE, f"column {left[0]}", "geometries that would stay", wanted)])
         return evolve(self, also=tuple(also), geometries=left)
 
@@ -128,7 +128,7 @@ class Secret:
         left = frame.drop([name for name in frame.columns if name in self.columns or name in self.also])
         for name in left.columns:
             if _is_box(left[name]):
-                wanted = "none: drop the column first, or leave it out of the table"
+                wanted = "no such boxes (drop the column first, or leave it out of the table)"
                 found = "boxes (xmin, ymin, xmax, ymax) that would stay"
                 raise InputError([Fault(TABLE, f"column {name}", found, wanted)])
         return left
@@ -223,7 +223,7 @@ def _points(column: nw.Series[Any]) -> tuple[Floats, Floats]:
         values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
         return points_of(values, TABLE)
     if native.crs is None:  # a GeoSeries: what geopandas knows of it is asked of itself
-        wanted = "one: set_crs(4326) where they are longitudes and latitudes"
+        wanted = "a reference system (set_crs(4326) where they are longitudes and latitudes)"
         raise InputError([Fault(TABLE, f"column {column.name}", "points without a reference system (crs)", wanted)])
     native = native.to_crs(4326)
     given = native.notna().to_numpy()

@@ -90,6 +90,6 @@ class GeoSource(TableSource):
             check_degrees(self.geo, column, self.name)
         for name in self.index:
             if name in (*whole.columns, *whole.also):
-                found = f"{TABLE}: index {name}: found an index of the secret's name, which would stay"
+                found = f"{TABLE}: index {name}: got an index of the secret's name, which would stay"
                 raise UsageError(f"{found}; it must be another: reset_index(drop=True)")
         return whole

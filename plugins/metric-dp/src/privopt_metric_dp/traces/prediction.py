@@ -127,7 +127,7 @@ class Prediction:
         problem does not give: another distance for good, or wider noise, would hide as much and report something else.
         """
         if self.steps.shape != data.shape:
-            return [f"{ARTEFACT}: steps: shape {self.steps.shape}, wanted {data.shape}"]
+            return [f"{ARTEFACT}: steps: expected shape {data.shape}, got {self.steps.shape}"]
         if data.region is not None:  # steps of points follow from their definition, rates from that of a step
             wide = {"threshold": self.threshold > terms.threshold * STEP_KM, "test": self.test > terms.test * STEP_KM}
             lines = [f"{ARTEFACT}: {name}: noise too narrow for its steps" for name, narrow in wide.items() if narrow]

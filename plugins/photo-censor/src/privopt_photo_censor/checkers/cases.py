@@ -61,10 +61,10 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
     alone = fewest > 0 and not choice.blind & choice.photos
     need(alone, "objective.lower_bound: few deletions protects all places")
     one_each = len(kinds) == len(items) and len(where) == len(values)
-    need(one_each, "proof.npz: item, values: found other numbers of them than of kind, places", 2)
+    need(one_each, "proof.npz: item, values: expected as many as of kind and places", 2)
     known = {PLACE: choice.gain.keys(), PHOTO: choice.photos}
     there = all(item in known.get(kind, [item]) for kind, item in zip(kinds, items, strict=True))
-    need(there, "proof.npz: item: found numbers that will not do, wanted places and photos", 2)
+    need(there, "proof.npz: item: expected places and photos, got other numbers", 2)
     pairs = [(j, int(math.ldexp(f, BITS))) for j, f in zip(where, values, strict=True)]
     nothing = frozenset[int]()
     cases = [_Case(nothing, frozenset(choice.gain), frozenset(choice.keep), nothing)]
