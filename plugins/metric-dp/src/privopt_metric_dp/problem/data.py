@@ -84,7 +84,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     unit = problem.distance.unit(records)
     loss_unit = utility.unit(unit)
     if utility.per_km is not None and loss_unit != "km":
-        gather.note("utility.per_km", f"used with a loss in {loss_unit}", "a loss in km")
+        gather.note("utility.per_km", f"a loss in {loss_unit}", "a loss in km")
     gather.stop_if_any()
     prior = np.concatenate([prior, np.zeros(len(records) - len(vertices))])
 
