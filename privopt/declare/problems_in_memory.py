@@ -139,8 +139,10 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def problem(**tables: object) -> Problem:
+def problem(*, title: str | None = None, purpose: str | None = None, **tables: object) -> Problem:
     """Build a problem of any mechanism: each table of its file a mapping, with tables and arrays in place of files.
+
+    ``title`` and ``purpose`` are lines at the head of its report, and public.
 
     ::
 
@@ -153,7 +155,8 @@ def problem(**tables: object) -> Problem:
         UsageError: a value that no problem file can hold.
     """
     files: dict[str, bytes] = {}
-    values: dict[str, object] = {}
+    heading = {"title": title, "purpose": purpose}
+    values: dict[str, object] = {name: text for name, text in heading.items() if text is not None}
     for name, given in tables.items():
         if given is None:
             continue

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import tomllib
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from helpers.examples import EXAMPLES
 from helpers.mended_sums import mend, refused
 from helpers.toys import grid_text
 
+import privopt as po
 from privopt import checker
 from privopt.declare.schema import File, ProblemHeading
 from privopt.declare.toml import load_problem, read_heading
@@ -66,6 +68,13 @@ def test_every_mechanisms_problem_may_have_a_heading(name, tmp_path):
     mechanism = registry().get(example.mechanism).load()
     assert read_problem(mechanism, path) is not None
     assert read_heading(mechanism.problem_class, File.read(path)) == ProblemHeading(title=TITLE, purpose=PURPOSE)
+
+
+def test_a_problem_in_memory_has_the_same_keys(tmp_path):
+    tables = tomllib.loads(grid_text(2, 2) + PER_KM)
+    made = po.problem(title=TITLE, purpose=PURPOSE, **tables)
+    assert read_heading(MetricProblem, made.source) == ProblemHeading(title=TITLE, purpose=PURPOSE)
+    assert load_problem(MetricProblem, made.source).utility.per_km.cost == 0.8
 
 
 FAULTS = {
