@@ -3,9 +3,11 @@
 from fractions import Fraction
 
 import pytest
+from attrs import evolve
 from helpers.browser_axe import faults
 from helpers.grids import first_alone
 
+from privopt_metric_dp.problem.kinds import PerKm
 from privopt_metric_dp.studies.curve import Curves, Point
 from privopt_metric_dp.studies.curve_lines import Setting
 from privopt_metric_dp.studies.curve_page import curve_page
@@ -169,3 +171,7 @@ def test_sliders_choose_what_was_solved_and_take_the_keyboard(watched, tmp_path)
     assert place() == "1"
     assert "shown is the next one below that was solved, 2, which hides no less" in page.locator("#told").inner_text()
     assert seen.complaints == []
+    (tmp_path / "told.html").write_text(curve_page(evolve(curves, per_km=PerKm(cost=0.8, unit="<b>min")), "p.toml"))
+    page = seen.open(tmp_path / "told.html")
+    assert "loses 2 km (1.6 <b>min) on average" in moved(page, "bear", "End")
+    assert page.locator("#bear-is").inner_text() == "2 km (1.6 <b>min)"
