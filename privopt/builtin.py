@@ -1,4 +1,4 @@
-"""Register the core's own notions, solvers and decomposer, as a plugin does."""
+"""Register the core's own roles, notions, solvers, decomposer and project templates, as a plugin does."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Solvers in worker processes: one may crash, overrun its limit, ignore an interrupt or print."""
+"""Solve in a worker process, so that a solver's crash, overrun or ignored interrupt does no harm."""
 
 from __future__ import annotations
 

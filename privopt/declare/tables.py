@@ -115,7 +115,9 @@ Table = dict[str, NDArray[Any]]
 """Columns by name: ``<U`` arrays of ids, float64 or int64 arrays of values."""
 
 
-def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequence[str]] = ()) -> Table:
+def read_table(
+    file: File, columns: Sequence[Column], *, any_of: Sequence[Sequence[str]] = (), min_rows: int = 1
+) -> Table:
     """Read a CSV file with a header (UTF-8, with or without BOM, LF or CRLF), or a Parquet file.
 
     Args:
@@ -123,9 +125,10 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
         columns: to read; others in the file are ignored, and ``solve`` publishes none of them.
         any_of: alternative sets of optional columns; exactly one set must be there in full
             (``[("lat", "lon"), ("x", "y")]``).
+        min_rows: 0 where a header alone is a table too: a secret table without its last row is as private as with it.
 
     Returns:
-        The columns found, by name, each of shape (rows,). At least one row.
+        The columns found, by name, each of shape (rows,).
 
     Raises:
         InputError: with every fault found, up to twenty.
@@ -156,7 +159,7 @@ def read_table(file: File, columns: Sequence[Column], *, any_of: Sequence[Sequen
             faults.append(Fault(file.name, "header", found, f"columns {choices}, one of these alone"))
     if faults:
         raise InputError(faults)
-    if frame.height == 0:
+    if frame.height < min_rows:
         raise InputError([Fault(file.name, "", "a header alone", "at least one row")])
     table: Table = {}
     bad = Faults()

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, Protocol
 
 from attrs import field, frozen
 
+from privopt.errors import UsageError
 from privopt.execution import Executor
 from privopt.interfaces.claims import Certificate, Guarantee
 from privopt.interfaces.gaussian import ZCDP, ApproxDP
@@ -75,11 +76,16 @@ def certify_noise(
         checked: numbers that noise was added to; default: the calls.
         rests_on: what no one can check.
         notion: what says what a call spends and what is allowed, for other kinds.
+
+    Raises:
+        UsageError: a call of another law than Laplace's or Gauss's; a certificate of it is the mechanism's own.
     """
     notion = notion or _NOTIONS[guarantee.kind]
     allowed = notion.allowed(guarantee)
     found, spent = list(failures), Fraction(0)
     for call in calls:
+        if call.law not in _SUMS:
+            raise UsageError(f"{call.name}: law must be {' or '.join(sorted(_SUMS))}, got {call.law!r}")
         change = Fraction(call.sensitivity)
         sound = call.scale > 0 and change >= 0
         shift = Shift(law=call.law, scale=call.scale, change=change, square=change)

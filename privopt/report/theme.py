@@ -1,4 +1,4 @@
-"""Colours and style of figures: one set, by number for matplotlib and by name for the page."""
+"""Style of figures, and writing them: colours for matplotlib and the page, inline SVG, .svg and .png files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict on a folder: proved, declared, none, or that it does not hold."""
+"""What ``verify`` found: a verdict with its complaints, in words and as JSON."""
 
 from __future__ import annotations
 

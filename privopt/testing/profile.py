@@ -11,16 +11,19 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from attrs import field, frozen
 from hypothesis.strategies import SearchStrategy
 from numpy.typing import ArrayLike, NDArray
 
-from privopt.errors import RegistryError
+from privopt.errors import RegistryError, UsageError
 from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
+
+VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
+"""Names that checks of the kit ask for."""
 
 
 def _flat(values: ArrayLike) -> NDArray[Any]:
@@ -81,8 +84,8 @@ class Profile:
         draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
             faster way exists than to solve for each.
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
-        variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``): the same problem said otherwise, or None
-            where that cannot be done with the one given.
+        variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``, no other): the same problem said otherwise,
+            or None where that cannot be done with the one given.
         nothing_near: a problem in which no pair of secrets is required, or one that is refused; None if there cannot be
             one. Its certificate must not hold.
         best_known: ``(problem, result) -> objective`` of some release that keeps the guarantee, found otherwise
@@ -107,6 +110,12 @@ class Profile:
     draws: Callable[[Any, str, int], ArrayLike] | None = None
     stricter: Callable[[GeneratedProblem], GeneratedProblem | None] | None = None
     variants: Mapping[str, Callable[[GeneratedProblem, random.Random], Variant | None]] = field(factory=dict)
+
+    @variants.validator
+    def _known(self, _: object, variants: Mapping[str, object]) -> None:
+        if unknown := sorted(variants.keys() - VARIANTS):
+            raise UsageError(f"Profile.variants: names must be among {', '.join(sorted(VARIANTS))}, got {unknown[0]!r}")
+
     nothing_near: Callable[[GeneratedProblem], GeneratedProblem | None] | None = None
     best_known: Callable[[Any, Result], float | None] | None = None
     oracle: Callable[[Any, Any, Result], Iterable[str]] | None = None

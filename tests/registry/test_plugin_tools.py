@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,17 +11,19 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis.strategies import nothing
 
 from privopt.command.exit_codes import DOES_NOT_HOLD
 from privopt.command.program import JSON, program, say_result
 from privopt.declare.columns import read_columns, write_columns
-from privopt.declare.tables import Column
+from privopt.declare.tables import Column, File, read_table
 from privopt.errors import MOST_FAULTS, DoesNotHoldError, Fault, Faults, InputError, UsageError
 from privopt.files.archive import read_arrays
-from privopt.interfaces import Mechanism, Reporting
+from privopt.interfaces import Guarantee, Mechanism, Reporting
+from privopt.interfaces.additive import NoiseCall, certify_noise
 from privopt.interfaces.report_parts import Section
 from privopt.ledger.durable_log import DurableLog
-from privopt.testing import GeneratedProblem, csv_bytes, export_again, npy_bytes, relabel, reorder
+from privopt.testing import GeneratedProblem, Profile, csv_bytes, export_again, npy_bytes, relabel, reorder
 
 COLUMNS = [
     Column(name="photo", kind="text"),
@@ -201,6 +204,24 @@ class Reported(Mechanism):
     def privacy(self, problem, method): ...
     def utility(self, problem, method): ...
     def solve(self, problem, context): ...
+
+
+def test_a_header_alone_is_a_table_where_it_may_be_one():
+    file = File(name="t.csv", path=None, kept=b"photo,deleted\n")
+    assert read_table(file, COLUMNS, min_rows=0)["deleted"].shape == (0,)
+    with pytest.raises(InputError, match="a header alone"):
+        read_table(file, COLUMNS)
+
+
+def test_noise_of_another_law_is_refused_by_name():
+    claimed = Guarantee(kind="pure-dp", epsilon=Fraction(1))
+    with pytest.raises(UsageError, match="level 2: law must be gaussian or laplace, got 'staircase'"):
+        certify_noise(claimed, [NoiseCall(scale=Fraction(1), law="staircase", name="level 2")])  # type: ignore[arg-type]
+
+
+def test_variants_that_no_check_asks_for_are_refused():
+    with pytest.raises(UsageError, match="among relabelling, reordering, units, got 'export'"):
+        Profile(problems=nothing(), variants={"export": relabel({})})
 
 
 def test_a_report_is_found_by_its_name():

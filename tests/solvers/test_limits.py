@@ -78,6 +78,29 @@ def test_a_limit_never_leaves_more_loss_than_the_exponential_mechanism(problem, 
     assert found.solver["path"]
 
 
+class Composed:
+    """A notion that has metric DP as a part."""
+
+    def __init__(self, part):
+        self._part = part
+
+    def __getattr__(self, name):
+        return getattr(self._part, name)
+
+
+class OptimalUnderAnotherNotion(OptimalLP):
+    def privacy(self, problem, method=""):
+        return Composed(super().privacy(problem, method))
+
+
+def test_multipliers_under_another_notion_prove_nothing_and_are_no_early_stop(tmp_path):
+    (tmp_path / "problem.toml").write_text(grid_text(3, 3, 0.5, 0.9))
+    problem = MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml"))
+    found = OptimalUnderAnotherNotion().solve(problem, SolveContext(method="full", solver="highs", gap=1e-6))
+    assert not found.stopped
+    assert found.proof is None
+
+
 def test_pricing_looks_at_the_clock(scattered):
     graph, anchors = make_graph(scattered), scattered.cost.argmin(axis=0)
     trees = star.star_trees(graph, anchors)

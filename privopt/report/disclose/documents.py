@@ -1,4 +1,4 @@
-"""The documents that are Markdown: which sentences are in which."""
+"""Write a disclosure in Markdown (NIST, DPIA, card): the layout of each document and its text."""
 
 from __future__ import annotations
 

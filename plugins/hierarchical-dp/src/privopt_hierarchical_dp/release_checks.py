@@ -1,4 +1,4 @@
-"""Whether a release holds beyond its sums: intervals, estimated totals and zeros, all worked out again."""
+"""Faults of a release: impossible cells, intervals, unmeasured levels and estimated totals, computed again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's side: it explores its surroundings, uploads coefficients, and uses the answer."""
+"""One user: packages the coefficients that it uploads, and repairs and certifies the server's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models 1 and 2 as the paper writes them: integer programs in the modelling language.
+"""Exact integer least-squares fits of small hierarchies (Models 1 and 2), squares as piecewise-linear costs.
 
 The squared distance is a convex piecewise-linear term with a bend at every integer near the
 continuous optimum. Further out its pieces are fewer, twice as far each time, and lie below the parabola,

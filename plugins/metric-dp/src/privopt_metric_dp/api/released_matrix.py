@@ -1,4 +1,4 @@
-"""A released obfuscation matrix in Python: tables and positions."""
+"""A released obfuscation matrix in Python: draws inside DuckDB, Polars, Spark and Dask, and at one position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An attacker's gain from a release: the numbers of an audit, as functions of arrays.
+"""The figures of a matrix's audit, from arrays: achieved epsilon, violations, Bayes error, loss, entropy.
 
 Nothing here trusts a claim. Probabilities are doubles (of weights / 2**63); verdicts are for the certificate to give.
 """

@@ -1,4 +1,4 @@
-"""Strategies of metric spaces, priors and costs."""
+"""Hypothesis strategies that draw small metric spaces, priors and costs."""
 
 from __future__ import annotations
 

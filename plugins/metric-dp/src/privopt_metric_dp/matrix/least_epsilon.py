@@ -1,4 +1,4 @@
-"""The least epsilon that a matrix satisfies: doubles or integer weights, each row over its exact sum.
+"""The least epsilon that a matrix satisfies, each row of doubles or weights divided by its exact sum.
 
 Logarithms in doubles, with bounds on their errors, omit all but the pairs that may be the worst; those are
 ratios of whole numbers, whose logarithms are balls, over distances that are balls too where no double is the distance.

@@ -227,7 +227,9 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         """
         found = self.matrix(problem, context)
         loss, proof = self.utility(problem, context.method), None
-        if found.multipliers is not None and isinstance(self.privacy(problem, context.method), MetricDP):
+        if not isinstance(self.privacy(problem, context.method), MetricDP):
+            found = evolve(found, multipliers=None)  # they prove a bound under metric DP alone
+        if found.multipliers is not None:
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             proof = Dual(found.multipliers, found.over, found.bound)

@@ -1,4 +1,4 @@
-"""The problem of metric DP, shared by every mechanism that releases an obfuscation matrix.
+"""The keys of a metric problem's file: places, grid, mesh, and `MetricProblem` that holds them.
 
 :class:`MetricProblem` mirrors the problem file; :class:`MetricInstance` joins it with what its files hold, read once
 and checked, :class:`MetricData`: records, outputs, distances, required pairs, cost and prior, as read-only arrays.

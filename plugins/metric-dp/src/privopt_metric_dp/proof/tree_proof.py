@@ -1,4 +1,4 @@
-"""A proof by multipliers that make trees, given by prices and each record's parent."""
+"""The stored form of a proof by tree multipliers: prices, and each record's parent for every output."""
 
 from __future__ import annotations
 

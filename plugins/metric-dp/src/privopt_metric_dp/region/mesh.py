@@ -1,4 +1,4 @@
-"""Triangulations: between given points, over the cells of a grid, over polygons; and their refinement.
+"""Triangulations: Delaunay between points, cells of a grid, a lattice that covers polygons; refinement.
 
 A mesh is conforming: two triangles share a side, a corner, or nothing. All points given stay vertices.
 """

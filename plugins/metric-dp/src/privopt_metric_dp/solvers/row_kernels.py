@@ -1,4 +1,4 @@
-"""The interior point's passes over the rows, compiled: eight outputs side by side.
+"""The interior point's directions, step lengths and moves over the privacy rows, compiled: eight outputs at once.
 
 Of a batch of eight outputs every array is flat, vectors of `DOUBLES` lanes one after the other: a vector for
 each record (in the order of elimination), two for each required pair, one for each entry of the factor. With
