@@ -3,14 +3,19 @@
 import json
 import re
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from privopt.report.theme import axes_of, svg, themed, whole
+from privopt.report.write_report import write_report
+from privopt.run.solve import solve
 from privopt_metric_dp.attacks.many_reports import lines_of, seen_of
 from privopt_metric_dp.attacks.meaning import _percent
 from privopt_metric_dp.report import explorer
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +73,15 @@ def test_a_dense_release_has_its_map_in_fewer_steps(monkeypatch):
         assert data["steps"] in steps
     monkeypatch.setattr(explorer, "MOST_BYTES", 6_000)
     assert explorer.explorer(shown) is None
+
+
+def test_the_map_of_places_along_streets_has_the_streets(tmp_path):
+    done = solve("exponential", ROOT / "docs" / "examples" / "city" / "problem.toml", tmp_path / "city")
+    page = write_report(done.folder).read_text("utf-8")
+    streets = np.reshape(json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["streets"], (-1, 2))
+    roads = len((done.folder / "problem" / "roads.csv").read_text("utf-8").splitlines()) - 1
+    assert len(streets) == roads
+    assert np.unique(streets).tolist() == list(range(48))
 
 
 def test_what_many_reports_tell_is_said_with_the_error_of_95_percent():

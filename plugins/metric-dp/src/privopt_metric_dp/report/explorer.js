@@ -7,6 +7,7 @@
   const width = data.outputs.length, count = data.records.length;
   const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, n) => [flat[2 * n], flat[2 * n + 1]]);
   const places = pairs(data.places), outputPlaces = pairs(data.outputPlaces);
+  const streets = pairs(data.streets);
   const packed = Uint8Array.from(atob(data.shares), (sign) => sign.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   const shares = new Uint8Array(await new Response(stream).arrayBuffer());
@@ -71,6 +72,9 @@
     pen.clearRect(0, 0, full, height);
     pen.strokeStyle = colour("soft");  // faint outputs would vanish, in the dark above all
     pen.lineWidth = 1;
+    pen.beginPath();
+    for (const [a, b] of streets) { pen.moveTo(...at(places[a])); pen.lineTo(...at(places[b])); }
+    pen.stroke();
     const order = [...data.outputs.keys()].sort((a, b) => share(row, a) - share(row, b));
     for (const k of order) {
       dot(outputPlaces[k], radius);

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.interfaces.report_parts import Section
 from privopt.report.page import script_json
 
@@ -49,6 +49,7 @@ class ExplorerData:
         unit: of the facts.
         marked: for each record the outputs that get a dark rim, by number; None for none.
         marking: what a rim means.
+        streets: (E, 2) numbers of records that a street joins; None without streets.
     """
 
     rows: Sequence[str]
@@ -62,6 +63,7 @@ class ExplorerData:
     unit: Mapping[str, str]
     marked: Sequence[Sequence[int]] | None = None
     marking: str = ""
+    streets: Ints | None = None
 
 
 def _packed(z: Floats) -> tuple[int, str] | None:
@@ -79,8 +81,8 @@ def _packed(z: Floats) -> tuple[int, str] | None:
     return None
 
 
-def _short(values: Floats) -> list[float]:
-    return [float(f"{value:.6g}") for value in values.ravel().tolist()]
+def _short(values: Floats, figures: int = 6) -> list[float]:
+    return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 
 def explorer(shown: ExplorerData, lead: str = "", title: str = "Where a release falls") -> Section | None:
@@ -95,9 +97,10 @@ def explorer(shown: ExplorerData, lead: str = "", title: str = "Where a release 
         "outputPlaces": _short(shown.output_places),
         "greatest": _short(shown.probabilities.max(axis=1)),
         "scale": shown.scale,
-        "facts": {name: _short(values) for name, values in shown.facts.items()},
+        "facts": {name: _short(values, 4) for name, values in shown.facts.items()},
         "unit": dict(shown.unit),
         "marked": None if shown.marked is None else [list(map(int, some)) for some in shown.marked],
+        "streets": [] if shown.streets is None else shown.streets.ravel().tolist(),
         "steps": packed[0],
         "shares": packed[1],
     }

@@ -24,6 +24,7 @@ from privopt_metric_dp.report.explorer import ExplorerData, explorer
 from privopt_metric_dp.report.word_figures import word_section
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import Space
+from privopt_metric_dp.space.road_metric import RoadMetric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -280,4 +281,5 @@ def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Matrix
             "share of people here": data.prior,
         },
         unit={} if costed is None else {lost: loss.unit},
+        streets=data.metric.joined if isinstance(data.metric, RoadMetric) else None,
     )
