@@ -164,7 +164,7 @@ Section Problem.
   (** Mechanisms whose matrix is the whole release, and the keys of their tables: these say how a problem is
       solved, and no claim depends on them. *)
   Definition mechanisms : list (string * list string) :=
-    [("bd-mdp", ["partition"; "subsets"; "start"; "lagrangian_steps"; "interior_point"; "stabilise"]);
+    [("bd-mdp", ["partition"; "subsets"; "start"; "lagrangian_steps"]);
      ("const-opt", ["radius"]); ("exponential", []); ("optimal-lp", []); ("planar-laplace", [])]%string.
   Definition keys_of (mechanism : bytes) : option (list string) :=
     lookup mechanism (map (fun m => (str (fst m), snd m)) mechanisms).

@@ -74,9 +74,9 @@ from numba.core.caching import CacheImpl
 CacheImpl._locator_classes = []  # as where no folder can be written
 import privopt_metric_dp.proof.lagrangian_bound, privopt_metric_dp.solvers.interior_point_sparse
 from privopt_metric_dp.solvers import factor_kernels, tree_pricing as pricing, row_kernels
-from privopt.execution.compiled import Compiled
+from privopt.execution.compiled import LazyJit
 modules = pricing, factor_kernels, row_kernels
-found = [[value for value in vars(module).values() if isinstance(value, Compiled)] for module in modules]
+found = [[value for value in vars(module).values() if isinstance(value, LazyJit)] for module in modules]
 assert all(found)
 for value in sum(found, []):
     assert value.dispatcher().py_func is value.py_func

@@ -79,7 +79,7 @@ def test_a_command_that_looks_at_no_clock_ends_with_5(toy, tmp_path):
         "from privopt.command import cli\n"
         "from privopt.execution import clock\n"
         "from privopt_metric_dp.mechanisms import registered\n"
-        "clock.GRACE = clock.EXIT\n"
+        "clock.GRACE = clock.EXIT_SECONDS\n"
         "registered.Exponential.matrix = lambda *given: time.sleep(3600)\n"
         "cli.cli.main(['solve', 'exponential', *sys.argv[1:], '--time-limit', '0.01'])"
     )

@@ -1,6 +1,7 @@
 """`apply --sticky --sticky-within KM`: kept reports near their cell's centre, against the noise of GPS (T3)."""
 
 import json
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -78,6 +79,16 @@ def test_the_earliest_kept_report_near_enough_is_given(cells, tmp_path):
         given = expected(places, HALF + 0.02)
         assert [reports[row] for row in given] == reports
         assert len(charged(tmp_path / f"l{number}")) == len(set(given))
+
+
+def test_traces_of_one_pattern_are_charged_alike_and_within_a_cell_nothing_is_told(cells, tmp_path):
+    """All traces of three visits over a few points of a cell and of its neighbour: charges follow from cells alone."""
+    points = [(0.31, 0.3), (0.29, 0.31), (0.349, 0.3), (0.351, 0.3), (0.6, 0.6)]
+    for number, trace in enumerate(product(points, repeat=2)):
+        places = np.array([*trace, points[0]])
+        table = rows(tmp_path / "t.csv", ["anna"] * 3, places)
+        kept(cells, table, tmp_path / f"o{number}.csv", tmp_path / f"l{number}", HALF + 0.01)
+        assert len(charged(tmp_path / f"l{number}")) == len(set(expected(places, HALF + 0.01)))
 
 
 def test_what_cannot_be_meant_so(cells, tmp_path):

@@ -16,11 +16,12 @@ from helpers.mended_sums import edit
 from scipy.stats import chisquare
 
 from privopt.declare import table_files as files
-from privopt.errors import InputError, UsageError
+from privopt.errors import InputError, StoppedError, UsageError
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.tables import apply_file as module
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.draw_at_position import draw_at
@@ -361,3 +362,15 @@ def test_a_position_is_sampled_as_its_nearest_record(town, solved_toy, privopt):
         done = privopt("sample", town, *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert words in done.stderr
+
+
+def test_an_interrupt_leaves_nothing(town, tmp_path, monkeypatch):
+    table = csv_of(tmp_path / "t.csv", "lat,lon\n41.9,12.4\n")
+
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.TableWriter, "finish", interrupted)
+    with pytest.raises(StoppedError, match="interrupted"):
+        apply(town, table, tmp_path / "o.csv", POSITION)
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]

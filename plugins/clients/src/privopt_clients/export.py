@@ -130,7 +130,7 @@ def export(
         proof=_digest(opened.folder / "proof.npz"),
     )
     unit = opened.result.objective.unit
-    price = f"the loss is {chosen.loss:.6g} {unit}, the release's own {before:.6g}"
+    price = f"the loss is {chosen.loss:.6g} {unit}, that of the release's rows {before:.6g}"
     notes = (f"{chosen.note}: {price}",) if chosen.note else ()
     with new_folder(Path(out), force=force, known_by=known_by) as work:
         _write_artefact(work, made)

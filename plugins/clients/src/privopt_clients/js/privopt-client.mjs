@@ -101,7 +101,11 @@ class Mechanism {
   /** Steps from the record of an input to an output, which `prediction`'s test goes by; as secret as the input. */
   steps(input, output) {
     const { ids } = this.#outputs;
-    return BigInt(this.prediction.steps[this.#where(input)[0][0] * ids.length + ids.indexOf(output)]);
+    const column = ids.indexOf(output);
+    if (column < 0) {
+      throw new RangeError("a kept report must be one of this artefact's, got another: remove kept reports");
+    }
+    return BigInt(this.prediction.steps[this.#where(input)[0][0] * ids.length + column]);
   }
 
   /** Draws a report for the id of a record or for a position, from the device's generator. */

@@ -149,9 +149,8 @@ export class Policy {
     }
     const { report, level } = nextReport(this.#mechanism, before, input);
     const counted = drawn + begins;
-    if (begins || level === undefined) {
-      await storage.set({ release: state.release, time, drawn: counted, kept: [{ report, level }] });
-    }
+    // At each call, whatever came out: a storage that refuses to write must not show what the test found.
+    await storage.set({ release: state.release, time, drawn: counted, kept: [{ report, level }] });
     return { report, drawn: level === undefined, left: limit - counted };
   }
 

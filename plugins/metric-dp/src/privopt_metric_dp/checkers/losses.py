@@ -83,7 +83,8 @@ def _is_price(price: object) -> bool:
     if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
         return False
     cost = price["cost"]
-    return type(cost) in (int, Decimal) and 0 < float(cost) < math.inf and is_line(price["unit"])
+    number = type(cost) is int or (type(cost) is Decimal and cost.is_finite())
+    return number and 0 < Fraction(cost) < 2**1023 and is_line(price["unit"])
 
 
 def _shares(

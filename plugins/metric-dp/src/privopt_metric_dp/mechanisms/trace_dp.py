@@ -129,6 +129,13 @@ class TraceDP(MetricDP):
         """Leave keys to metric DP, which the problem file names: mechanisms over traces claim this notion."""
 
     @classmethod
+    def promise(cls, result: Result) -> str:
+        """State what one fresh report promises, and what each later one of a subject costs."""
+        segment = result.guarantee.extra["traces"]["segment"]
+        later = f"That is of one fresh report; each later one of a subject costs epsilon {segment}."
+        return f"{super().promise(result)} {later}"
+
+    @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """Add the noise of tests, and that the time order of a table's rows is its owner's responsibility."""
         checked, unchecked = super().limits(result)

@@ -175,7 +175,7 @@ def draw_curves(
         unit=first.loss_unit,
         distance_unit=first.unit,
         refused=tuple(refusals.sentences),
-        setting=lines[0].setting,
+        setting=evolve(lines[0].setting, odds=all(line.metric for line in lines)),
         per_km=first.per_km,
     )
 

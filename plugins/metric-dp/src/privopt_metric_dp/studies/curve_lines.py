@@ -15,6 +15,7 @@ from privopt.registry import registry
 from privopt.run.verify import read_problem
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.studies.curve_points import Point
 
@@ -31,12 +32,14 @@ class Setting:
         bayes_error: how often the best guess at the record is wrong, under the prior of all records.
         adversary_error: expected loss of the best guess under the same prior, in the loss's unit; None where the loss
             is not one of single reports.
+        odds: whether every mechanism promises metric DP, which bounds the odds between two records.
     """
 
     noun: str = "record"
     apart: str = "apart"
     bayes_error: float | None = None
     adversary_error: float | None = None
+    odds: bool = True
 
 
 @frozen(kw_only=True, eq=False)
@@ -189,6 +192,8 @@ def _line(name: str, source: File, gap: float | None) -> Line:
     method = registered.method(None)
     mechanism = registered.load()
     problem = mechanism.load(read_problem(mechanism, source), source.name)
+    if isinstance(problem, MetricInstance) and not isinstance(mechanism, MetricMechanism):
+        raise UsageError(f"{name} does not release one matrix for all places, so it has no curve")
     if not isinstance(problem, MetricInstance):
         raise UsageError(f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve")
     privacy = mechanism.privacy(problem, method.name)

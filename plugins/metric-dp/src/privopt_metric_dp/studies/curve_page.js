@@ -52,9 +52,11 @@
       said.push(`You asked for epsilon ${per(down(asked))}: shown is the next one below that was solved, ` +
         `${data.epsilons[place]}, which hides no less.`);
     }
-    said.push(`Two ${data.noun}s ${radius} ${data.distanceUnit} ${data.apart}: one report changes the odds between ` +
-      `them by a factor of ${up(odds)} at most. An even guess becomes ${up(100 * odds / (1 + odds))} to ` +
-      `${down(100 / (1 + odds))} at most.`);
+    if (data.odds) {
+      said.push(`Two ${data.noun}s ${radius} ${data.distanceUnit} ${data.apart}: one report changes the odds between ` +
+        `them by a factor of ${up(odds)} at most. An even guess becomes ${up(100 * odds / (1 + odds))} to ` +
+        `${down(100 / (1 + odds))} at most.`);
+    }
     if (!best) return [...said, "No release was found at this epsilon."];
     const bound = best.bound === null ? "" : `, and no mechanism with this promise less than ${down(best.bound)}`;
     said.push(`It loses ${lost(best.loss)} on average (${best.name})${bound}.`);
@@ -79,7 +81,7 @@
     const texts = {
       epsilon: per(data.epsilons[place]),
       radius: `${radius} ${data.distanceUnit}`,
-      factor: String(near(asked ? read("factor") : Math.exp(epsilon * radius))),
+      factor: String(up(asked ? read("factor") : Math.exp(epsilon * radius))),
       bear: losses.length ? lost(read("bear")) : "",
     };
     for (const [name, text] of Object.entries(texts)) {
@@ -106,6 +108,7 @@
     const bearable = data.best.findIndex((best) => best && best.loss <= read("bear") * (1 + 1e-9));
     show(bearable < 0 ? last : bearable, "bear");
   });
+  for (const name of ["radius", "factor"]) slider[name].closest("p").hidden = !data.odds;
   const start = Number(slider.epsilon.value);
   put("radius", Math.log(2) / data.values[start]);  // a hint: an even guess becomes 67 to 33
   show(start, "epsilon");

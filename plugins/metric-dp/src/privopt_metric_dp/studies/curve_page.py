@@ -160,6 +160,7 @@ def curve_page(curves: Curves, problem: str) -> str:
         "before": [curves.setting.bayes_error, curves.setting.adversary_error],
         "noun": curves.setting.noun,
         "apart": curves.setting.apart,
+        "odds": curves.setting.odds,
         "unit": curves.unit,
         "perKm": None if curves.per_km is None else attrs.asdict(curves.per_km),
         "distanceUnit": curves.distance_unit,
