@@ -147,7 +147,7 @@ def main() -> None:
 
         def folder_of(page: str) -> Path:
             if page not in folders:
-                folders[page] = ran(page, Path(work) / Path(page).stem)
+                folders[page] = ran(page, Path(work) / "pages" / Path(page).stem)
             return folders[page]
 
         for file, (name, scheme, first, count) in SHOTS.items():

@@ -100,11 +100,8 @@ class Mechanism {
 
   /** Steps from the record of an input to an output, which `prediction`'s test goes by; as secret as the input. */
   steps(input, output) {
-    const { ids } = this.#outputs;
-    const column = ids.indexOf(output);
-    if (column < 0) {
-      throw new RangeError("a kept report must be one of this artefact's, got another: remove kept reports");
-    }
+    const { ids } = this.#outputs, column = ids.indexOf(output);
+    if (column < 0) throw new RangeError("a kept report must be one of this artefact's, got another: remove it");
     return BigInt(this.prediction.steps[this.#where(input)[0][0] * ids.length + column]);
   }
 
