@@ -227,7 +227,7 @@ def metric_problem(
     everywhere: bool = False,
     split_km: str | float | None = None,
     notion: str = "metric-dp",
-    **tables: object,
+    **tables: Any,
 ) -> Problem:
     """Return a problem of metric DP.
 
