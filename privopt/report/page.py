@@ -212,7 +212,8 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
         "seed": "none: noise, where there is any, from the operating system"
         if result.seed is None
         else shown(result.seed),
-        "seconds": ", ".join(f"{shown(k)} {v:.2f}" for k, v in attrs.asdict(result.time).items()),
+        "seconds": ", ".join(f"{shown(k)} {v:.2f}" for k, v in attrs.asdict(result.time).items())
+        + " (repair and verify run within solve too)",
     }
     html = _facts("where it came from", rows) + "<h3>To reproduce and to check</h3>"
     html += f'<pre tabindex="0">{escape(command)}</pre>'
