@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from types import UnionType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import narwhals as nw
 import numpy as np
@@ -227,7 +227,7 @@ def metric_problem(
     everywhere: bool = False,
     split_km: str | float | None = None,
     notion: str = "metric-dp",
-    **tables: Any,
+    **tables: object,
 ) -> Problem:
     """Return a problem of metric DP.
 
@@ -283,7 +283,7 @@ def metric_problem(
         distance=Part(values={"kind": distance}) if isinstance(distance, str) else distance,
         privacy=privacy,
         utility=Part(values={**loss.values, **more}, files=files),
-        **tables,
+        **cast("dict[str, Any]", tables),  # title and purpose are text, as they are checked there
     )
 
 
