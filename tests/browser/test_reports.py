@@ -151,7 +151,10 @@ def test_sliders_choose_what_was_solved_and_take_the_keyboard(watched, tmp_path)
     (tmp_path / "c.html").write_text(curve_page(curves, "p.toml"))
     seen = watched()
     page = seen.open(tmp_path / "c.html")
-    place = lambda: page.input_value("#epsilon")  # noqa: E731
+
+    def place():
+        return page.input_value("#epsilon")
+
     assert "guesses the place in 50 of 100 cases; without a report in 10 of 100" in page.locator("#told").inner_text()
     assert "loses 0.5 km on average (m), and no mechanism with this promise less than 0.4" in moved(
         page, "epsilon", "End"

@@ -95,17 +95,14 @@ def test_outputs_whose_sums_are_no_doubles_are_left_out():
 def test_more_multipliers_than_there_is_room_for_are_not_gathered():
     cost, pairs, lengths, epsilon, both = instance(3)
     growth = exp_bounds(lengths, epsilon)[1]
-    many = len(SparseMultipliers.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape).rows)
-    assert (
-        len(
-            SparseMultipliers.of(
-                Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, max_multipliers=many
-            ).rows
-        )
-        == many
-    )
+
+    def gathered(**most):
+        return SparseMultipliers.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, **most).rows
+
+    many = len(gathered())
+    assert len(gathered(max_multipliers=many)) == many
     with pytest.raises(MemoryError):
-        SparseMultipliers.of(Multipliers.whole(both[0], both[1]), pairs, growth, cost.shape, max_multipliers=many - 1)
+        gathered(max_multipliers=many - 1)
 
 
 @pytest.mark.parametrize("equal", [True, False])

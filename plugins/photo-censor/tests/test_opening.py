@@ -30,9 +30,9 @@ def test_postscript_that_is_called_a_photo_starts_no_program(monkeypatch):
         raise AssertionError("a program was started")
 
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", started)
-    with pytest.raises(InputError, match=r"a\.jpg: expected .*, got a photo that .* \(no picture, or a broken one\)"):  # noqa: SIM117
-        with readable("a.jpg"), opened(encoded("EPS")) as photo:
-            photo.load()
+    words = r"a\.jpg: expected .*, got a photo that .* \(no picture, or a broken one\)"
+    with pytest.raises(InputError, match=words), readable("a.jpg"), opened(encoded("EPS")) as photo:
+        photo.load()
 
 
 @pytest.mark.parametrize(

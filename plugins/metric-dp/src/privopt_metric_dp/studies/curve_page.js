@@ -8,7 +8,7 @@
 
   // Three digits; what a reader relies on is rounded to the careful side.
   const rounded = (value, way) => {
-    if (!value) return 0;
+    if (!value || !Number.isFinite(value)) return value;
     const unit = 10 ** (Math.floor(Math.log10(Math.abs(value))) - 2);
     return Number((way(value / unit - (way === Math.ceil) * 1e-9) * unit).toPrecision(3));
   };
@@ -54,7 +54,7 @@
     }
     if (data.odds) {
       said.push(`Two ${data.noun}s ${radius} ${data.distanceUnit} ${data.apart}: one report changes the odds between ` +
-        `them by a factor of ${up(odds)} at most. An even guess becomes ${up(100 * odds / (1 + odds))} to ` +
+        `them by a factor of ${up(odds)} at most. An even guess becomes ${up(100 / (1 + 1 / odds))} to ` +
         `${down(100 / (1 + odds))} at most.`);
     }
     if (!best) return [...said, "No release was found at this epsilon."];

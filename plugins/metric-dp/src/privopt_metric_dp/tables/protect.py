@@ -283,13 +283,13 @@ class Protector(TableProtector):
             return less
         if self.snap.region is not None:
             return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
-        worth = "as those may"
+        worth = "as well as those"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not limits_of(guarantee):
             worth = f"by a factor of exp({float(guarantee.epsilon):g} d) in the odds at most, where those are d apart"
         return (
             *less,
             "what holds is between records: a position is reported as if it were its nearest record. Two positions "
-            f"near each other may have different nearest records, and be told apart {worth}",
+            f"near each other may have different nearest records, and are then distinguished {worth}",
         )
 
 
