@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shutil import copyfile
@@ -32,6 +31,7 @@ from privopt.run.targets import check_file
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.studies.draft_grid import digits, grid_over
+from privopt_metric_dp.studies.draft_text import problem_text, relative
 from privopt_metric_dp.studies.street_map import StreetMap
 from privopt_metric_dp.tables.column_names import (
     CONTACTS,
@@ -42,7 +42,7 @@ from privopt_metric_dp.tables.column_names import (
     like_places,
 )
 
-__all__ = ["Draft", "draft", "init", "init_from_map", "loaded", "own_tables", "problem_text", "relative"]
+__all__ = ["Draft", "draft", "init", "init_from_map", "loaded", "own_tables"]
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
 IDS: Final = ("id", *OF_PLACES, "code")
@@ -213,11 +213,6 @@ def loaded(cls: type[Any], tables: dict[str, dict[str, object]], folder: Path, t
     return load(load_problem(cls, source), table)
 
 
-def relative(path: Path, folder: Path) -> str:
-    """Return a path as the problem file names it from its folder."""
-    return os.path.relpath(path.absolute(), folder)
-
-
 # --- what a table holds --------------------------------------------------------------------------------
 
 
@@ -384,28 +379,3 @@ def _up(value: float) -> str:
 def _up_exp(exponent: float) -> str:
     """Return exp of it in words, rounded up."""
     return _up(math.exp(exponent)) if exponent < 700 else f"e^{_up(exponent)}"
-
-
-def problem_text(
-    mechanism: str, points: Path, tables: dict[str, dict[str, object]], notes: Sequence[str], meaning: Sequence[str]
-) -> str:
-    """Write the problem file, with what was recognised and what it means as comments."""
-    said = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
-    keys = {
-        "distance": ["euclidean | haversine | graph | matrix: what epsilon is per"],
-        "privacy": ["neighbours_within = ... promises less, to pairs so near alone, and solves faster"],
-        "utility": [
-            "distance | travel-cost | matrix: what an error costs; prior = a table id,p of probabilities, public too",
-            'per_km = { cost = 0.8, unit = "minutes" } states a loss in km in the unit of its readers too',
-        ],
-    }
-    lines = [
-        f"# A problem for privopt solve {mechanism}, drafted from {points.name}.",
-        '# title = "..."    # the heading of the report, public as the whole file is',
-        '# purpose = "..."  # what the release is for: the line under it',
-        "",
-    ]
-    for name, table in tables.items():
-        lines += [f"# {' '.join(line.split())}" for line in (*said.get(name, ()), *keys.get(name, ()))]
-        lines.append(to_toml({name: table}))
-    return "\n".join(lines)

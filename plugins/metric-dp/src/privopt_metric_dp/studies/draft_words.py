@@ -17,7 +17,8 @@ from privopt.run.targets import check_file
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.studies.draft_grid import digits
-from privopt_metric_dp.studies.draft_problem import Draft, loaded, own_tables, problem_text, relative
+from privopt_metric_dp.studies.draft_problem import Draft, loaded, own_tables
+from privopt_metric_dp.studies.draft_text import problem_text, relative
 
 __all__ = ["RANKS", "init_words", "ranked_distances"]
 
