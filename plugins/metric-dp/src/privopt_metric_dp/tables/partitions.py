@@ -10,6 +10,7 @@ Source:
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 import narwhals as nw
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 from attrs import define, evolve, field, frozen
 
@@ -59,14 +62,14 @@ class Partitions:
     Attributes:
         protector: draws, with the batch's coins.
         key: of the batch, for the digest.
-        few: subjects that the ledger allows fewer reports than they have rows: their rows, and their reports.
-        charged: whether reports may be drawn.
+        few: subjects that the ledger allows fewer reports than they have rows, and how many.
+        counted: sorted marks of all subjects and their numbers of rows, as charged; None before the charge.
     """
 
     protector: Protector
     key: bytes = field(repr=False)
-    few: Mapping[str, tuple[int, int]] = field(factory=dict)
-    charged: bool = False
+    few: Mapping[str, int] = field(factory=dict)
+    counted: npt.NDArray[np.uint64] | None = field(default=None, repr=False)
 
     @property
     def _named_by(self) -> tuple[str, str]:
@@ -98,10 +101,11 @@ class Partitions:
 
         Raises:
             InputError: as of :meth:`tally`.
-            DoesNotHoldError: a subject has another number of rows than were counted.
+            DoesNotHoldError: a subject has another number of rows than were counted. Of batches it comes behind the
+                last one: an engine commits nothing of a task that fails.
             UsageError: these are of the first pass, and nothing was charged.
         """
-        if not self.charged:
+        if self.counted is None:
             raise UsageError("plan must be what charge of the batch returned, got one before the charge")
         own = evolve(self, protector=evolve(self.protector, refused=Counter()))  # a thread may run each task
         return own._over(partition, own._reports)
@@ -153,37 +157,41 @@ class Partitions:
 
     def _reports(self, batches: Iterator[Any]) -> Iterator[Table]:
         """Draw for rows of subjects that may have all reports at once, and for those of the others at the end."""
-        held, last = [], None
+        held, last, rows = [], None, Counter[str]()
         for batch in batches:
             frame, last = self._frame(batch), batch.schema
             subjects = self._subjects(frame)
+            rows.update(subjects.drop_nulls().to_list())
             few, nobody = subjects.is_in(list(self.few)).fill_null(value=False), subjects.is_null()
             yield self._draw_part(frame, ~few & ~nobody, last, without=nobody)
             held.append(_chosen(frame, few))
+        self._check_counts(rows)
         if last is not None and self.few:
             frame = nw.concat(held)
             first = self._first(frame)
             yield self._draw_part(frame, first, last, without=~first)
 
-    def _first(self, frame: nw.DataFrame[Any]) -> pl.Series:
-        """Mark the rows that have a report of those subjects that may have few: the first ones by their ids.
-
-        Raises:
-            DoesNotHoldError: rows of a subject have come, or gone, since they were counted.
-        """
-        ids = texts_of(frame[self._named_by[1]])
-        rows = pl.DataFrame({"subject": self._subjects(frame), "id": ids}).with_columns(
-            place=pl.col("id").rank("ordinal").over("subject"), rows=pl.len().over("subject")
-        )
-        allowed = pl.DataFrame(
-            [(name, *counts) for name, counts in self.few.items()],
-            schema={"subject": pl.String, "counted": pl.UInt32, "allowed": pl.UInt32},
-            orient="row",
-        )
-        rows = rows.join(allowed, on="subject", how="left", maintain_order="left")
-        if (rows["rows"] != rows["counted"]).any():
+    def _check_counts(self, rows: Mapping[str, int]) -> None:
+        """Refuse rows that have come, or gone, since they were counted: what was not charged has no report."""
+        found, counted = self.marks(rows), self.counted
+        assert counted is not None  # nothing is drawn before the charge
+        near = counted.take(np.searchsorted(counted, found), mode="clip") if counted.size else counted
+        if not np.array_equal(near, found):
             raise DoesNotHoldError(f"{_TABLE}: changed: a subject has another number of rows than were counted")
-        return rows["place"] <= rows["allowed"]
+
+    def marks(self, rows: Mapping[str, int]) -> npt.NDArray[np.uint64]:
+        """Return 8 bytes of each subject and its number of rows: all of them fit where a table of names would not."""
+        made = b"".join(
+            hashlib.blake2b(f"{count} {name}".encode(), digest_size=8, key=self.key).digest()
+            for name, count in rows.items()
+        )
+        return np.frombuffer(made, np.uint64)
+
+    def _first(self, frame: nw.DataFrame[Any]) -> pl.Series:
+        """Mark the rows that have a report of those subjects that may have few: the first ones by their ids."""
+        subjects, ids = self._subjects(frame), texts_of(frame[self._named_by[1]])
+        place = pl.DataFrame({"subject": subjects, "id": ids}).select(pl.col("id").rank("ordinal").over("subject"))
+        return place["id"] <= subjects.replace_strict(self.few, return_dtype=pl.UInt32)
 
     def _draw_part(self, frame: nw.DataFrame[Any], good: pl.Series, form: Schema, *, without: pl.Series) -> Table:
         """Draw reports for some rows of a part and leave others without, with the types that the table has."""
@@ -320,8 +328,8 @@ class PartitionedBatch:
             rows_of, {name: int(sum(charged) / self.cost.amount[0]) for name, charged in before.items()}
         )
         self.charged = True
-        few = {name: (rows, granted[name]) for name, rows in rows_of.items() if granted[name] < rows}
-        return evolve(self.partitions, few=few, charged=True)
+        few = {name: granted[name] for name, rows in rows_of.items() if granted[name] < rows}
+        return evolve(self.partitions, few=few, counted=np.sort(self.partitions.marks(rows_of)))
 
     def _granted(self, counts: Mapping[str, int], paid: Mapping[str, int]) -> dict[str, int]:
         """Charge subjects for as many of their rows as the limit allows; an earlier run's charges are not repeated."""
