@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import signal
 import threading
 import time
 from concurrent.futures import Future, wait
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from attrs import define
 
+from privopt.backends.base import RejectedAnswerError
 from privopt.errors import PrivoptError, SolverDiedError, SolverError
 from privopt.execution.clock import clock, in_thread
 from privopt.execution.worker import DeadWorkerError, Worker, settle
@@ -103,6 +105,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
 
     Raises:
         SolverDiedError: the process died.
+        RejectedAnswerError: the solver ended its process itself, by abort: other settings may do.
         SolverError: the solver refused the problem.
         KeyboardInterrupt: an interrupt came, and the solver had nothing to hand over.
     """
@@ -128,7 +131,8 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     else:
         idle.give(solver, worker)
     if death:
-        raise SolverDiedError(f"{solver} died {death}")
+        aborted = worker.process.returncode == -signal.SIGABRT
+        raise (RejectedAnswerError if aborted else SolverDiedError)(f"{solver} died {death}")
     if isinstance(error, PrivoptError):
         raise error
     if error is not None and not died:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pickle
+import re
 import signal
 import struct
 import subprocess
@@ -24,7 +25,7 @@ from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
 from traceback import format_exception
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from attrs import frozen
 
@@ -35,6 +36,8 @@ from privopt.execution.limits import VARIABLES
 T = TypeVar("T")
 
 _LENGTH = struct.Struct("<Q")
+_STACK: Final = re.compile(r"\[0x[0-9a-f]+\]$|Getting stack trace")
+"""Lines that CBC's handler of signals writes behind what went wrong."""
 
 
 class DeadWorkerError(Exception):
@@ -160,7 +163,8 @@ class Worker:
         lines: list[str] = []
         if self._errors is not None:
             self._errors.seek(0)
-            lines = [x for x in self._errors.read().decode(errors="replace").splitlines() if x.strip()]
+            text = self._errors.read().decode(errors="replace")
+            lines = [line for line in text.splitlines() if line.strip() and not _STACK.search(line)]
         names = {int(s): s.name for s in signal.Signals}
         cause = f"with exit code {code}" if code >= 0 else f"by {names.get(-code, f'signal {-code}')}"
         return f"{cause}{f': {lines[-1][:200]}' if lines else ''}"

@@ -20,9 +20,11 @@ from helpers.solver_forms import hard, tiny
 from scipy import sparse
 
 from privopt.backends import Outcome, get
+from privopt.backends.base import Options
 from privopt.backends.cbc import LIBRARY, Cbc, solver_options
 from privopt.backends.highs import Highs
 from privopt.backends.workers import ask, idle
+from privopt.dsl.condition import ScaledForm
 from privopt.dsl.solution import SolveInterrupt, solve_form
 from privopt.errors import SolverError
 from privopt.execution.worker import Worker
@@ -58,6 +60,33 @@ def test_raw_huge_coefficients_kill_only_the_worker() -> None:
     except SolverError as error:
         assert "cbc died" in str(error)  # noqa: PT017
     assert get("cbc").solve(tiny()).objective == pytest.approx(1.0)
+
+
+def aborted(problem: dict[str, Any]) -> dict[str, Any]:
+    os.write(2, b"Error while solving the linear program.\n\nERROR while running Cbc. Getting stack trace.\n")
+    os.write(2, b"libc.so.6(abort+0xd3) [0x7fa710644472]\n")
+    os.abort()
+
+
+def test_a_solver_that_aborts_is_tried_with_other_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    # CBC does so on a 9 x 9 grid at the tightest tolerance (800 s): "Error while solving the linear program."
+    tried = []
+
+    def first_aborts(conditioned: ScaledForm, options: Options, attempt: int) -> dict[str, Any]:
+        tried.append(attempt)
+        if attempt == 0:
+            monkeypatch.setattr("privopt.backends.workers._answer", aborted)
+        else:
+            monkeypatch.undo()
+        return solver_options(conditioned, options, attempt)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("privopt.backends.cbc.solver_options", first_aborts)
+        assert get("cbc").solve(tiny()).objective == pytest.approx(1.0)
+    assert tried == [0, 1]
+    monkeypatch.setattr("privopt.backends.workers._answer", aborted)
+    with pytest.raises(SolverError, match=r"^cbc died by SIGABRT: Error while solving the linear program\.$"):
+        get("cbc").solve(tiny())
 
 
 def _children() -> set[int]:
