@@ -18,10 +18,10 @@ demo: .venv/.stamp  ## solve, verify and explain the embedded city
 	@$(BIN)/python docs/examples/city/demo.py
 
 test: .venv/.stamp  ## the whole suite
-	@$(BIN)/python -m pytest -q -n auto --dist loadgroup --hypothesis-profile $(DRAWS)
+	@$(BIN)/python -m pytest -q -n auto --hypothesis-profile $(DRAWS)
 
 slow: .venv/.stamp  ## the tests that take minutes each
-	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m slow
+	@$(BIN)/python -m pytest -q -n auto -m slow
 
 third-party: .venv/.stamp  ## a new plugin and a third party's, in a clean environment with built wheels
 	@$(BIN)/python -m pytest -q -m slow tests/third_party

@@ -72,10 +72,51 @@ os.register_at_fork(after_in_child=ENTROPY.forget)
 def pytest_cmdline_main(config):
     """End a run whose worker dies, naming the test: pytest-xdist would replace the worker, then wait without end.
 
-    Its ``loadgroup`` (3.8) queues a dead worker's finished tests again, and gives them out as work that never ends.
+    Its schedulers of units (3.8) queue a dead worker's finished tests again and give them out as work that never ends.
     """
     if getattr(config.option, "maxworkerrestart", "absent") is None:
         config.option.maxworkerrestart = "0"
+
+
+TOGETHER = {
+    "reports": ("tests/browser/test_check", "tests/browser/test_looks", "tests/browser/test_reports", "tests/report/"),
+    "site": ("tests/browser/test_pages_fit", "tests/browser/test_search", "tests/docs/test_site"),
+    "rooms": ("tests/docs/test_house", "tests/house/test_rooms", "tests/house/test_source_rules"),
+    "clients": ("plugins/clients/",),
+    "wheels": ("tests/third_party/test_clean_environment", "tests/third_party/test_core_alone"),
+}
+"""What one worker runs, whose tests share what takes seconds to make; of all else each file is a worker's."""
+
+LONGEST = ("tests/browser/",)
+"""Where tests take longest, the longest first: so begun, no worker is left alone with them at the end."""
+
+
+def unit_of(nodeid):
+    """Return what one worker runs of the test's: its file, or what goes TOGETHER with that."""
+    file = nodeid.partition("::")[0]
+    return next((name for name, files in TOGETHER.items() if file.startswith(files)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give each worker whole files: what their tests share is made once, and not by each worker.
+
+    The groups by marks of pytest-xdist 3.8 are not kept by pytest 9.2, whose node ids it does not reach.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return unit_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with what takes longest."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(unit_of(item.nodeid), len(places)))
 
 
 @pytest.hookimpl(trylast=True)

@@ -11,17 +11,6 @@ from helpers.examples import EXAMPLES, SECRETIVE
 from helpers.toys import write_toy
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Send checks of one method to one worker, which keeps what it solved for the later checks."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        if getattr(getattr(item, "function", None), "__module__", "") == "privopt.testing.kit":
-            group = f"{item.path.stem} {item.originalname} {item.callspec.params['method']}"
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture
 def toy(tmp_path):
     """Path of the toy problem's file."""

@@ -17,8 +17,6 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt_metric_dp.report import browser_check
 
-pytestmark = pytest.mark.xdist_group("reports")
-
 RUN = Path(__file__).with_name("run_check.js")
 FORGED = {base for base, _ in (*FALSE, *UNREAD)}
 """Problems whose pages are made for what is changed in them; those of the others are proved in make slow."""

@@ -8,8 +8,6 @@ from helpers.client_exports import release_of
 
 from privopt_clients.export import export
 
-pytestmark = pytest.mark.xdist_group("clients")
-
 
 @pytest.fixture(scope="module")
 def page_of(tmp_path_factory):

@@ -7,7 +7,7 @@ from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
 
-pytestmark = [pytest.mark.xdist_group("reports"), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 TEXT = grid_text(40, 40, 0.25, 5.0, within=0.36)
 

@@ -17,8 +17,6 @@ from privopt.run.solve import solve
 from privopt_metric_dp.studies.curve import Curves, Point
 from privopt_metric_dp.studies.curve_page import curve_page
 
-pytestmark = pytest.mark.xdist_group("reports")
-
 WIDTHS = (360, 768, 1440)
 LONG = [f"node-12345678901{n}" for n in range(8)]
 

@@ -12,8 +12,6 @@ from privopt_metric_dp.studies.curve import Curves, Point
 from privopt_metric_dp.studies.curve_lines import Setting
 from privopt_metric_dp.studies.curve_page import curve_page
 
-pytestmark = pytest.mark.xdist_group("reports")
-
 EXPLORED = ("optimal-lp", "words", "bd-mdp", "lr-geo")
 OWNED = ("fl-linear", "hierarchical-dp")
 

@@ -1,9 +1,5 @@
 """The documentation's search, in pages opened from a folder."""
 
-import pytest
-
-pytestmark = pytest.mark.xdist_group("site")
-
 
 def test_search_finds_pages_when_opened_from_a_folder(site, watched):
     seen = watched()

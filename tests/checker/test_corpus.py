@@ -13,8 +13,6 @@ from privopt import checker
 from privopt.errors import PrivoptError
 from privopt.run.verify import verify
 
-pytestmark = pytest.mark.xdist_group("corpus")  # the last test counts what all others did
-
 LEAST = 60
 """Forgeries of each folder, at least: more than 300 in all."""
 

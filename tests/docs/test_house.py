@@ -2,11 +2,9 @@
 
 import re
 
-import pytest
 from draw_house import PICTURE, ROOT, arrows, drawn
 from helpers.rooms import FLOORS
 
-pytestmark = pytest.mark.xdist_group("rooms")  # one worker parses the sources
 PAGE = PICTURE.parents[1] / "guide" / "house.md"
 
 

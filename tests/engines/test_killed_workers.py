@@ -86,7 +86,6 @@ def fate(tmp_path):
 
 
 @pytest.mark.parametrize("piece", range(4))
-@pytest.mark.xdist_group("dask")
 def test_dask_gives_each_row_one_report_though_its_workers_are_killed(release, trips, tmp_path, fate, piece):
     distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
     frames, cloudpickle = pytest.importorskip("dask.dataframe"), pytest.importorskip("cloudpickle")
@@ -122,7 +121,6 @@ def test_dask_gives_each_row_one_report_though_its_workers_are_killed(release, t
 
 
 @pytest.mark.parametrize("piece", range(4))
-@pytest.mark.xdist_group("spark")
 def test_spark_gives_each_row_one_report_though_its_workers_are_killed(release, trips, tmp_path, spark, fate, piece):
     from pyspark import cloudpickle
     from pyspark.sql.pandas.types import from_arrow_schema

@@ -178,7 +178,6 @@ def test_what_workers_get_can_be_pickled_and_does_not_show_its_key(release, trip
         assert tallied(again, part).equals(tallied(batch.tally, part))
 
 
-@pytest.mark.xdist_group("dask")
 def test_dask_gives_each_row_one_report_and_one_charge(release, trips, tmp_path):
     dask = pytest.importorskip("dask.dataframe")
     frame = dask.from_pandas(trips.to_pandas(), npartitions=4).shuffle("who")

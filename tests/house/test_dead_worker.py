@@ -24,11 +24,12 @@ def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path):
     pytest.importorskip("xdist")
     for file in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / file, tmp_path)
-    (tmp_path / "test_dies.py").write_text(SUITE)
-    options = ("-q", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup")
+    for number in range(2):
+        (tmp_path / f"test_dies_{number}.py").write_text(SUITE)
+    options = ("-q", "-p", "no:cacheprovider", "-n", "2")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "test_dies.py"],
+        [sys.executable, "-m", "pytest", *options, "."],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -37,4 +38,4 @@ def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path):
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "FAILED test_dies.py::test_number[20] - worker" in done.stdout
+    assert "FAILED test_dies_0.py::test_number[20] - worker" in done.stdout

@@ -42,10 +42,7 @@ OF_METRIC_DP = re.compile(
     r"privopt[-_]metric|metric[-_]dp|trace-dp|optimal-lp|Metric(Data|Problem|Mechanism)", re.IGNORECASE
 )
 
-pytestmark = [
-    pytest.mark.skipif(not PLUGINS.is_dir(), reason="no plugins beside this installation"),
-    pytest.mark.xdist_group("rooms"),  # one worker parses the sources
-]
+pytestmark = pytest.mark.skipif(not PLUGINS.is_dir(), reason="no plugins beside this installation")
 
 
 # --- floors -------------------------------------------------------------------------------------------

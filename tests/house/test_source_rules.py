@@ -20,8 +20,6 @@ from privopt.testing.nature import missing_traits, nature
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
 
-pytestmark = pytest.mark.xdist_group("rooms")  # one worker parses the sources
-
 CLOCKS = {"execution/clock.py", "execution/hard_limit.py", "execution/worker.py", "execution/cluster.py"}
 """What looks at the monotonic clock to make scopes of it, or waits for processes."""
 CALLERS = {

@@ -22,8 +22,6 @@ from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.secret_columns import Secret
 
-pytestmark = pytest.mark.xdist_group("sticky attack")  # what is seen is computed once
-
 SIDE, WITHIN = 0.1, 0.075
 POINTS = [0.0, 0.024, 0.026, 0.049, 0.051, 0.074, 0.1, 0.19]
 """km along a row of three cells: on both sides of a border, and of the circles around the centres."""

@@ -15,8 +15,6 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 Image = pytest.importorskip("PIL.Image")
 
-pytestmark = pytest.mark.xdist_group("reports")
-
 
 @pytest.fixture(scope="module")
 def album(tmp_path_factory):

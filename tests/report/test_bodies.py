@@ -22,8 +22,6 @@ from privopt.run.solve import solve
 from privopt.run.verify import load_release
 from privopt_metric_dp.report import figures
 
-pytestmark = pytest.mark.xdist_group("reports")
-
 METRIC = '[privacy]\nepsilon = 0.8\n[utility]\nkind = "distance"\n'
 PLACES = "id,x,y\na,0,0\nb,1,0\nc,0,2\nd,3,1\n"
 COUNTS = "id,x,y,facility_cost,clients\na,0,0,1,5\nb,1,0,2,6\nc,9,9,1,7\nd,9,8,1,4\n"

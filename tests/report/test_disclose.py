@@ -26,8 +26,6 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 
-pytestmark = pytest.mark.xdist_group("disclose")
-
 MARKED = re.compile(rf"(?<!\\)\[({'|'.join(CLAIMS)})\]$")
 
 SITES = "id,x,y,facility_cost,clients\na,0,0,1,5\nb,1,0,2,6\nc,9,9,1,7\nd,9,8,1,4\n"

@@ -9,8 +9,6 @@ from privopt.errors import UsageError
 from privopt.report.write_report import write_geo
 from privopt.run.verify import load_release
 
-pytestmark = pytest.mark.xdist_group("reports")
-
 
 def drawn(folder, tmp_path):
     return json.loads(write_geo(folder, tmp_path / "map.geojson").read_text("utf-8"))

@@ -12,8 +12,6 @@ from privopt.errors import InputError
 from privopt.report.write_report import write_report
 from privopt.run.verify import load_release
 
-pytestmark = pytest.mark.xdist_group("reports")
-
 PRIVATE = ("lr-geo", "fl-linear", "hierarchical-dp")
 """The mechanisms whose DIR has private/; the kit compares the reports of those that add noise."""
 

@@ -14,7 +14,7 @@ from helpers.environments import ROOT, Environment, build_wheels, find_uv, run
 
 THIRD = ROOT / "docs" / "examples" / "third-party"
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clean-environment")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from helpers.environments import ROOT, Environment, build_wheels, find_uv, run
 FAMILY = ROOT / "docs" / "examples" / "third-party-family"
 PAGE = ROOT / "docs" / "guide" / "language.md"
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("clean-environment")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

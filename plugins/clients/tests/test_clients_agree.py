@@ -18,8 +18,6 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.tables.apply_table import matrix_of
 
-pytestmark = pytest.mark.xdist_group("clients")
-
 
 @pytest.fixture(scope="module", params=ENGINES)
 def ask(request, tmp_path_factory):
