@@ -161,7 +161,7 @@ PROBLEMS: Final = [
         predictive={"good_within": 0.4},
     ),
     _metric("const-opt", "full", {"prior.csv": PRIOR}, **{"const-opt": {"radius": 0.6}}),
-    _metric("bd-mdp", "benders", {}, **{"bd-mdp": {"partition": "records", "subsets": 2, "lagrangian_steps": 4}}),
+    _metric("bd-mdp", "benders", {}, **{"bd-mdp": {"partition": "records", "subsets": 2}}),
     _metric(
         "lr-geo",
         "exact",

@@ -70,7 +70,7 @@ def test_the_whole_model_is_the_independent_optimum(toy):
 
 @pytest.mark.parametrize(
     "table",
-    ["subsets = 4", pytest.param('subsets = 4\nstart = "cold"\nlagrangian_steps = 0', marks=pytest.mark.slow)],
+    ["subsets = 4", pytest.param('subsets = 4\nstart = "cold"', marks=pytest.mark.slow)],
 )
 def test_benders_is_within_its_gap_of_it_and_no_bound_crosses(toy, table):
     folder, text, least = toy
@@ -115,7 +115,7 @@ def test_faults_of_the_table_are_named(tmp_path):
 
 
 def test_the_report_shows_the_decomposition(tmp_path):
-    table = 'partition = "records"\nsubsets = 2\nstart = "cold"\nlagrangian_steps = 0'
+    table = 'partition = "records"\nsubsets = 2\nstart = "cold"'
     text = TOML.format(records=GRID.format(2, 3), epsilon=1.0, utility='kind = "distance"', table=table)
     solve(tmp_path, text, "--solver", "highs")
     assert run("report", tmp_path / "p").exit_code == 0

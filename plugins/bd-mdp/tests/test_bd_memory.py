@@ -34,7 +34,7 @@ def two_rounds(phase, rounds, lower, upper):
 
 stated, own = [], solver._Rounds.peak_bytes
 solver._Rounds.peak_bytes = lambda *given: stated.append(own(*given)) or stated[-1]
-options = Decomposition(start="cold", lagrangian_steps=0, partition="minimum-boundary", subsets=4)
+options = Decomposition(start="cold", partition="minimum-boundary", subsets=4)
 context = SolveContext(method="benders", solver="highs", progress=two_rounds)
 solver.decompose(grid(4, 4, 1.0), options, context)
 before = resident()  # what is imported and compiled is held by now
@@ -43,55 +43,6 @@ assert found.details["parts"][0]["rounds"] >= 1
 status = Path("/proc/self/status").read_text().splitlines()
 print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")) - before, stated[-1])
 """
-
-
-STEPS = """
-import sys
-import numba  # the small one needs none of it
-sys.path.insert(0, sys.argv[1])
-from contextlib import suppress
-from pathlib import Path
-from conftest import grid
-from privopt.errors import StoppedError
-from privopt.execution.memory import resident
-from privopt_bd_mdp import solver
-from privopt_bd_mdp.lagrangian import Lagrangian
-from privopt_bd_mdp.problem import Decomposition
-from privopt.execution.clock import limit
-from privopt.interfaces.incumbent import Incumbent
-from privopt_metric_dp.solvers.auto import InDoubles
-from privopt_metric_dp.solvers.solver import Part
-
-def taken(what):
-    Path("/proc/self/clear_refs").write_text("5")  # the greatest so far is what is held now
-    before, made = resident(), what()
-    status = Path("/proc/self/status").read_text().splitlines()
-    return made, next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")) - before
-
-def mix(found):
-    with limit(0.1), suppress(StoppedError):  # the program is there by then
-        found.mixture.solve()
-
-def begin(part):
-    return Lagrangian.begin(part, star=True, offers=Incumbent(InDoubles(part.instance), 1e-6))
-
-mix(begin(Part(grid(4, 4, 0.4))))
-part = Part(grid(24, 25, 0.4))
-begun, held = taken(lambda: begin(part))
-_, more = taken(lambda: mix(begun))
-stated = solver._Steps(Decomposition(), {}, lambda: 1e12, brief=False).peak_bytes(part)
-print(held, stated, more, solver.A_RAY * len(begun.mixture.rays) * part.instance.records)
-"""
-
-
-@pytest.mark.slow
-def test_steps_and_mixtures_take_the_memory_that_is_stated():
-    command = [sys.executable, "-c", STEPS, str(Path(__file__).parent)]
-    for _ in range(2):  # the first may compile, which takes a gigabyte
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    steps, stated, mixture, said = map(float, done.stdout.split())
-    assert 0.3 * stated <= steps <= 1.1 * stated
-    assert 0.3 * said <= mixture <= 1.1 * said
 
 
 @pytest.mark.slow
@@ -108,23 +59,19 @@ def problem(tmp_path):
     (tmp_path / "p.toml").write_text(
         "[records]\ngrid = { rows = 4, cols = 5, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n[privacy]\n"
         "epsilon = 0.4\nneighbours_within = 1.5\n[utility]\nkind = 'distance'\n"
-        "[bd-mdp]\nsubsets = 3\nstart = 'cold'\nlagrangian_steps = 0\n"
+        "[bd-mdp]\nsubsets = 3\nstart = 'cold'\n"
     )
     return tmp_path / "p.toml"
 
 
-@pytest.mark.parametrize(
-    ("part", "word"),
-    [("_Rounds", "benders (needs"), ("_Steps", "steps (needs")],
-)
-def test_what_does_not_fit_is_not_begun(problem, monkeypatch, part, word):
-    monkeypatch.setattr(getattr(solver, part), "peak_bytes", lambda *_given: 1e12)
+def test_what_does_not_fit_is_not_begun(problem, monkeypatch):
+    monkeypatch.setattr(solver._Rounds, "peak_bytes", lambda *_given: 1e12)
     out = problem.parent / "out"
     made = solve("bd-mdp", problem, out, Options(method="benders", solver="highs", memory=4.0))
     assert not made.stopped
     assert made.result.method == "benders"
     assert made.result.status == "feasible"
-    assert f"{word} 1e+03 GB of " in made.result.solver["path"]
+    assert "benders (needs 1e+03 GB of " in made.result.solver["path"]
     plain = solve("exponential", problem, problem.parent / "plain").result.objective.value
     assert made.result.objective.value <= plain * (1 + 1e-9)
     assert verify(out).verdict == "proved"
@@ -133,7 +80,7 @@ def test_what_does_not_fit_is_not_begun(problem, monkeypatch, part, word):
 def test_rounds_end_where_there_is_no_room_for_another(make_grid, make_context, monkeypatch):
     held = itertools.count(memory.PROGRAM_BYTES, 10**9)
     monkeypatch.setattr("privopt.decompose.benders.resident", lambda: next(held))  # each round takes a gigabyte
-    options = Decomposition(start="cold", lagrangian_steps=0, partition="minimum-boundary", subsets=3)
+    options = Decomposition(start="cold", partition="minimum-boundary", subsets=3)
     room = max(memory.resident(), memory.PROGRAM_BYTES) + 1e9
     found = decompose(make_grid(3, 5, 1.0), options, make_context(gap=1e-6, memory=room))
     (part,) = found.details["parts"]

@@ -19,7 +19,6 @@ TOML = (
 partition = "minimum-boundary"
 subsets = 3
 start = "cold"
-lagrangian_steps = 0
 """
 )
 PAUSED = """

@@ -1,4 +1,4 @@
-"""Benders, with and without Lagrangian steps, against column generation and the whole model."""
+"""Benders, from each of its starts, against column generation and the whole model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from bd_mdp_paper.sources import gaussian
 from privopt.backends import get
 from privopt.decompose import split_form
 from privopt.decompose.split import cut_of
-from privopt.errors import SolverError, StoppedError
+from privopt.errors import SolverError
 from privopt.execution import memory
 from privopt.execution.clock import limit
 from privopt.interfaces.incumbent import Incumbent
-from privopt_bd_mdp.lagrangian import Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partition import make_partition
 from privopt_bd_mdp.partitioners import Records, partition
@@ -27,11 +26,7 @@ from privopt_bd_mdp.solver import Parts, decompose, partition_of
 from privopt_metric_dp.solvers import interior_point, solve
 from privopt_metric_dp.solvers.auto import InDoubles, search
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration
-from privopt_metric_dp.solvers.components import ReducedInstance
 from privopt_metric_dp.solvers.instance import dual_bound
-from privopt_metric_dp.solvers.restricted_master import Mixture
-from privopt_metric_dp.solvers.star import kernel_of, make_star
-from privopt_metric_dp.solvers.symmetry import Symmetry
 
 
 def check(instance, options, context, optimum):
@@ -52,7 +47,7 @@ def check(instance, options, context, optimum):
 def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_context, kind):
     instance = make_grid(2, 6, 1.0)
     optimum = solve(instance, method=ColumnGeneration()).objective
-    options = Decomposition(partition=kind, subsets=2, start="cold", lagrangian_steps=0)
+    options = Decomposition(partition=kind, subsets=2, start="cold")
     [part] = check(instance, options, make_context(), optimum).details["parts"]
     assert part["rounds"] > 0
     assert 0 < part["boundary"] <= part["boundary_both_sides"]
@@ -66,18 +61,17 @@ def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_
     seed=st.integers(0, 99),
     kind=st.sampled_from(PARTITIONS),
     subsets=st.integers(1, 3),
-    start=st.sampled_from(["star", "cold"]),
-    steps=st.sampled_from([0, 2]),
+    start=st.sampled_from(["auto", "star", "cold"]),
 )
 def test_full_benders_and_column_generation_agree(
-    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start, steps
+    make_grid, make_context, rows, cols, epsilon, seed, kind, subsets, start
 ):
     instance = make_grid(rows, cols, epsilon, seed=seed)
     form = PMO.of(instance).form
     full = get("highs").solve(form).objective
     assert get("cbc").solve(form).objective == pytest.approx(full, rel=1e-6)
     assert solve(instance, method=ColumnGeneration()).objective == pytest.approx(full, rel=1e-6)
-    options = Decomposition(partition=kind, subsets=subsets, start=start, lagrangian_steps=steps)
+    options = Decomposition(partition=kind, subsets=subsets, start=start)
     check(instance, options, make_context(gap=2e-2), full)
 
 
@@ -88,7 +82,7 @@ larger = {
     "epsilon": st.sampled_from([0.3, 0.7, 1.5, 3.0]),
     "seed": st.integers(0, 99),
     "kind": st.sampled_from(PARTITIONS),
-    "start": st.sampled_from(["star", "cold"]),
+    "start": st.sampled_from(["auto", "star", "cold"]),
 }
 
 
@@ -165,58 +159,37 @@ def test_the_limit_is_honoured_inside_a_pricing_step(make_grid, make_context):
     assert np.allclose(offers.certified[1].sum(axis=1), 1)
 
 
-def test_where_the_star_is_no_mechanism_the_exponential_one_is_mixed_at_least():
-    instance = gaussian(60).instance(1.0)
-    for part in ReducedInstance(instance).parts:
-        if part.instance.records == 1:
-            continue
-        small, symmetry = part.instance, Symmetry.trivial(part.instance)
-        assert not make_star(small, symmetry, part.graph).feasible
-        half = np.sqrt(kernel_of(part.graph, symmetry))
-        columns = half / half.sum(axis=1, keepdims=True)
-        exponential = float((columns.T @ small.cost).min(axis=1).sum())
-        found = Lagrangian.begin(part, star=True, offers=Incumbent(InDoubles(small), 1e-6))
-        assert found.upper > exponential
-        found.step()
-        assert found.upper <= exponential
-
-
-def test_where_the_star_is_no_mechanism_the_interior_point_begins_at_once(make_context, monkeypatch):
-    def mixed(*_arguments):
-        raise AssertionError("rays were mixed")
-
-    monkeypatch.setattr(Mixture, "solve", mixed)
+def test_where_the_star_is_no_mechanism_the_interior_point_begins_at_once(make_context):
     found = decompose(gaussian(60).instance(0.5), Decomposition(), make_context(gap=1e-4))
     assert found.status == "optimal"
-    assert max(part["interior_point_iterations"] for part in found.details["parts"]) > 0
+    assert "interior-point" in found.details["path"]
+    assert "column-generation" not in found.details["path"]
 
 
-def test_a_mixture_ends_after_its_pivots(make_grid):
-    instance = make_grid(3, 4, 0.5, seed=1)
-    rays = np.exp(np.random.default_rng(0).normal(size=(40, 12)))
-    with pytest.raises(StoppedError):
-        Mixture(instance, Symmetry.trivial(instance), rays, pivots=1).solve()
-
-
-def test_where_steps_do_not_help_the_interior_point_begins(make_context, monkeypatch):
-    instance = gaussian(60).instance(0.5)
+def test_where_columns_do_not_help_the_interior_point_begins(make_grid, make_context):
+    instance = make_grid(8, 8, 1.0)
     optimum = solve(instance, method=ColumnGeneration()).objective
     found = check(instance, Decomposition(), make_context(gap=1e-4), optimum)
-    assert max(part["interior_point_iterations"] for part in found.details["parts"]) > 0
+    assert "column-generation (a round left more than 0.5 of the gap), interior-point" in found.details["path"]
+
+
+def test_where_the_interior_point_breaks_down_rounds_begin(make_context, monkeypatch):
+    instance = gaussian(60).instance(0.5)
+    optimum = solve(instance, method=ColumnGeneration()).objective
 
     def fails(*_arguments, **_keywords):
         raise SolverError("broken down")
 
     monkeypatch.setattr(interior_point, "_iterate", fails)
     failed = check(instance, Decomposition(), make_context(gap=1e-2), optimum)
-    assert "broken down" in {part.get("interior_point_failed") for part in failed.details["parts"]}
+    assert "interior-point (broken down), benders" in failed.details["path"]
 
 
 def test_an_interior_point_that_does_not_fit_is_not_begun(make_context, monkeypatch):
     monkeypatch.setattr(interior_point.InteriorPoint, "peak_bytes", lambda *_given: 1e9)
     room = max(memory.resident(), memory.PROGRAM_BYTES) + 5e8
     found = decompose(gaussian(60).instance(0.5), Decomposition(), make_context(gap=0.5, memory=room))
-    assert {part["interior_point_iterations"] for part in found.details["parts"]} == {0}
+    assert "interior-point (needs 1 GB of " in found.details["path"]
 
 
 def test_an_interrupt_of_the_interior_point_leaves_its_mechanism(make_context):
@@ -244,7 +217,7 @@ def test_what_is_not_connected_is_solved_apart(make_grid, make_context):
         epsilon=1.0,
     )
     optimum = 2 * solve(one, method=ColumnGeneration()).objective
-    options = Decomposition(subsets=4, start="cold", lagrangian_steps=0, partition="minimum-boundary")
+    options = Decomposition(subsets=4, start="cold", partition="minimum-boundary")
     assert len(check(instance, options, make_context(), optimum).details["parts"]) == 2
 
 

@@ -141,7 +141,7 @@ class Experiments:
 
     def starts(self) -> None:
         """One instance of every kind, outputs and epsilons: from the star and cold, beside optimal-lp's `auto`."""
-        for method in ("benders", "benders-cold", "auto"):
+        for method in ("benders", "auto"):
             for epsilon in self.plan.epsilons:
                 for outputs in (self.plan.outputs, None):
                     for kind in self.kinds.names:

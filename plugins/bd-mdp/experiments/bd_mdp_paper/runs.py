@@ -25,12 +25,11 @@ __all__ = ["METHODS", "Cell", "Runs"]
 GAP: Final = 1e-2
 
 METHODS: Final[dict[str, dict[str, Any]]] = {
-    "cold": {"start": "cold", "lagrangian_steps": 0},
-    "star": {"start": "star", "lagrangian_steps": 0},
-    "benders": {"start": "star"},
-    "benders-cold": {"start": "cold"},
+    "cold": {"start": "cold"},
+    "star": {"start": "star"},
+    "benders": {},
 }
-"""Benders alone from a cold start (the paper's method) and from the star; the default, and that from a cold start."""
+"""Benders alone from a cold start (the paper's method) and from the star; the default."""
 
 OTHERS: Final = ("auto", "simplex", "interior-point")
 """What optimal-lp takes, and HiGHS on the whole model."""
@@ -39,8 +38,7 @@ KEY: Final = ("kind", "seed", "records", "outputs", "epsilon", "method", "partit
 VALUES: Final = (
     "status",
     "rounds",
-    "steps",
-    "interior_point",
+    "found_by",
     "seconds",
     "cpu_seconds",
     "shown",
@@ -145,8 +143,7 @@ class Runs:
         return {
             "status": solution.status,
             "rounds": sum(part["rounds"] for part in parts),
-            "steps": sum(part["lagrangian_steps"] for part in parts),
-            "interior_point": sum(part["interior_point_iterations"] for part in parts),
+            "found_by": solution.method,
             "seconds": f"{seconds:.2f}",
             "gap": f"{solution.gap:.3g}",
             "loss": solution.objective,

@@ -70,8 +70,7 @@ def time_tables(runs: Runs, folder: Path, kinds: Sequence[str], records: int) ->
             own = [row for row in rows if all(row["kind" if c == "data" else c] == v for c, v in key.items())]
             more = {"instances": len(own), column: _shown(own, column, digits)}
             if number == 4:
-                for extra in ("steps", "interior_point"):
-                    more[extra] = spread((float(row[extra]) for row in own if row[extra] != ""), 0)
+                more["found_by"] = " ".join(sorted({row["found_by"] for row in own}))
             made.append({**key, **more})
         if made:
             write_rows(folder / f"table-{number}.csv", list(made[0]), made)

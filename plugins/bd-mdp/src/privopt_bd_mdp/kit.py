@@ -15,7 +15,7 @@ def _tables(case: MetricCase) -> dict[str, dict[str, Any]]:
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]
     table: dict[str, Any] = {"partition": kind, "subsets": min(2, case.records)}
     if case.records % 2:
-        table |= {"start": "cold", "lagrangian_steps": 0}
+        table |= {"start": "cold"}
     return {"bd-mdp": table}
 
 

@@ -27,12 +27,10 @@ class Decomposition:
     subsets: int = key(
         4, help="subsets of records (M); as many as there are records where there are fewer", check=at_least(1)
     )
-    start: Literal["star", "cold"] = key("star", help="star: the star mechanism and its multipliers as first cuts")
-    lagrangian_steps: int = key(
-        40,
-        help="column-generation steps between Benders rounds, at most, while they help; where the first do not, "
-        "optimal-lp's interior point begins; 0: Benders alone",
-        check=at_least(0),
+    start: Literal["auto", "star", "cold"] = key(
+        "auto",
+        help="what rounds begin with: auto: what the methods of optimal-lp find; star: the star mechanism and its "
+        "multipliers; cold: one output for all, as the paper does",
     )
 
 

@@ -16,7 +16,6 @@ COLUMNS = {
     "largest_block": "largest block",
     "boundary": "boundary records",
     "pairs_between_subsets": "pairs between subsets",
-    "lagrangian_steps": "Lagrangian steps",
     "rounds": "rounds",
 }
 

@@ -1,27 +1,24 @@
-"""Solvers for the decomposition of one problem: Lagrangian steps, interior point, Benders rounds."""
+"""Solvers for the decomposition of one problem: the methods of optimal-lp, then Benders rounds from what they found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any, Final
 
 from attrs import define, evolve, field
 
 from privopt.arrays import Floats
 from privopt.decompose import Benders, Start
-from privopt.errors import RegistryError, SolverError, StoppedError
-from privopt.execution.clock import check
-from privopt.execution.memory import GB
+from privopt.errors import RegistryError, SolverError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 from privopt.interfaces.offers import evaluate
 from privopt.registry import registry
-from privopt_bd_mdp.lagrangian import MAX_PIVOTS, Lagrangian
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partition import Partition, make_partition
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
 from privopt_metric_dp.solvers.auto import Room, solve
+from privopt_metric_dp.solvers.column_generation import ColumnGeneration
 from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
@@ -31,16 +28,11 @@ __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 OWN: Final = "benders"
 """The cross decomposition of this module; every other method is a registered decomposer's name."""
-WINDOW_STEPS: Final = 5
-SHRINK_SHARE: Final = 0.9
-"""Lagrangian steps go on while so many of them leave at most this share of the gap."""
 HALF_SHARE: Final = 0.5
-"""Where a step leaves more than this share of the gap the interior point takes over."""
+"""Where a round of columns leaves more than this share of the gap the interior point takes over."""
 A_NUMBER: Final = 1500.0
 """Bytes of a coefficient of the program while it is made, cut up, and held by the solvers of master and blocks,
 measured (tests/test_bd_memory.py)."""
-A_RAY: Final = 120.0
-"""Bytes of an entry of a ray in the program that mixes them, and in its solver."""
 A_SLOPE: Final = 120.0
 """Bytes of an entry of a cut: with the driver, and in the master's solver."""
 BLOCK_CUTS: Final = 40
@@ -61,7 +53,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
     Records at distance 0 are merged, implied pairs dropped, components solved one by one (Property 3.1).
 
     Returns:
-        The answer; its details hold ``parts``, figures of each connected part that had to be decomposed.
+        The answer; its details hold ``parts``, figures of each connected part that had to be decomposed, and ``path``.
 
     Raises:
         SolverError: a solver failed.
@@ -75,7 +67,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         memory=context.free_memory,
         progress=context.report,
     )
-    return evolve(found, details={"parts": tuple(parts.figures)})
+    return evolve(found, details={"parts": tuple(parts.figures), "path": found.details["path"]})
 
 
 class Parts:
@@ -90,7 +82,7 @@ class Parts:
         self.figures: list[dict[str, Any]] = []
 
     def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
-        """Yield Lagrangian steps and the interior point, without a partition; then Benders with steps between."""
+        """Yield what rounds begin with: methods of optimal-lp, or the star alone, or nothing; then Benders."""
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
         subsets = max(1, round(options.subsets * part.instance.records / self.records))
@@ -100,12 +92,13 @@ class Parts:
         if context.method != OWN:
             yield _ByDecomposer(made, evolve(context, checkpoint=folder), figures)
             return
-        steps = _Steps(options, figures, memory_left)
-        yield steps
-        if options.lagrangian_steps:
-            yield _CountedInteriorPoint(figures)
-        if steps.found is not None:
-            yield _Rounds(made, options, evolve(context, checkpoint=folder), steps)
+        if options.start != "cold":
+            yield StarSolver()
+        if options.start == "auto":
+            if part.starred:
+                yield ColumnGeneration(most_left=HALF_SHARE)
+            yield InteriorPoint()
+        yield _Rounds(made, options, evolve(context, checkpoint=folder), figures)
 
 
 def _figures(instance: Instance, division: Partition) -> dict[str, Any]:
@@ -121,99 +114,18 @@ def _figures(instance: Instance, division: Partition) -> dict[str, Any]:
         "largest_block": int(division.sizes.max(initial=0)),
         "block_sizes": division.sizes.tolist(),
         "block_boundaries": division.touching(instance.pairs).tolist(),
-        "lagrangian_steps": 0,
-        "interior_point_iterations": 0,
         "rounds": 0,
     }
 
 
 @define(eq=False)
-class _Steps:
-    """Lagrangian steps: from a star that is a mechanism while they help.
-
-    Where the star is none its rays mix badly and slowly (112 of 114 s for 1,000 road nodes): before the interior point
-    no step is tried then.
-
-    Attributes:
-        found: the state that Benders' rounds go on from; None before.
-    """
-
-    options: Decomposition
-    figures: dict[str, Any]
-    room: Room
-    found: Lagrangian | None = None
-    name: str = field(default="steps", init=False)
-
-    def peak_bytes(self, part: Part) -> float:
-        """Return what it takes to begin: the star, its trees, the first rays and their costs."""
-        return StarSolver().peak_bytes(part) + 8.0 * 20 * part.instance.records**2
-
-    def solve(self, part: Part, offers: PartOffers) -> None:
-        """See :class:`Solver`."""
-        self.found = found = Lagrangian.begin(part, star=self.options.start == "star", offers=offers)
-        for _ in range(self.options.lagrangian_steps if found.starred else 0):
-            gap = found.gap
-            if not self.go_on(1) or found.gap > HALF_SHARE * gap:
-                break
-        found.pivots = MAX_PIVOTS
-
-    def go_on(self, max_steps: int) -> bool:
-        """Step so often, at most, while it helps; whether more might.
-
-        Raises:
-            OutOfTime: the time was over.
-        """
-        found = self.found
-        assert found is not None  # begun before
-        needed = 0.0 if found.mixture.begun else A_RAY * len(found.mixture.rays) * found.instance.records
-        if needed > self.room():
-            self.figures["left_out"] = f"steps (need {needed / GB:.2g} GB of {self.room() / GB:.2g} left)"
-            return False
-        gaps = [found.gap]
-        for _ in range(max_steps):
-            if found.offers.reached:
-                return False
-            try:
-                moved = found.step()
-            except StoppedError:  # of its pivots
-                check()
-                return False
-            self.figures["lagrangian_steps"] = found.steps
-            if not moved:
-                return False
-            gaps.append(found.gap)
-            if len(gaps) > 2 * WINDOW_STEPS and gaps[-1] > SHRINK_SHARE * gaps[-1 - WINDOW_STEPS]:
-                return False
-        return True
-
-
-class _CountedInteriorPoint(InteriorPoint):
-    """The interior point, which says how many steps it took."""
-
-    def __init__(self, figures: dict[str, Any]) -> None:
-        super().__init__()
-        self.figures = figures
-
-    def solve(self, part: Part, offers: PartOffers) -> None:
-        """See :class:`Solver`."""
-        own = offers.through("", lambda z: z, lambda f: f)
-        try:
-            super().solve(part, own)
-        except SolverError as error:  # Benders goes on from what is known without it
-            self.figures["interior_point_failed"] = str(error)
-            raise
-        finally:
-            self.figures["interior_point_iterations"] = own.offered
-
-
-@define(eq=False)
 class _Rounds:
-    """Benders' rounds, with Lagrangian steps between them if these are asked for."""
+    """Benders' rounds, from the best that is known."""
 
     partition: Partition
     options: Decomposition
     context: SolveContext
-    steps: _Steps
+    figures: dict[str, Any]
     name: str = field(default=OWN, init=False)
 
     def peak_bytes(self, part: Part) -> float:
@@ -229,27 +141,14 @@ class _Rounds:
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """See :class:`Solver`."""
-        pmo, best, found = PMO.of(part.instance), offers.best, self.steps.found
-        assert found is not None  # the ladder asks for it
-        x = None if best.candidate is None else evaluate(best.candidate).ravel()
-        start = Start(x=x)
+        pmo, best = PMO.of(part.instance), offers.best
+        start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
         if self.options.start != "cold" and best.proof is not None:
-            start = Start(x=x, multipliers=[pmo.vector(evaluate(best.proof))])
-        found.adopt(best)
-        wanted = self.options.lagrangian_steps
+            start = evolve(start, multipliers=[pmo.vector(evaluate(best.proof))])
 
-        def improve(duals: Floats | None, x: Floats | None) -> Start | None:
-            """Offer what rounds found; steps from their own prices on, what they found for the next one."""
+        def improve(duals: Floats | None, x: Floats | None) -> None:
+            """Offer what rounds found."""
             _offer(self.name, pmo, duals, x, offers)
-            if not wanted:
-                return None
-            if duals is not None:
-                found.price(pmo.prices(duals))
-            with suppress(SolverError):
-                self.steps.go_on(wanted)
-            known = offers.best
-            point = None if known.candidate is None else evaluate(known.candidate).ravel()
-            return Start(x=point, multipliers=[] if known.proof is None else [pmo.vector(evaluate(known.proof))])
 
         blocks = [pmo.columns(members) for members in self.partition.members()]
         benders = Benders(solver=self.context.solver)
@@ -259,9 +158,9 @@ class _Rounds:
                 pmo.form, blocks, context, start=start, valid=PathRows(pmo, self.partition), improve=improve
             )
         except SolverError as error:  # numbers that no solver can take: what is known already stands, with its bound
-            self.steps.figures["benders_failed"] = str(error)
+            self.figures["benders_failed"] = str(error)
             raise
-        _note_rounds(self.steps.figures, result)
+        _note_rounds(self.figures, result)
         _offer(self.name, pmo, result.duals, result.x, offers)
 
 

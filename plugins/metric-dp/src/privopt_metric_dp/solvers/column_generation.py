@@ -40,6 +40,14 @@ class ColumnGeneration:
 
     name = "column-generation"
 
+    def __init__(self, *, most_left: float = np.inf) -> None:
+        """Set when it gives up.
+
+        Args:
+            most_left: share of the gap that a round may leave; where it leaves more, the next method has its turn.
+        """
+        self.most_left = most_left
+
     def peak_bytes(self, part: Part) -> float:
         """Return about how much memory it takes: the star's kernel and trees, and several rays a record."""
         return StarSolver().peak_bytes(part) + 8.0 * 6 * part.instance.records**2
@@ -51,6 +59,7 @@ class ColumnGeneration:
         trees = star_trees(graph, (kernel @ few.cost).argmin(axis=0))
         mixture = Mixture(few, symmetry, _seeds(instance, symmetry, kernel))
         best, lower, pull = np.zeros(instance.records), -np.inf, 0.5
+        gap = offers.best.value - offers.best.bound
         for _ in range(LAST_ROUND):
             z, _loss, prices = mixture.solve()
             if z is not None:
@@ -73,5 +82,8 @@ class ColumnGeneration:
                 return
             if not added and not better:
                 raise SolverError("it found no further ray before the gap")
+            before, gap = gap, offers.best.value - offers.best.bound
+            if gap > self.most_left * before:
+                raise SolverError(f"a round left more than {self.most_left:g} of the gap")
             mixture.clean(prices)
         raise SolverError(f"the gap was not reached in {LAST_ROUND} rounds")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats
 from privopt.backends import Outcome, Session, get
 from privopt.dsl.form import StandardForm
-from privopt.errors import SolverError, StoppedError
+from privopt.errors import SolverError
 from privopt.execution.clock import check
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.symmetry import Symmetry
@@ -38,12 +38,11 @@ class Mixture:
     Attributes:
         instance: with one output for each orbit of outputs.
         rays: (R, N), each with a largest entry of one.
-        pivots: that one mixture may take.
         solves: how often the mixture was solved.
     """
 
-    def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats, *, pivots: int = 2_000_000_000) -> None:
-        self.instance, self.symmetry, self.pivots = instance, symmetry, pivots
+    def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:
+        self.instance, self.symmetry = instance, symmetry
         self.rays = np.zeros((0, instance.records))
         self.serves: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.costs: Floats = np.zeros(0)
@@ -52,11 +51,6 @@ class Mixture:
         self._known: set[bytes] = set()
         self._session: Session | None = None
         self._fresh(rays)
-
-    @property
-    def begun(self) -> bool:
-        """Whether the LP is there."""
-        return self._session is not None
 
     def _begun(self) -> Session:
         """Return the LP, made when it is first asked for: what needs no mixture does not pay for one."""
@@ -71,12 +65,7 @@ class Mixture:
                 col_upper=np.full(count, np.inf),
                 integrality=np.zeros(count, dtype=np.uint8),
             )
-            options = {
-                "presolve": "off",
-                "solver": "simplex",
-                "simplex_strategy": 4,
-                "simplex_iteration_limit": self.pivots,
-            }
+            options = {"presolve": "off", "solver": "simplex", "simplex_strategy": 4}
             self._session = get("highs").session(form, options=options)
         return self._session
 
@@ -135,14 +124,12 @@ class Mixture:
 
         Raises:
             OutOfTime: the limit came first.
-            StoppedError: it takes more pivots than it may.
             SolverError: the LP was not solved.
         """
         answer = self._begun().solve()
         self.solves += 1
         if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
             check("the rays were mixed")
-            raise StoppedError(f"{self.pivots} pivots did not mix the rays")
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)
