@@ -1,6 +1,7 @@
 """A short form of the campaign: a sample of each part. ``python tests/campaign/run.py`` runs the whole."""
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from problems import PROBLEMS
 from shocks import dead_solvers, full_disks, kills, odd_places
 from spoil import bad_inputs, tampered
 from trials import Ended, spread
+from verdicts import Campaign, compared
 
 from privopt.registry import registry
 
@@ -54,3 +56,29 @@ def test_what_it_looks_for_is_found():
     assert Ended(code=2, out="", err="Traceback (most recent call last)\n").faults([2])
     assert Ended(code=None, out="", err="", raised="KeyError").faults([0])
     assert spread(list(range(10)), 3) == [0, 4, 9]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("node") is None, reason="pages are asked by node")
+def test_verify_checker_and_page_agree_on_problems_and_forgeries(tmp_path, monkeypatch):
+    monkeypatch.setenv("PRIVOPT_CACHE", str(tmp_path / "cache"))
+    campaign = Campaign(tmp_path, [])
+    cases = [case for number in (1, 3, 6, 8) for case in campaign.problem(number, 3)]
+    campaign.end()
+    assert {"claims", "arrays"} & {case["kind"] for case in cases}
+    assert compared(cases, [])[1] == []
+
+
+def test_verdicts_that_differ_are_found():
+    solved = {"verify": 0, "checker": 0, "page": "holds", "verify old": 0, "checker old": 0}
+
+    def told(**verdicts):
+        cases = [("as solved", solved), ("claims", {name.replace("_", " "): code for name, code in verdicts.items()})]
+        made = [{"number": 0, "kind": kind, "name": "", "verdicts": found} for kind, found in cases]
+        return [line.partition(":")[0] for line in compared(made, ["old"])[1]]
+
+    assert told(verify=1, checker=2, page="does not hold", verify_old=2, checker_old=1) == []
+    assert told(verify=1, checker=0) == ["differ"]
+    assert told(verify=1, checker=1, page="holds") == ["differ"]
+    assert told(verify=1, checker=1, verify_old=0, checker_old=1) == ["refused now"]
+    assert told(verify=0, checker=0, verify_old=1, checker_old=0) == ["accepted now"]
