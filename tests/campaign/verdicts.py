@@ -213,7 +213,7 @@ class Campaign:
             forgery = chance.choice(kinds[kind])
             try:
                 copy = forge(folder, forgery, home / str(turn))
-            except (AssertionError, KeyError, IndexError, ValueError):  # a change that this problem has no place for
+            except (AssertionError, LookupError, ValueError, OSError):  # a change that this problem has no place for
                 continue
             carried = content is not None and kind != "files"  # a page has no SHA256SUMS
             case = content_of(copy, folder) if carried else None

@@ -75,7 +75,7 @@ def _rows(arrays: dict[str, Any]) -> Iterator[tuple[str, Callable[[dict[str, Any
                 raised,
             )
     large = np.argsort(-arrays["values"])[: max(6, len(arrays["values"]) // 3)]  # a small one may change no bound
-    for place in large[np.linspace(0, len(large) - 1, 6).astype(int)].tolist():
+    for place in large[np.linspace(0, len(large) - 1, min(6, len(large))).astype(int)].tolist():
         yield f"multiplier {place} away", lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e-3), False
         yield (
             f"multiplier {place} large",
