@@ -1,13 +1,14 @@
 """Distances in the plane, on the sphere, or given as a matrix.
 
-Each answers the few questions that the algorithms ask: points through SciPy's KD-tree, but for the cheapest facility,
-whose search is in `kernels`; a matrix from its rows. Nothing here is secret.
+Each answers the few questions that the algorithms ask: points through SciPy's KD-tree, a matrix from its rows. Nothing
+here is secret.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, Final
 
 import numpy as np
 from attrs import field, frozen
@@ -19,83 +20,85 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, directions
 
 __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
-BLOCK_ENTRIES = 4_000_000
+BLOCK_ENTRIES: Final = 4_000_000
+FIRST_NEIGHBOURS: Final = 8
+"""Facilities that are looked at for each location to begin with; twice as many for those that need more."""
 
 
-class Metric(Protocol):
+class Metric(ABC):
     """A metric space over n locations, numbered from 0."""
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """Number of locations."""
-        ...
 
     @property
+    @abstractmethod
     def extent(self) -> float:
         """Half the diameter, or a little more: within this radius of some middle lies everything."""
-        ...
+
+    @abstractmethod
+    def independent(self, candidates: Ints, reach: float) -> Ints:
+        """Take candidates in the order given, omitting each within ``reach`` of one taken before."""
+
+    @abstractmethod
+    def balls(self, centres: Ints, radius: float) -> Ints:
+        """Return for every location the centre within ``radius`` of it, -1 where there is none."""
+
+    @abstractmethod
+    def between(self, a: Ints, b: Ints) -> Floats:
+        """Return the distances of the pairs (a[i], b[i])."""
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """Return for every location the facility u with the least cost_u + d(u, v); ties go to the least.
 
         ``facilities`` are locations, ascending; ``cost`` is (n,), over all locations. Returns locations.
         """
-        ...
-
-    def independent(self, candidates: Ints, reach: float) -> Ints:
-        """Take candidates in the order given, omitting each within ``reach`` of one taken before."""
-        ...
-
-    def balls(self, centres: Ints, radius: float) -> Ints:
-        """Return for every location the centre within ``radius`` of it, -1 where there is none."""
-        ...
-
-    def between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distances of the pairs (a[i], b[i])."""
-        ...
+        everyone = np.arange(self.size)
+        return facilities[self.nearest(everyone, facilities, cost, np.ones(self.size), 1)[0][:, 0]]
 
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
         """Return for each of M places v the facilities u with the least scale_v cost_u + d(u, v), and these sums.
 
-        ``places`` and ``facilities`` are locations; ``cost`` is over all of them, ``scale`` (M,) over the places.
-        Returns (M, count) positions in ``facilities`` and (M, count) sums, ascending; of equals the first.
+        O(M F), a block of places at a time. ``places`` and ``facilities`` are locations; ``cost`` is over all of them,
+        ``scale`` (M,) over the places. Returns (M, count) positions in ``facilities`` and (M, count) sums, ascending;
+        of equals the first.
         """
-        ...
+        which = np.empty((len(places), count), dtype=np.int64)
+        value = np.empty((len(places), count))
 
+        def fill(begin: int, end: int) -> None:
+            step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
+            for first in range(begin, end, step):
+                last = min(first + step, end)
+                ends = np.repeat(places[first:last], len(facilities)), np.tile(facilities, last - first)
+                sums = self.between(*ends).reshape(last - first, -1)
+                sums += scale[first:last, None] * cost[facilities]
+                if count == 1:
+                    few = np.argmin(sums, axis=1)[:, None]
+                    sums = np.take_along_axis(sums, few, axis=1)
+                elif count < len(facilities):
+                    few = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
+                    sums = np.take_along_axis(sums, few, axis=1)
+                else:
+                    few = np.broadcast_to(np.arange(count), sums.shape)
+                order = np.argsort(sums, axis=1, kind="stable")
+                which[first:last] = np.take_along_axis(few, order, axis=1)
+                value[first:last] = np.take_along_axis(sums, order, axis=1)
 
-def _nearest(
-    metric: Metric, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int
-) -> tuple[Ints, Floats]:
-    """See `Metric.nearest`; O(M F), a block of places at a time."""
-    which = np.empty((len(places), count), dtype=np.int64)
-    value = np.empty((len(places), count))
-
-    def fill(begin: int, end: int) -> None:
-        step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
-        for first in range(begin, end, step):
-            last = min(first + step, end)
-            ends = np.repeat(places[first:last], len(facilities)), np.tile(facilities, last - first)
-            sums = metric.between(*ends).reshape(last - first, -1)
-            sums += scale[first:last, None] * cost[facilities]
-            if count == 1:
-                few = np.argmin(sums, axis=1)[:, None]
-                sums = np.take_along_axis(sums, few, axis=1)
-            elif count < len(facilities):
-                few = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
-                sums = np.take_along_axis(sums, few, axis=1)
-            else:
-                few = np.broadcast_to(np.arange(count), sums.shape)
-            order = np.argsort(sums, axis=1, kind="stable")
-            which[first:last] = np.take_along_axis(few, order, axis=1)
-            value[first:last] = np.take_along_axis(sums, order, axis=1)
-
-    in_threads(fill, len(places))
-    return which, value
+        in_threads(fill, len(places))
+        return which, value
 
 
 @frozen(eq=False)
-class _PointSet:
-    """Plane and sphere: the same tree under two distances."""
+class _PointSet(Metric):
+    """Plane and sphere: the same tree under two distances.
+
+    ``boxed`` holds the coordinates that the tree is made of: x, y in the plane, the unit vector on the sphere.
+    ``exact`` holds those that a pair's distance is computed from: x, y, or latitude, longitude in radians and the
+    cosine of the latitude. So the tree may be searched a little too far and never changes an answer.
+    """
 
     _boxed: Floats
     _exact: Floats
@@ -121,12 +124,6 @@ class _PointSet:
 
         return cKDTree(self._boxed[points])
 
-    def _all(self) -> Any:
-        """Return SciPy's tree of all locations, made once."""
-        if "all" not in self._trees:
-            self._trees["all"] = self._search(np.arange(self.size))
-        return self._trees["all"]
-
     def _reach(self, radius: float) -> float:
         """Return a straight distance that covers every point within the radius."""
         straight = radius
@@ -135,13 +132,31 @@ class _PointSet:
         return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """See `Metric.cheapest`; about O(n log n)."""
-        from privopt_fl_linear import kernels
+        """See `Metric.cheapest`; about O(n log n).
 
-        tree = kernels.build(self._boxed[facilities], self._exact[facilities], cost[facilities])
-        order = np.asarray(self._all().indices, dtype=np.int64)  # neighbours follow each other
-        found: Ints = facilities[kernels.cheapest(self._sphere, tree, self._boxed, self._exact, order)]
-        return found
+        In one dimension more, with facility u at cost_u above its place, u is sqrt(d(u, v)^2 + cost_u^2) away from v:
+        at most d(u, v) + cost_u. So what is farther away than the best sum found costs more.
+        """
+        from scipy.spatial import cKDTree
+
+        unit, least = EARTH_RADIUS_KM if self._sphere else 1.0, cost[facilities].min()
+        raised = np.column_stack([unit * self._boxed[facilities], cost[facilities] - least])
+        first = np.sort(np.unique(raised, axis=0, return_index=True)[1])  # of equals the first
+        facilities, tree = facilities[first], cKDTree(raised[first])
+        left, count, answer = np.arange(self.size), FIRST_NEIGHBOURS, np.empty(self.size, dtype=np.int64)
+        while len(left):
+            count, undecided = min(count, len(facilities)), []
+            for part in np.array_split(left, -(-len(left) * count // BLOCK_ENTRIES)):
+                level = np.column_stack([unit * self._boxed[part], np.zeros(len(part))])
+                away, near = tree.query(level, k=np.arange(1, count + 1), workers=-1)
+                found = facilities[near]
+                sums = cost[found] + self.between(np.repeat(part, count), found.ravel()).reshape(found.shape)
+                best = sums.min(axis=1)
+                answer[part] = np.where(sums == best[:, None], found, self.size).min(axis=1)
+                beyond = away[:, -1] * (1.0 - 1e-9) - 1e-9 * self._sphere
+                undecided.append(part[(beyond <= best - least) & (count < len(facilities))])
+            left, count = np.concatenate(undecided), 2 * count
+        return answer
 
     def independent(self, candidates: Ints, reach: float) -> Ints:
         """See `Metric.independent`; a search within reach of each that is taken."""
@@ -167,15 +182,13 @@ class _PointSet:
         return owner
 
     def between(self, a: Ints, b: Ints) -> Floats:
-        """See `Metric.between`."""
-        from privopt_fl_linear import kernels
-
-        distances: Floats = kernels.pair_distances(self._sphere, self._exact[a], self._exact[b])
-        return distances
-
-    def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
-        """See `Metric.nearest`."""
-        return _nearest(self, places, facilities, cost, scale, count)
+        """See `Metric.between`: Euclidean, or haversine in km."""
+        one, other = self._exact[a].T, self._exact[b].T
+        if not self._sphere:
+            return np.asarray(np.sqrt((one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2))
+        north, east = np.sin((one[0] - other[0]) / 2.0), np.sin((one[1] - other[1]) / 2.0)
+        half = north * north + one[2] * other[2] * (east * east)
+        return np.asarray(2.0 * EARTH_RADIUS_KM * np.arcsin(np.minimum(1.0, np.sqrt(half))))
 
 
 @frozen(eq=False, init=False)
@@ -192,8 +205,7 @@ class Plane(_PointSet):
         points = doubles(points)
         if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
             raise InputError([Fault("locations", "x, y", f"shape {points.shape}", "(n, 2) finite numbers")])
-        exact = doubles(np.column_stack([points, np.zeros(len(points))]))
-        self.__attrs_init__(points, exact, False)
+        self.__attrs_init__(points, points, False)
 
 
 @frozen(eq=False, init=False)
@@ -211,7 +223,7 @@ class Sphere(_PointSet):
 
 
 @frozen(eq=False)
-class Matrix:
+class Matrix(Metric):
     """A metric given as its (n, n) matrix: symmetric, zero diagonal, triangle inequality.
 
     The triangle inequality is checked on every triple up to 400 locations and on two million random ones beyond.
@@ -250,15 +262,6 @@ class Matrix:
         """Half the greatest distance."""
         return float(self.distances.max(initial=0.0)) / 2.0
 
-    def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """See `Metric.cheapest`; O(n |facilities|)."""
-        answer = np.empty(self.size, np.int64)
-        step = max(1, BLOCK_ENTRIES // max(1, len(facilities)))
-        for start in range(0, self.size, step):
-            block = self.distances[start : start + step][:, facilities] + cost[facilities]
-            answer[start : start + step] = facilities[np.argmin(block, axis=1)]
-        return answer
-
     def independent(self, candidates: Ints, reach: float) -> Ints:
         """See `Metric.independent`."""
         blocked = np.zeros(len(candidates), np.bool_)
@@ -283,7 +286,3 @@ class Matrix:
         """See `Metric.between`."""
         picked: Floats = self.distances[a, b]
         return picked
-
-    def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
-        """See `Metric.nearest`."""
-        return _nearest(self, places, facilities, cost, scale, count)
