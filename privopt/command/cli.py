@@ -14,18 +14,20 @@ from privopt.command.exit_codes import (
     BAD_USAGE,
     DOES_NOT_HOLD,
     DONE,
+    GAP,
     HASH_SUBJECTS,
     JOBS,
     NO_PRIVACY,
     PATH,
+    QUIET,
     SEED,
     SOLVER,
     STOPPED_FEASIBLE,
+    TIME_LIMIT,
     ending,
     guarded,
     positive,
     say_when_compiling,
-    share,
     utf8,
     warn_of_no_privacy,
 )
@@ -164,9 +166,9 @@ def describe(mechanism: str) -> None:
 @SOLVER
 @JOBS
 @click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
-@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
+@TIME_LIMIT
 @click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
-@click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
+@GAP
 @click.option("--seed", type=SEED, metavar="N", help="For experiments: not private.")
 @click.option(
     "--ledger",
@@ -182,7 +184,7 @@ def describe(mechanism: str) -> None:
 )
 @HASH_SUBJECTS
 @click.option("--json", "as_json", is_flag=True, help="result.json also on standard output, nothing else there.")
-@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@QUIET
 @click.option("--copy-to", type=PATH, metavar="FOLDER", help="Clean copies of what is let out (photos kept).")
 @click.option("--force", is_flag=True, help="Replace DIR.")
 @click.option("--allow-unsafe", is_flag=True, help="Accept a method without a guarantee.")

@@ -20,12 +20,15 @@ from privopt.errors import PrivoptError
 __all__ = [
     "DOES_NOT_HOLD",
     "DONE",
+    "GAP",
     "HASH_SUBJECTS",
     "JOBS",
     "PATH",
+    "QUIET",
     "SEED",
     "SOLVER",
     "STOPPED_FEASIBLE",
+    "TIME_LIMIT",
     "ending",
     "guarded",
     "pair",
@@ -62,6 +65,33 @@ HASH_SUBJECTS: Final = click.option(
 )
 SOLVER: Final = click.option(
     "--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one."
+)
+QUIET: Final = click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+
+
+def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse an option that is not a finite number above 0."""
+    if value is not None and not (0 < value < float("inf")):
+        raise click.BadParameter(f"{value:g} is not a finite number above 0")
+    return value
+
+
+def share(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse an option that is not between 0 and 1: a gap of 1 would call anything optimal."""
+    if value is not None and not 0 < value < 1:
+        raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
+    return value
+
+
+GAP: Final = click.option(
+    "--gap",
+    type=float,
+    callback=share,
+    metavar="RELATIVE",
+    help="Relative gap asked for; default: the method's own, 1e-6 for most. 0.01 does for a first look.",
+)
+TIME_LIMIT: Final = click.option(
+    "--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command."
 )
 
 
@@ -129,20 +159,6 @@ def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
     before = min(lived(), MAX_STARTUP_SECONDS + time.monotonic() - began)
     with ended_after(None if limit is None else OVER * limit + GRACE - EXIT_SECONDS - before, end):
         yield
-
-
-def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse an option that is not a finite number above 0."""
-    if value is not None and not (0 < value < float("inf")):
-        raise click.BadParameter(f"{value:g} is not a finite number above 0")
-    return value
-
-
-def share(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse an option that is not between 0 and 1: a gap of 1 would call anything optimal."""
-    if value is not None and not 0 < value < 1:
-        raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
-    return value
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

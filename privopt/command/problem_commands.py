@@ -12,6 +12,7 @@ import click
 
 from privopt.command.exit_codes import (
     PATH,
+    QUIET,
     guarded,
     say_when_compiling,
 )
@@ -25,7 +26,7 @@ from privopt.errors import UsageError, faults_in
 @click.argument("problem", type=PATH)
 @click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
 @click.option("--json", "as_json", is_flag=True, help="The same on standard output as one object.")
-@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@QUIET
 @guarded
 def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
     """Predict errors before epsilon is chosen; secret files are not opened."""

@@ -14,6 +14,7 @@ import click
 from privopt.command.exit_codes import (
     HASH_SUBJECTS,
     PATH,
+    QUIET,
     guarded,
     pair,
     positive,
@@ -157,7 +158,7 @@ def _charged(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> It
     help="Also each record on the map with its share and interval, or its group's.",
 )
 @click.option("--json", "as_json", is_flag=True, help="How it was found, on standard output.")
-@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@QUIET
 @click.option("--force", is_flag=True, help="Replace FILE.csv and the others.")
 @guarded
 def estimate(

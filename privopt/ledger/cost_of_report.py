@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from privopt.declare.exact_text import exact_text
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Guarantee, Result
 from privopt.ledger.entries import EPSILON, Cost, Limit, sum_text
@@ -62,12 +62,42 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
         limit: of the ledger.
         counted: what is charged, whatever its position.
     """
-    price = f"{cost.account} {sum_text(cost.amount)} {cost.unit}".rstrip()
+    price = _price(cost)
     return (
         f"what holds of all reports of a subject: as much as one promises, at {price} times their number; "
         f"each {counted} counts, whatever its position, so charges and refusals reveal nothing of it"
         f"{window_text(limit)}"
     )
+
+
+def _price(cost: Cost) -> str:
+    return f"{cost.account} {sum_text(cost.amount)} {cost.unit}".rstrip()
+
+
+def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
+    """Say what a row costs its subject, and how many rows the limit is enough for, before anything is drawn.
+
+    Args:
+        ledger: its file.
+        cost: of what is counted.
+        limit: of the ledger.
+        counted: what costs that much.
+    """
+    return f"each {counted} costs its subject {_price(cost)}; {enough_text(ledger, cost, limit, counted)}"
+
+
+def enough_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
+    """Return the second half of :func:`price_text`."""
+    if limit is None:
+        return f"{ledger} has no limit and only counts (privopt budget {ledger} --set AMOUNT makes one)"
+    count = min(int(most / each) for most, each in zip(limit.sum, cost.amount, strict=True) if each)
+    return f"the limit of {sum_text(limit.sum)} {_within(limit)} is enough for {number_of(count, counted)}"
+
+
+def _within(limit: Limit) -> str:
+    if limit.hours is not None:
+        return f"in any {exact_text(limit.hours)} hours"
+    return "in all" if limit.calendar is None else f"in each {limit.calendar}"
 
 
 def window_text(limit: Limit | None) -> str:
@@ -85,13 +115,12 @@ def limit_text(limit: Limit, unit: str) -> str:
         limit: of the ledger.
         unit: of its amounts; empty before the first charge.
     """
-    amount, within, of_them = Fraction(limit.amount), "in all", "reports"
+    amount, within, of_them = Fraction(limit.amount), _within(limit), "reports"
     unit = unit if limit.account == EPSILON else f"{limit.account}, {unit}".rstrip(", ")
     if limit.hours is not None:
-        hours = exact_text(limit.hours)
-        within, of_them = f"in any {hours} hours", f"reports of {hours} hours"
+        of_them = f"reports of {exact_text(limit.hours)} hours"
     elif limit.calendar is not None:
-        within, of_them = f"in each {limit.calendar}", f"reports of one {limit.calendar.per}"
+        of_them = f"reports of one {limit.calendar.per}"
     text = " ".join(filter(None, ("each subject may spend", sum_text(limit.sum), unit, within)))
     if unit and limit.account == EPSILON:
         distance = unit.removeprefix("per ")

@@ -30,7 +30,7 @@ from privopt.ledger.entries import (
     continues,
     micros_of,
 )
-from privopt.ledger.log_file import Form, connected, create_file, translate_errors, writing
+from privopt.ledger.log_file import Form, LogFile, translate_errors, writing
 from privopt.ledger.periods import Calendar
 from privopt.ledger.subject_names import Names, subject_name
 
@@ -60,8 +60,8 @@ class Ledger:
     own: one that is open does not survive a fork, nor does it go to another thread.
 
     Attributes:
-        path: of the file; made, for its owner alone, where there is none.
-        key: file with the key under which subjects' names are hashed (HMAC-SHA256), made where there is none; None for
+        path: of the file; where there is none, the first limit or charge makes it, for its owner alone.
+        key: file with the key under which subjects' names are hashed (HMAC-SHA256), made with the first name; None for
             names as they are. A ledger names all subjects in one way.
         make: False to refuse a path where there is nothing.
         clock: nanoseconds since 1970, UTC.
@@ -77,20 +77,25 @@ class Ledger:
     key: Path | None = field(default=None, kw_only=True, converter=optional(Path))
     make: bool = field(default=True, kw_only=True)
     clock: Callable[[], int] = field(default=time.time_ns, kw_only=True, repr=False)
-    _names: Names = field(init=False, repr=False)
-    _connection: sqlite3.Connection = field(init=False, repr=False)
+    _known_names: Names | None = field(default=None, init=False, repr=False)
+    _file: LogFile = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        if self.make and not self.path.exists():
-            self._names = Names.by(self.key, make=True)
-            create_file(self.path, FORM, self._begin)
-        self._connection = connected(self.path, FORM)
+        self._file = LogFile(self.path, FORM, self._begin, self.make)
         try:
             with self._reading() as book:
-                self._names = Names.known(self.key, book.names, self.path, make=self.make)
+                if book.names or self.key is None or self.key.exists() or not self.make:
+                    self._known_names = Names.known(self.key, book.names, self.path, make=self.make)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _names(self) -> Names:
+        """How subjects are named; a key that there is none of is made."""
+        if self._known_names is None:
+            self._known_names = Names.by(self.key, make=True)
+        return self._known_names
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
@@ -100,7 +105,7 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         with translate_errors(self.path, "the database's own check"):
-            self._connection.close()
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -109,19 +114,21 @@ class Ledger:
         self.close()
 
     @contextmanager
-    def _reading(self) -> Iterator[LedgerTransaction]:
+    def _reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
         with translate_errors(self.path, "the database's own check"):
-            self._connection.execute("BEGIN")
+            connection = self._file.connection(make=make)
+            connection.execute("BEGIN")
             try:
-                yield LedgerTransaction(connection=self._connection, path=self.path, clock=self.clock)
+                yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
             finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
 
     @contextmanager
     def _booking(self) -> Iterator[LedgerTransaction]:
-        with writing(self._connection, self.path):
-            book = LedgerTransaction(connection=self._connection, path=self.path, clock=self.clock)
+        connection = self._file.connection(make=True)
+        with writing(connection, self.path):
+            book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
             yield book
             book.close()
 
@@ -184,9 +191,8 @@ class Ledger:
         some = [number for number, count in enumerate(counts) if count]
         when = None if periods is None else [periods[number] for number in some]
         whose = [subjects[number] for number in some]
-        made = self.booked(whose, cost, when, [counts[number] for number in some], closed)
-        denied = {number for number, entry in zip(some, made, strict=True) if entry is None}
-        return [number not in denied for number in range(len(subjects))]
+        made = iter(self.booked(whose, cost, when, [counts[number] for number in some], closed))
+        return [not count or next(made) is not None for count in counts]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
         """Charge many reports to one subject, in one transaction, up to the first that would pass the limit.
@@ -302,20 +308,14 @@ class Ledger:
             UsageError: no such amounts, both a window and a calendar, or another calendar than that of charges that
                 there are: they would have to be counted again.
         """
-        if unit is None:
-            unit = PAIR if delta is not None else self._only_unit()
+        if unit is None and delta is None and len(units := self.units) > 1:
+            rule = "the unit of the limit must be given (--unit)"
+            raise UsageError(f"{self.path}: {rule}, got accounts in {', '.join(units)}")
+        unit = unit or (PAIR if delta is not None else self.units[0])
         calendar = None if per is None else Calendar(per, zone)
         limit = Limit(amount=amount, delta=delta, hours=hours, calendar=calendar, account=unit)
         with self._booking() as book:
             book.set_limit(limit)
-
-    def _only_unit(self) -> str:
-        units = self.units
-        if len(units) > 1:
-            raise UsageError(
-                f"{self.path}: the unit of the limit must be given (--unit), got accounts in {', '.join(units)}"
-            )
-        return units[0]
 
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
@@ -374,13 +374,13 @@ class Ledger:
     @property
     def beginning(self) -> bytes:
         """The hash of the first entry, which no two ledgers have in common: it holds a random text."""
-        with self._reading() as book:
+        with self._reading(make=True) as book:
             return book.hash_of(1)
 
     @property
     def head(self) -> str:
         """Number and hash of the last entry, ``N:HASH``: kept elsewhere, it says whether the end was cut off."""
-        with self._reading() as book:
+        with self._reading(make=True) as book:
             assert book.head is not None  # every ledger has the entry that it began with
             return f"{book.head.number}:{book.head.hash.hex()}"
 
@@ -396,6 +396,5 @@ class Ledger:
             DoesNotHoldError: something was changed; the entry is named.
             UsageError: ``head`` is not N:HASH.
         """
-        known = None if head is None else head_of(head)
-        with self._reading():
-            check_chain(self._connection, self.path, head=known, progress=progress)
+        with self._reading() as book:
+            check_chain(book.connection, self.path, head=None if head is None else head_of(head), progress=progress)

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
 from privopt.files import Unreadable, flush, open_regular
@@ -74,10 +74,70 @@ def translate_errors(path: Path, what: str) -> Iterator[None]:
         raise DoesNotHoldError(f"{path}: changed: {what}: {error}") from error
 
 
-def create_file(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Make the file, its owner's alone; where another process makes it meanwhile, that one stays."""
+@define(eq=False)
+class LogFile:
+    """The file, open. One that is to be made is in memory until something is to be written: reading leaves no file.
+
+    Attributes:
+        path, form: of the file.
+        fill: writes what a new one begins with.
+        make: False to refuse a path where there is nothing.
+        made: whether there was a file when it was last used.
+
+    Raises:
+        UsageError: its folder does not exist. Otherwise as :func:`connected`.
+    """
+
+    path: Path
+    form: Form
+    fill: Callable[[sqlite3.Connection], None]
+    make: bool
+    made: bool = field(init=False)
+    _connection: sqlite3.Connection = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.made = not self.make or self.path.exists()
+        if self.made:
+            self._connection = connected(self.path, self.form)
+            return
+        _check_folder(self.path, self.form)
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        _begin(self._connection, self.form, self.fill)
+
+    def connection(self, *, make: bool = False) -> sqlite3.Connection:
+        """Return the connection to the file; before there is one, to what it would begin with.
+
+        Args:
+            make: make the file. Where another process has made it meanwhile, that one stays.
+        """
+        if not self.made and (make or self.path.exists()):
+            if not self.path.exists():
+                create_file(self.path, self.form, self.fill)
+            empty, self._connection, self.made = self._connection, connected(self.path, self.form), True
+            empty.close()
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def _check_folder(path: Path, form: Form) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} of the {form.name} must exist")
+
+
+def _begin(connection: sqlite3.Connection, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in form.schema:
+        connection.execute(statement)
+    fill(connection)
+    connection.execute("COMMIT")
+
+
+def create_file(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
+    """Make the file, its owner's alone; where another process makes it meanwhile, that one stays."""
+    _check_folder(path, form)
     with claimed(path) as work:
         new = work / "new"
         os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -85,11 +145,7 @@ def create_file(path: Path, form: Form, fill: Callable[[sqlite3.Connection], Non
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             connection.execute(f"PRAGMA application_id = {form.mark}")
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in form.schema:
-                connection.execute(statement)
-            fill(connection)
-            connection.execute("COMMIT")
+            _begin(connection, form, fill)
         flush(new)
         with suppress(FileExistsError):
             os.link(new, path)

@@ -187,6 +187,16 @@ def test_times_that_will_not_do_are_refused_before_a_charge(town, tmp_path, limi
     assert charged(book) == []
 
 
+@pytest.mark.parametrize("more", [[], ["--sticky"], ["--hash-subjects", "key"]])
+def test_a_time_without_a_calendar_leaves_no_file(town, tmp_path, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
+    trips = table(tmp_path / "trips.csv", ["anna,p1,2026-03-29"], "who,place,when")
+    asked = ["--id", "place", "--ledger", "book", "--subject", "who", "--time", "when", *more]
+    code, _, err = said("apply", town, trips, "--out", "safe.csv", *asked)
+    assert (code, "--set AMOUNT --per day makes one" in err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["trips.csv"]
+
+
 def test_options_of_budget_that_cannot_be_meant_so(tmp_path):
     for options in (["--per", "day"], ["--set", "1", "--zone", ROME], ["--set", "1", "--per", "day", "--window", "24"]):
         assert said("budget", tmp_path / "book", *options)[0] == 2

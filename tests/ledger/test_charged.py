@@ -119,14 +119,28 @@ def test_nobody_is_charged_for_a_table_that_will_not_do(town, tmp_path):
         source = table(tmp_path / "t.csv", [*rows, row])
         with pytest.raises(InputError, match=words):
             apply(town, source, tmp_path / "o.csv", BY_ID, Application(charge=charge))
-    assert charged(tmp_path / "l") == []
     for column, found in (("nobody", "no such column"), ("place", "the secret")):
         wrong = Charge(ledger=tmp_path / "m", subject=column)
         with pytest.raises(InputError, match=f"column {column}: expected .*, got {found}"):
             apply(town, table(tmp_path / "t.csv", rows), tmp_path / "o.csv", BY_ID, Application(charge=wrong))
         with pytest.raises(InputError, match=f"column {column}: expected .*, got {found}"):
             po.open(town).apply({"place": ["p0"]}, id="place", ledger=tmp_path / "m", subject=column)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["l", "t.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv"]
+
+
+def test_the_price_of_a_row_is_said_before_anybody_is_charged(town, tmp_path):
+    rows, book, heard = table(tmp_path / "t.csv", ["anna,p0"] * 3), tmp_path / "book", []
+    said("budget", book, "--set", "1.4", "--window", "24")
+    asked = Application(charge=Charge(ledger=book, subject="who"))
+    done = apply(
+        town, rows, tmp_path / "o.csv", BY_ID, asked, announce=lambda line: heard.append((line, charged(book)))
+    )
+    assert done.refused == {"budget spent": 1}
+    price = "each row costs its subject epsilon 0.5 per km as the crow flies"
+    assert heard == [(f"{price}; the limit of 1.4 in any 24 hours is enough for 2 rows", [])]
+    free = ["--id", "place", "--ledger", tmp_path / "free", "--subject", "who"]
+    _, _, err = said("apply", town, rows, "--out", tmp_path / "p.csv", *free)
+    assert err.startswith(f"note: {price}; {tmp_path / 'free'} has no limit and only counts")
 
 
 def test_an_interrupt_leaves_charges_and_no_table(town, tmp_path, monkeypatch):

@@ -219,7 +219,7 @@ def test_a_thousand_kept_reports_tell_what_one_tells_and_fresh_ones_tell_the_pla
 def copied(tmp_path, name, to):
     """Copy a ledger as it is, for a backup."""
     with Ledger(tmp_path / name) as ledger:
-        ledger._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ledger._file.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copy(tmp_path / name, tmp_path / to)
 
 

@@ -62,6 +62,20 @@ def test_a_promise_between_neighbours_is_called_so(tmp_path):
     (tmp_path / "p.toml").write_text(grid_text(3, 3, 1.0, 2, within=1.1))
     found = draw_curves(File.read(tmp_path / "p.toml"), ["exponential"], epsilons_of("1:2:2"))
     assert found.setting.apart == "apart, from neighbour to neighbour"
+    page = curve_page(found, "p.toml")
+    assert "Note: what holds is between records up to 1.1 km apart" in page
+    assert "Note: what holds is between records: a position is reported as if it were its nearest record" in page
+
+
+def test_the_gap_is_that_of_solve_unless_another_is_asked_for(problem, tmp_path, privopt):
+    pages = []
+    for gap in ([], ["--gap", "1e-6"]):
+        done = privopt(
+            "explore", problem, "--epsilon", "1:2:2", "--out", tmp_path / f"{len(gap)}.html", "--quiet", *gap
+        )
+        assert done.returncode == 0, done.stderr
+        pages.append(content((tmp_path / f"{len(gap)}.html").read_text("utf-8"))["best"])
+    assert pages[0] == pages[1]
 
 
 def test_a_loss_is_told_in_the_readers_unit_too(problem, tmp_path):

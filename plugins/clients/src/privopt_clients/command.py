@@ -7,7 +7,13 @@ from typing import Literal
 
 import click
 
-from privopt.command.exit_codes import PATH, guarded, say_when_compiling, warn_of_no_privacy
+from privopt.command.exit_codes import (
+    PATH,
+    QUIET,
+    guarded,
+    say_when_compiling,
+    warn_of_no_privacy,
+)
 from privopt.command.terminal import complain
 
 __all__ = ["export"]
@@ -22,7 +28,7 @@ __all__ = ["export"]
     help="js: an ES module and a page. jvm: a jar for Java and Android, made by an installed javac.",
 )
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write.")
-@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@QUIET
 @click.option("--force", is_flag=True, help="Replace FOLDER.")
 @guarded
 def export(folder: Path, target: Literal["js", "jvm"], out: Path, quiet: bool, force: bool) -> None:

@@ -11,6 +11,7 @@ import click
 from privopt.command.exit_codes import (
     HASH_SUBJECTS,
     PATH,
+    QUIET,
     SEED,
     guarded,
     positive,
@@ -128,7 +129,7 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
     "columns are NAME_report, ...; a row gets all its reports or none, and is charged for all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
-@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@QUIET
 @click.option("--force", is_flag=True, help="Replace TABLE2.")
 @guarded
 def apply(
@@ -190,7 +191,16 @@ def apply(
         unknown=unknown or "drop",
     )
     with progress_display(quiet=quiet) as progress:
-        done = run(folder, table, out, secret, asked, force=force, progress=progress)
+        done = run(
+            folder,
+            table,
+            out,
+            secret,
+            asked,
+            force=force,
+            progress=progress,
+            announce=lambda line: complain(f"note: {line}"),
+        )
     warn_of_no_privacy(folder)
     for line in done.notes:
         complain(f"note: {line}")

@@ -10,10 +10,13 @@ from attrs import evolve
 from privopt.command.exit_codes import (
     DOES_NOT_HOLD,
     DONE,
+    GAP,
     JOBS,
     PATH,
+    QUIET,
     SOLVER,
     STOPPED_FEASIBLE,
+    TIME_LIMIT,
     ending,
     guarded,
     positive,
@@ -118,11 +121,11 @@ def init(
 @click.option("--report", type=PATH, metavar="FILE.html", help="Also one page, works offline.")
 @click.option("--figures", type=PATH, metavar="FOLDER", help="Also the pictures, as SVG, PDF and PNG.")
 @click.option("--latex", type=PATH, metavar="FILE", help="Also the table for LaTeX; needs no package.")
-@click.option("--gap", type=float, callback=share, metavar="RELATIVE", help="Relative gap asked for.")
+@GAP
 @SOLVER
 @JOBS
-@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
-@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@TIME_LIMIT
+@QUIET
 @click.option("--force", is_flag=True, help="Begin again; replace FILE.csv and the others.")
 @guarded
 def curve(
@@ -170,11 +173,11 @@ def curve(
 @click.option("--out", type=PATH, metavar="FILE.html", help="Page to write; default: PROBLEM-explore.html, here.")
 @click.option("--mechanisms", default="optimal-lp", show_default=True, metavar="A,B", help="With commas between.")
 @click.option("--epsilon", metavar="LO:HI:N", help="N values; default: 9, a fourth to four times the problem's.")
-@click.option("--gap", type=float, default=0.01, show_default=True, callback=share, metavar="G", help="Gap asked for.")
+@GAP
 @SOLVER
 @JOBS
-@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command.")
-@click.option("--quiet", is_flag=True, help="No progress; errors still come.")
+@TIME_LIMIT
+@QUIET
 @click.option("--force", is_flag=True, help="Replace FILE.html.")
 @guarded
 def explore(
@@ -182,7 +185,7 @@ def explore(
     out: Path | None,
     mechanisms: str,
     epsilon: str | None,
-    gap: float,
+    gap: float | None,
     solver: str,
     jobs: int | None,
     time_limit: float | None,
@@ -217,7 +220,7 @@ def _names(listed: str) -> list[str]:
 @JOBS
 @click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the search for the bound.")
 @click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
-@click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+@QUIET
 @click.option("--force", is_flag=True, help="Replace DIR.")
 @guarded
 def certify(

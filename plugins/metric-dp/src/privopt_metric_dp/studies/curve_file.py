@@ -43,7 +43,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
     What is selected from it may be a plain table of polars, which has no units and does not draw itself.
 
     Attributes:
-        unit: of losses, bounds and an adversary's errors.
+        unit: of losses, bounds and the attacker's errors.
         distance_unit: of the other errors, and what epsilon is per.
     """
 

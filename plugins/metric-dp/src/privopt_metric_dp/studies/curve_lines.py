@@ -18,6 +18,7 @@ from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.studies.curve_points import Point
+from privopt_metric_dp.tables.application import BETWEEN_RECORDS, limits_of
 
 __all__ = ["Line", "Refusals", "Setting", "read_lines"]
 
@@ -29,9 +30,10 @@ class Setting:
     Attributes:
         noun: what a record is called.
         apart: how the distance of two records is measured, in a word or two.
-        bayes_error: how often the best guess at the record is wrong, under the prior of all records.
+        bayes_error: how often an attacker's best guess at the record is wrong, under the prior of all records.
         adversary_error: expected loss of the best guess under the same prior, in the loss's unit; None where the loss
             is not one of single reports.
+        limits: what the promise does not cover, a sentence each.
         odds: whether every mechanism promises metric DP, which bounds the odds between two records.
     """
 
@@ -39,6 +41,7 @@ class Setting:
     apart: str = "apart"
     bayes_error: float | None = None
     adversary_error: float | None = None
+    limits: tuple[str, ...] = ()
     odds: bool = True
 
 
@@ -84,10 +87,14 @@ class Line:
         """Return what is known before any report."""
         data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
         placed = data.records.kind in ("geographic", "planar")
-        near = self.mechanism.privacy(self.problem, self.method).guarantee.scope == "neighbours"
+        promised = self.mechanism.privacy(self.problem, self.method).guarantee
+        limits = limits_of(promised)
+        if placed and data.region is None:
+            limits += (BETWEEN_RECORDS,)
         return Setting(
             noun="place" if placed else "record",
-            apart="apart, from neighbour to neighbour" if near else "apart",
+            apart="apart, from neighbour to neighbour" if promised.scope == "neighbours" else "apart",
+            limits=limits,
             bayes_error=1.0 - float(data.prior.max()),
             adversary_error=float(loss.weighted.sum(axis=0).min()) if isinstance(loss, ExpectedLoss) else None,
         )

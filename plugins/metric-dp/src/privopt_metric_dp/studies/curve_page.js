@@ -66,7 +66,7 @@
     }
     if (best.miss !== null) {
       const before = data.before[1] === null ? "" : `, ${near(data.before[1])} without a report`;
-      said.push(`The best guess is ${near(best.miss)} ${data.unit} off on average${before}.`);
+      said.push(`The attacker's best guess is ${near(best.miss)} ${data.unit} off on average${before}.`);
     }
     return said;
   }

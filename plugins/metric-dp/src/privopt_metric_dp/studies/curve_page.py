@@ -140,8 +140,9 @@ def write_curves(
 def curve_page(curves: Curves, problem: str) -> str:
     """Return one HTML document, without anything from outside; ``problem`` is the problem file's name."""
     head = (
-        *("mechanism", f"loss ({curves.unit})", "proved bound", "gap", "best guess wrong"),
-        *(f"error, median ({curves.distance_unit})", "error, 95 %", "epsilon achieved", "adversary's error", "status"),
+        *("mechanism", f"loss ({curves.unit})", "proved bound", "gap", "Bayes error"),
+        *(f"error, median ({curves.distance_unit})", "error, 95 %", "epsilon achieved", "attacker's error"),
+        "status",
     )
     groups = list(by_mechanism(curves.points).values())
     values = [float(point.epsilon) for point in groups[0]]
@@ -150,7 +151,8 @@ def curve_page(curves: Curves, problem: str) -> str:
     figure.axes[0].axvline(values[start], color=INK, linewidth=1, gid="here")
     title = f"Choose epsilon: {problem}"
     shown = drawing("Loss over epsilon", figure)
-    notes = "".join(f"<p>{escape(line)}.</p>" for line in (*curves.refused, *curves.notes))
+    noun, limits = curves.setting.noun, (f"Note: {line}" for line in curves.setting.limits)
+    notes = "".join(f"<p>{escape(line)}.</p>" for line in (*limits, *curves.refused, *curves.notes))
     every = [(name, f"{float(point.epsilon):.4g}", *rest) for point in curves.points for name, *rest in [_cells(point)]]
     content = {
         "epsilons": [f"{value:.4g}" for value in values],
@@ -158,7 +160,7 @@ def curve_page(curves: Curves, problem: str) -> str:
         "rows": [[_cells(points[place]) for points in groups] for place in range(len(values))],
         "best": [_best([points[place] for points in groups]) for place in range(len(values))],
         "before": [curves.setting.bayes_error, curves.setting.adversary_error],
-        "noun": curves.setting.noun,
+        "noun": noun,
         "apart": curves.setting.apart,
         "odds": curves.setting.odds,
         "unit": curves.unit,
@@ -179,9 +181,11 @@ def curve_page(curves: Curves, problem: str) -> str:
     return document(
         title,
         f"<header><h1>{escape(title)}</h1><p>What a release loses at each epsilon, to choose one. Units: "
-        f"{escape(curves.unit)} (loss), {escape(curves.distance_unit)} (errors), per {escape(curves.distance_unit)} "
-        "(epsilon).</p><p>Every loss is that of a release that was certified; no release with the same promise loses "
-        f"less than the proved bound.</p>{notes}</header><main>"
+        f"{escape(curves.unit)} (loss, attacker's error), {escape(curves.distance_unit)} (other errors), per "
+        f"{escape(curves.distance_unit)} (epsilon).</p><p>Every loss is that of a release that was certified; no "
+        "release with the same promise loses less than the proved bound. Bayes error: how often an attacker who sees "
+        f"one report guesses the wrong {noun}. Attacker's error: how far off that guess is on average.</p>{notes}"
+        "</header><main>"
         f'<section><h2>Choose</h2><p>Move one; the others follow.</p><div class="noprint">{sliders}</div>'
         f'<div id="told" class="told" aria-live="polite"></div>{shown}</section>'
         '<section class="whole"><h2>At this epsilon</h2>'

@@ -49,16 +49,16 @@ def figure_of(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
 
 
 @themed
-def adversary_figure(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
-    """Draw the error of an adversary's best guess over epsilon, both axes logarithmic."""
-    return _drawn(points, distance_unit, "adversary_error", f"error of the best guess{_of(unit)}")
+def attacker_figure(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
+    """Draw the attacker's error over epsilon, both axes logarithmic."""
+    return _drawn(points, distance_unit, "adversary_error", f"attacker's error{_of(unit)}")
 
 
 def figures_of(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
     """Draw all figures of a curve, by name."""
     return {
         "loss": figure_of(points, unit, distance_unit),
-        "adversary_error": adversary_figure(points, unit, distance_unit),
+        "adversary_error": attacker_figure(points, unit, distance_unit),
     }
 
 
@@ -115,12 +115,12 @@ def latex_of(points: Sequence[Point], unit: str, distance_unit: str) -> str:
 
     Args:
         points: by mechanism, then epsilon.
-        unit: of losses, bounds and an adversary's errors.
+        unit: of losses, bounds and the attacker's errors.
         distance_unit: that epsilon is per.
     """
-    heads = ("mechanism", r"$\varepsilon$", "loss", "bound", "gap", r"$\varepsilon$ achieved", "adversary", "status")
+    heads = ("mechanism", r"$\varepsilon$", "loss", "bound", "gap", r"$\varepsilon$ achieved", "attacker", "status")
     lines = [
-        f"% loss, proved bound and error of an adversary's best guess{_of(unit)} over epsilon per {distance_unit}",
+        f"% loss, proved bound and attacker's error{_of(unit)} over epsilon per {distance_unit}",
         r"\begin{tabular}{lrrrrrrl}",
         r"\hline",
         f"{' & '.join(heads)} \\\\",

@@ -53,14 +53,14 @@ class Point:
         loss: of a certified release.
         lower_bound: proved for every release with this promise.
         gap: relative, as in result.json.
-        bayes_error: how often the best guess from one report is wrong, under the prior.
+        bayes_error: how often an attacker's best guess from one report is wrong, under the prior.
         error_p50, error_p95: quantiles of the distance from record to report, under the prior.
         seconds: that it took.
         status: "optimal" where the gap asked for is met, else "feasible"; "infeasible", "stopped"; "refused" by a
             mechanism that cannot take the problem.
         epsilon_achieved: the least epsilon that the release keeps over the required pairs, exact and rounded up.
-        adversary_error: expected loss of the best guess of the record from one report under the prior, in the loss's
-            own unit, among the outputs. None where the loss is not one of single reports.
+        adversary_error: expected loss of the attacker's best guess from one report under the prior, in the loss's own
+            unit, among the outputs. None where the loss is not one of single reports.
     """
 
     mechanism: str
@@ -116,7 +116,7 @@ def point_of(
         name, epsilon: of the point.
         release: certified, of the problem's records, or of some of them.
         problem: with its prior and distances.
-        loss: by which the release, and the guesses of an adversary, are judged.
+        loss: by which the release, and the guesses of an attacker, are judged.
         achieved: the least epsilon that the release keeps.
         ranked: of the problem.
     """
@@ -144,7 +144,7 @@ def point_of(
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     """Return the expected loss of the best guess at the record behind one report (Shokri et al., S&P 2011).
 
-    For output k an adversary who knows the prior guesses the output y with the least sum_i p_i z_ik c_iy. The result is
+    For output k an attacker who knows the prior guesses the output y with the least sum_i p_i z_ik c_iy. The result is
     at most the loss of the release, which takes each output for itself.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from attrs import field, frozen
 
@@ -15,7 +15,19 @@ from privopt.specs import NOTHING
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.tables.secret_columns import Secret
 
-__all__ = ["Application", "check_asked", "limits_of", "positions_are_planar", "positions_asked", "words_of"]
+__all__ = [
+    "BETWEEN_RECORDS",
+    "Application",
+    "check_asked",
+    "limits_of",
+    "positions_are_planar",
+    "positions_asked",
+    "words_of",
+]
+
+
+BETWEEN_RECORDS: Final = "what holds is between records: a position is reported as if it were its nearest record"
+"""What a release promises of positions if it does not hold everywhere."""
 
 
 @frozen(kw_only=True)

@@ -34,6 +34,7 @@ def apply(
     *,
     force: bool = False,
     progress: Progress | None = None,
+    announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
     """Write a table with a report in each row, in place of the columns that hold the secret.
 
@@ -45,6 +46,7 @@ def apply(
         asked: how; None for no options.
         force: replace ``out``.
         progress: called with how many rows are done.
+        announce: called with what a row costs its subject, before anything is charged.
 
     Raises:
         DoesNotHoldError: the release, or the ledger, does not hold.
@@ -55,7 +57,9 @@ def apply(
     asked = asked or Application()
     ending = ending_of(out, "--out")
     if asked.batch is None:
-        return _apply_file(folder, table, out, ending, secret, asked, None, force=force, progress=progress)
+        return _apply_file(
+            folder, table, out, ending, secret, asked, None, force=force, progress=progress, announce=announce
+        )
     if asked.charge is None:
         raise UsageError("--batch NAME must be used with --ledger FILE and --subject COLUMN, got it alone")
     with Batch(ledger=asked.charge.path, name=asked.batch, target=out).opened() as begun:
@@ -65,7 +69,9 @@ def apply(
             return ApplySummary(**counts, notes=(done,), warnings=())
         begun.check_open()
         force = force or begun.left_target
-        made = _apply_file(folder, table, out, ending, secret, asked, begun, force=force, progress=progress)
+        made = _apply_file(
+            folder, table, out, ending, secret, asked, begun, force=force, progress=progress, announce=announce
+        )
         begun.finish(
             {"rows": made.rows, "refused": dict(made.refused), "counts": dict(made.counts)}, _source_text(folder, table)
         )
@@ -103,6 +109,7 @@ def _apply_file(
     *,
     force: bool,
     progress: Progress | None,
+    announce: Callable[[str], object] | None,
 ) -> ApplySummary:
     check_files({"--out": out}, force=force, read=[table], folders=[folder])
     if asked.charge is not None:
@@ -125,6 +132,7 @@ def _apply_file(
         dashes="--",
         batch=batch,
         progress=progress,
+        announce=announce,
     )
 
 

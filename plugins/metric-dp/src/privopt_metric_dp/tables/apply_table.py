@@ -108,10 +108,12 @@ def applied(
     dashes: str = "",
     batch: Batch | None = None,
     progress: Progress | None = None,
+    announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
     """Protect a table from wherever: what is wrong is found before a charge, and a charge comes before its draw.
 
     The block of ``target`` gives what takes the batches with their reports; where no row has one it ends with an error.
+    ``announce`` is called with what a row costs its subject, before anything is charged.
     """
     walker = opened.release.walker if isinstance(opened.release, MatrixRelease) else None
     check_subject(walker, asked.whose, asked.time, charged=asked.charge is not None, dashes=dashes)
@@ -131,6 +133,8 @@ def applied(
             digest = None if batch is None else _digest_of_options(batch, sums, asked, source)
             if not _read_through(source, charging, protector, digest, progress):
                 raise protector.no_report_error(source.place)
+            if announce is not None and protector.price is not None:
+                announce(protector.price)
             if batch is not None and digest is not None:
                 charging.begin(batch)
                 if charging.paid and not batch.record:

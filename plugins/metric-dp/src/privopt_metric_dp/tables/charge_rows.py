@@ -24,7 +24,7 @@ from privopt.interfaces import Progress
 from privopt.ledger.accounts import account_name
 from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
-from privopt.ledger.cost_of_report import sequence_of, window_text
+from privopt.ledger.cost_of_report import price_text, sequence_of, window_text
 from privopt.ledger.entries import Cost, Limit, sum_text
 from privopt.ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
 from privopt.ledger.ledger import Ledger
@@ -64,19 +64,19 @@ class RowCharger:
     paid: Mapping[str, deque[Fraction]] | None = None
     charged: int = 0
     _ledger: Ledger = field(init=False)
-    _kept: KeptReports | None = field(init=False)
+    _files: ExitStack = field(init=False)
+    _kept: KeptReports | None = field(default=None, init=False)
     _calendar: Calendar | None = field(init=False)
     _refused: dict[str, int] = field(factory=dict, init=False)
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Self]:
-        """Open the ledger, and the kept reports next to it if they are asked for."""
-        with ExitStack() as stack:
-            self._ledger = stack.enter_context(self.to.opened(progress))
+        """Open the ledger, and with the first row the kept reports next to it if they are asked for."""
+        with ExitStack() as self._files:
+            self._ledger = self._files.enter_context(self.to.opened(progress))
             self._calendar = None if self._limit is None else self._limit.calendar
             if self._calendar is not None and self.time is None:
                 raise UsageError(f"apply: --time COLUMN must be given: {self.to.path} counts by {self._calendar}")
-            self._kept = stack.enter_context(KeptReports.for_ledger(self._ledger)) if self.to.sticky else None
             yield self
 
     @property
@@ -134,12 +134,14 @@ class RowCharger:
             places: the places of some rows and those nearby, fixed functions of their positions, and why they have
                 none, else -1.
         """
-        if self._kept is None:
+        if not self.to.sticky:
             granted, reason = self.granted(frame)
             outputs = np.full((len(frame), positions), -1, dtype=np.int64)
             rows = np.flatnonzero(granted)
             outputs[rows], reason[rows] = draw(rows)
             return outputs, reason
+        if self._kept is None:
+            self._kept = self._files.enter_context(KeptReports.for_ledger(self._ledger))
         outputs = np.full((len(frame), 1), -1, dtype=np.int64)
         some, whose, when, reason = self._named(frame)
         for part in _by_period(when) if self.by_calendar else [np.arange(len(some))]:
@@ -256,6 +258,10 @@ class RowCharger:
         spent = np.array([output is None for output in found], dtype=bool)
         outputs = np.array([-1 if output is None else output for output in found], dtype=np.int64)
         return outputs[:, None], np.where(spent, _SPENT, reason)
+
+    def price(self, counted: str, cost: Cost | None = None) -> str:
+        """Say what ``counted`` costs its subject, and how many the limit is enough for; ``cost`` is that of a row."""
+        return price_text(self.to.path, cost or self.cost, self._limit, counted)
 
     @property
     def sequence(self) -> str:

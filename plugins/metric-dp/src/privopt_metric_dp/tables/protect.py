@@ -27,7 +27,7 @@ from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.space.projection import Projection
-from privopt_metric_dp.tables.application import Application, check_asked, limits_of, positions_asked
+from privopt_metric_dp.tables.application import BETWEEN_RECORDS, Application, check_asked, limits_of, positions_asked
 from privopt_metric_dp.tables.charge_rows import Drawn, Places, RowCharger
 from privopt_metric_dp.tables.near_cells import Near
 from privopt_metric_dp.tables.nearest_record import Snap, Strays
@@ -267,6 +267,11 @@ class Protector(TableProtector):
         return numbers, reason, self.near.places_of(positions_of(frame, self.first_position)[0], reason)
 
     @property
+    def price(self) -> str | None:
+        """What a row costs its subject, or a segment of the trace of its rows."""
+        return super().price if self.tracer is None else self.tracer.price
+
+    @property
     def sequence(self) -> str | None:
         """What holds of all reports of a subject, where that is counted."""
         counted = self.tracer or self.charging
@@ -288,8 +293,8 @@ class Protector(TableProtector):
             worth = f"by a factor of exp({float(guarantee.epsilon):g} d) in the odds at most, where those are d apart"
         return (
             *less,
-            "what holds is between records: a position is reported as if it were its nearest record. Two positions "
-            f"near each other may have different nearest records, and are then distinguished {worth}",
+            f"{BETWEEN_RECORDS}. Two positions near each other may have different nearest records, and are then "
+            f"distinguished {worth}",
         )
 
 

@@ -114,6 +114,11 @@ class TextProtector(TableProtector):
         return (SEEDED,) if self.marked else ()
 
     @property
+    def price(self) -> str | None:
+        """What a known word costs the row's subject."""
+        return None if self.charging is None else self.charging.price("known word")
+
+    @property
     def sequence(self) -> str | None:
         """What holds of all words of a subject, where they are charged."""
         return None if self.charging is None else self.charging.sequence_of_words

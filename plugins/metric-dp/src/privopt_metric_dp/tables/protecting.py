@@ -67,6 +67,11 @@ class TableProtector(ABC):
         """
 
     @property
+    def price(self) -> str | None:
+        """What a row costs its subject, and how many rows the limit is enough for; None where nothing is charged."""
+        return None if self.charging is None else self.charging.price("place" if self.keeps else "row")
+
+    @property
     def sequence(self) -> str | None:
         """What holds of all reports of a subject, where that is counted."""
         return None if self.charging is None else self.charging.sequence

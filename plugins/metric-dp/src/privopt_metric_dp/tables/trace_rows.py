@@ -215,6 +215,15 @@ class Tracer:
         return [bool(each) for each in allowed]
 
     @property
+    def price(self) -> str | None:
+        """What a subject's first report costs it, and each segment after that; None where nothing is charged."""
+        if self.charging is None:
+            return None
+        terms, cost = self.walker.terms, self.charging.cost
+        first = self.charging.price("first report", evolve(cost, epsilon=terms.report))
+        return f"{first}; {self.charging.price('later segment', evolve(cost, epsilon=terms.segment))}"
+
+    @property
     def sequence(self) -> str:
         """What holds of all reports of a subject, and what is charged for it, in words."""
         terms = self.walker.terms
