@@ -19,6 +19,7 @@ import click
 from attrs import frozen
 
 from privopt.errors import printable
+from privopt.execution.interrupts import asked_to_end
 
 if TYPE_CHECKING:
     from privopt.interfaces import Progress
@@ -42,6 +43,9 @@ SECONDS_BEFORE_PROGRESS: Final = 2.0
 
 MOST_NAMED_FILES: Final = 6
 """Names of published files that a summary shows."""
+
+MIN_BYTES_TOLD: Final = 20_000_000
+"""Bytes from which on a summary names a file's size."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
 """Bytes that a pipe takes whole or not at all."""
@@ -171,10 +175,14 @@ class _Display:
         while True:
             if self.spoken:
                 print(self._text(), file=sys.stderr, flush=True)
+            if asked_to_end():  # said once: what comes next is the last line
+                return
             if self.ended.wait(SECONDS_BETWEEN_LINES if self.spoken else 0.2):
                 return
 
     def _text(self) -> str:
+        if asked_to_end():
+            return f"{time.monotonic() - self.start:6.1f} s  interrupted: ending with what was found"
         return _line(self.last, time.monotonic() - self.start, self.limit)
 
 
@@ -228,9 +236,11 @@ def summary(solved: SolveOutcome) -> None:
         )
     if result.mark:
         table.add_row("[bold red]warning[/]", f"[bold red]{result.mark}[/]")
-    table.add_row("status", result.status + (" (stopped early)" if solved.stopped else ""))
+    table.add_row("status", result.status_in_words + (" (stopped early)" if solved.stopped else ""))
     table.add_row("time", f"{result.time.total:.2f} s")
-    table.add_row("written", escape(str(solved.folder)))
+    sizes = {path.name: path.stat().st_size for path in sorted(solved.folder.iterdir()) if path.is_file()}
+    large = [f"({name} {size / 1e6:,.0f} MB)" for name, size in sizes.items() if size >= MIN_BYTES_TOLD]
+    table.add_row("written", escape(" ".join((str(solved.folder), *large))))
     shared = sorted(path.name for path in (solved.folder / PROBLEM).rglob("*") if path.is_file())
     more = f" and {len(shared) - MOST_NAMED_FILES} more" if len(shared) > MOST_NAMED_FILES else ""
     table.add_row("published", escape(f"with the release: {', '.join(shared[:MOST_NAMED_FILES])}{more}"))
@@ -238,3 +248,7 @@ def summary(solved: SolveOutcome) -> None:
     console.print(table)
     for line in solved.meaning:
         console.print(escape(line))
+    if solved.stopped:
+        partial = solved.folder.with_name(f"{solved.folder.name}.partial")
+        how = "--resume --force goes on from there" if partial.is_dir() else "--force and more time may lose less"
+        console.print(escape(f"Stopped early: {solved.folder} is certified and kept; the same command with {how}."))

@@ -7,6 +7,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
+
+_CAME: Final = threading.Event()
+
+
+def asked_to_end() -> bool:
+    """Return whether a signal has asked the work to end with what it has found."""
+    return _CAME.is_set()
 
 
 @contextmanager
@@ -22,6 +30,7 @@ def interrupts() -> Iterator[list[int]]:
 
     def noted(number: int, frame: FrameType | None) -> None:
         came.append(number)
+        _CAME.set()
         watching = before[signal.Signals(number)]
         if callable(watching):
             watching(number, frame)
@@ -36,3 +45,5 @@ def interrupts() -> Iterator[list[int]]:
     finally:
         for number in mine:
             signal.signal(number, before[number])
+        if mine:
+            _CAME.clear()

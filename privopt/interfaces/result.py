@@ -126,6 +126,12 @@ class Result:
         return "optimal" if gap is not None and gap <= self.asked.gap else "feasible"
 
     @property
+    def status_in_words(self) -> str:
+        """The status, and why a release without a lower bound cannot be called optimal."""
+        without = self.status == "feasible" and self.objective.lower_bound is None
+        return f"{self.status} (no lower bound to compare with)" if without else self.status
+
+    @property
     def mark(self) -> str | None:
         """The words that a release without privacy is shown with, wherever it is shown; None where it has some."""
         if self.guarantee.seeded:

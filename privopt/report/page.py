@@ -199,7 +199,7 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
         "privopt": shown(result.privopt),
         "plugin": f"{shown(result.plugin.name)} {shown(result.plugin.version)}",
         "method": shown(result.method),
-        "status": shown(result.status),
+        "status": shown(result.status_in_words),
         "solver": ", ".join(
             f"{shown(k)}: {shown(v)}" for k, v in result.solver.items() if not isinstance(v, (dict, list))
         ),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from attrs import evolve
 from click.testing import CliRunner
 from helpers.toys import write_toy
 
@@ -85,6 +86,40 @@ def test_elsewhere_lines_come_without_colour():
     lines = done.stderr.splitlines()
     assert 3 <= len(lines) <= 1 + float(done.stdout) / 0.3
     assert re.fullmatch(r" *\d+\.\d s  rounds \[x\]  round \d  loss 2  bound [\d.]+  gap \S+  .* left", lines[-1])
+
+
+INTERRUPTED = """
+import os, signal, sys, time
+import privopt.command.terminal as terminal
+from privopt.execution.interrupts import interrupts
+terminal.SECONDS_BEFORE_PROGRESS, terminal.SECONDS_BETWEEN_LINES = 0.05, 0.05
+with interrupts(), terminal.progress_display(quiet=False) as tell:
+    tell("rounds", 1, 1.0, 2.0)
+    time.sleep(0.3)
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except KeyboardInterrupt:
+        time.sleep(0.5)
+"""
+
+
+def test_an_interrupt_is_said_once_and_no_progress_after_it():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=3000, check=True)
+    *before, last = done.stderr.splitlines()
+    assert all("round 1" in line for line in before)
+    assert last.endswith("interrupted: ending with what was found")
+
+
+def test_a_solve_that_was_stopped_says_what_is_kept_and_a_large_file_its_size(tmp_path, monkeypatch):
+    stopped = evolve(solve("optimal-lp", write_toy(tmp_path / "toy"), tmp_path / "out"), stopped=True)
+    monkeypatch.setattr(terminal, "MIN_BYTES_TOLD", 1)
+    with CliRunner().isolation() as (_, said, _):
+        terminal.summary(stopped)
+    text = " ".join(said.getvalue().decode().split())
+    assert "(proof.npz 0 MB)" in text
+    assert text.endswith(
+        f"{tmp_path / 'out'} is certified and kept; the same command with --force and more time may lose less."
+    )
 
 
 @pytest.mark.parametrize("told", [(), ("--json", "--quiet")])

@@ -194,8 +194,7 @@ def test_an_interrupt_leaves_what_there_is(source, monkeypatch, number, caught):
     monkeypatch.setattr(module, "_solved", slow)
     found = draw_curves(source, ["exponential", "optimal-lp"], epsilons_of("1:2:4"))
     assert [point.status for point in found.points] == ["feasible"] * (2 + caught) + ["stopped"] * (6 - caught)
-    assert found.stopped
-    assert found.notes[0] == "interrupted: what was not reached is marked stopped"
+    assert found.stopped == 6 - caught
     asked[:] = [None] * 2
     early = pytest.raises(StoppedError, match="an interrupt came before anything was found")
     with nullcontext() if caught else early:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 from attrs import evolve
@@ -25,7 +26,12 @@ from privopt.command.exit_codes import (
 )
 from privopt.command.program import say_result
 from privopt.command.terminal import complain, progress_display
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
+
+if TYPE_CHECKING:
+    from privopt_metric_dp.studies.curve import Curves
+else:
+    Curves = Any
 
 __all__ = ["certify", "curve", "explore", "init"]
 
@@ -165,6 +171,8 @@ def curve(
         )
     for line in found.notes:
         complain(f"note: {line}")
+    if found.stopped:
+        complain(f"note: {_stopped(found)}; {out} keeps the others, and the same command goes on from them")
     return STOPPED_FEASIBLE if found.stopped else DONE
 
 
@@ -201,8 +209,14 @@ def explore(
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_explored(problem, _names(mechanisms), epsilon, out, asked, lambda line: complain(f"note: {line}"))
+    if found.stopped:
+        complain(f"note: {_stopped(found)}; {out} shows the others; --force with more time, or --gap 0.01, finds all")
     say_result({"page": str(out)}, str(out), as_json=False)
     return STOPPED_FEASIBLE if found.stopped else DONE
+
+
+def _stopped(curves: Curves) -> str:
+    return f"stopped early, {curves.stopped} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 
 def _names(listed: str) -> list[str]:

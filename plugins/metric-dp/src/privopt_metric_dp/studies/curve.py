@@ -66,9 +66,9 @@ class Curves:
     per_km: PerKm | None = None
 
     @property
-    def stopped(self) -> bool:
-        """Whether a limit ended it early."""
-        return any(point.status == "stopped" for point in self.points)
+    def stopped(self) -> int:
+        """How many points a limit or an interrupt stopped, or kept from being begun."""
+        return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
         """Return a row a point, columns as :class:`Point` has them, epsilon as its exact text."""
@@ -160,8 +160,7 @@ def draw_curves(
     if "stopped" in statuses and all(point.loss is None for points in found.values() for point in points):
         what = "an interrupt" if came else "the time limit"
         raise StoppedError(f"{what} came before anything was found; nothing written")
-    notes = ["interrupted: what was not reached is marked stopped"] if came else []
-    notes += _joined(lines, found)
+    notes = _joined(lines, found)
     first = lines[0].problem.data
     points = [point for name in names for point in found[name]]
     metric = next((line for line in lines if line.metric and not refusals.whole(line.name)), None)
