@@ -201,12 +201,12 @@ def test_positions_that_are_none_have_no_report(plane, town):
     """Nothing, no number, beyond every place; the far end of the earth or of the plane has a nearest point."""
     given = {"x": [np.nan, np.inf, 1e200, 1e140, -1e9, 0.5], "y": [0.0, 0.0, 0.0, 0.0, 1e9, 0.5]}
     counted = "3 of 6 rows without a report: 1 empty position, 2 impossible position"
-    far = pytest.warns(po.PrivoptWarning, match="2 rows more than .* from every record")
+    far = pytest.warns(po.PrivoptWarning, match="2 of 3 positions more than .* from every record")
     with far, pytest.warns(po.PrivoptWarning, match=counted):
         made = po.open(plane).apply(given, x="x", y="y")
     assert [report is None for report in made["report"]] == [True, True, True, False, False, False]
     given = {"lat": [95.0, -90.0, 0.0, 41.9], "lon": [12.0, -168.0, 192.4, 372.4 - 360.0]}
-    far = pytest.warns(po.PrivoptWarning, match="2 rows more than .* from every record")
+    far = pytest.warns(po.PrivoptWarning, match="2 of 3 positions more than .* from every record")
     with far, pytest.warns(po.PrivoptWarning, match="1 of 4 rows without a report: 1 impossible position"):
         made = po.open(town).apply(given, lat="lat", lon="lon")
     assert [report is None for report in made["report"]] == [True, False, False, False]

@@ -202,10 +202,10 @@ def apply(
             announce=lambda line: complain(f"note: {line}"),
         )
     warn_of_no_privacy(folder)
-    for line in done.notes:
-        complain(f"note: {line}")
     for line in done.warnings:
         complain(f"warning: {out}: {line}")
+    for line in done.notes:
+        complain(f"note: {line}")
     if seed is not None:
         complain(f"warning: {out}: {SEEDED}")
     if done.refused:

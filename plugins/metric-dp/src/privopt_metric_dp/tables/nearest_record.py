@@ -58,16 +58,19 @@ class Strays:
 
     Attributes:
         reach: km between the corners of a box around all records, and at least 1: public, as the records are.
-        rows: that are farther away.
+        seen: positions that were looked at.
+        rows: those that are farther away.
         farthest: of them, km.
     """
 
     reach: float
+    seen: int = 0
     rows: int = 0
     farthest: float = 0.0
 
     def see(self, away: Floats) -> None:
         """Count positions by how far they are from the nearest record, km."""
+        self.seen += len(away)
         self.rows += int((away > self.reach).sum())
         self.farthest = max(self.farthest, float(away.max(initial=0.0)))
 
@@ -76,10 +79,12 @@ class Strays:
         """What their owner should know, as a sentence; nothing where there are none."""
         if not self.rows:
             return ()
+        most = "MOST OF THE TABLE IS OUTSIDE THE MAP: " if 2 * self.rows > self.seen else ""
         return (
-            f"{number_of(self.rows, 'row')} more than {self.reach:.4g} km from every record, farther than the records "
-            f"reach (the farthest {self.farthest:,.0f} km), reported as what is nearest: are columns swapped, or "
-            "positions missing? (max-snap leaves such rows without a report; this note is for the table's owner alone)",
+            f"{most}{self.rows:,} of {number_of(self.seen, 'position')} more than {self.reach:.4g} km from every "
+            f"record, farther than the records reach (the farthest {self.farthest:,.0f} km). Each was reported as what "
+            "is nearest, which says nothing of where it is. Is this a release of another place, are columns swapped, "
+            "or positions missing? (max-snap leaves such rows without a report; only the table's owner sees this)",
         )
 
 

@@ -279,7 +279,7 @@ class Protector(TableProtector):
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return what any table's owner must look at, and positions that are far away."""
-        return (*super().warnings(names), *self.strays.note)
+        return (*self.strays.note, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """Return what publishers of such a table must know about the guarantee, a sentence each."""
