@@ -76,13 +76,11 @@ CASES = {
         },
         {},
     ),
-    "facilities along streets, bounded, and a site alone": (
+    "facilities of bounded capacity": (
         "fl-linear",
-        LOCATED.replace("[privacy]", '[distance]\nkind = "graph"\nedges = "e.csv"\n[privacy]')
-        + "[fl-linear]\ndelta = 5\n",
+        LOCATED + "[fl-linear]\ndelta = 5\n",
         {
-            "p.csv": "id,facility_cost,capacity,clients\na,1,60,50\nb,2,900,60\nc,1,,70\nd,1,150,\n",
-            "e.csv": "from,to,km\na,b,1\nb,x,2\nx,c,1\nc,d,3\n",
+            "p.csv": "id,x,y,facility_cost,capacity,clients\na,0,0,1,60,50\nb,1,0,2,900,60\nc,3,0,1,,70\nd,6,0,1,150,4\n"
         },
         {},
     ),
