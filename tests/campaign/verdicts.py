@@ -154,6 +154,11 @@ def content_of(folder: Path, solved: Path) -> Any:
     return json.loads(found[2]) if found else None
 
 
+def read(content: Any) -> Any:
+    """Return what a page reads of its content: not where the problem file lay, nor its checksum."""
+    return content and content | {"result": content["result"] | {"problem": None}}
+
+
 def forged(folder: Path, form: Form) -> Iterator[tuple[str, list[Forgery]]]:
     """Yield the forgeries of a folder, by kind."""
     yield "claims", list(claims_of(json.loads((folder / "result.json").read_text())))
@@ -217,7 +222,7 @@ class Campaign:
                 continue
             carried = content is not None and kind != "files"  # a page has no SHA256SUMS
             case = content_of(copy, folder) if carried else None
-            cases.append((kind, forgery.name, self.verdicts(copy), case if case != content else None))
+            cases.append((kind, forgery.name, self.verdicts(copy), case if read(case) != read(content) else None))
         for version, text in carriers.items():
             written = []
             for turn, (*_, found, case) in enumerate(cases):

@@ -79,9 +79,7 @@ CASES = {
     "facilities of bounded capacity": (
         "fl-linear",
         LOCATED + "[fl-linear]\ndelta = 5\n",
-        {
-            "p.csv": "id,x,y,facility_cost,capacity,clients\na,0,0,1,60,50\nb,1,0,2,900,60\nc,3,0,1,,70\nd,6,0,1,150,4\n"
-        },
+        {"p.csv": "id,x,y,facility_cost,capacity,clients\na,0,0,1,60,50\nb,1,0,2,900,60\nc,3,0,1,,70\nd,6,0,1,9,4\n"},
         {},
     ),
     "facilities of a matrix": (
