@@ -87,8 +87,21 @@ TOGETHER = {
 }
 """What one worker runs, whose tests share what takes seconds to make; of all else each file is a worker's."""
 
-LONGEST = ("tests/browser/",)
-"""Where tests take longest, the longest first: so begun, no worker is left alone with them at the end."""
+LONGEST = (
+    "reports",
+    "plugins/hierarchical-dp/tests/test_hierarchical_conformance.py",
+    "tests/testing/test_planted_faults.py",
+    "tests/docs/test_doc_blocks.py",
+    "clients",
+    "tests/checker/test_corpus.py",
+    "plugins/hierarchical-dp/tests/test_several_fit.py",
+    "plugins/fl-linear/tests/test_fl_kit.py",
+    "tests/testing/test_baselines_conform.py",
+    "plugins/hierarchical-dp/tests/test_several_plan.py",
+    "tests/run/test_forged_results.py",
+    "tests/testing/test_judge.py",
+)
+"""Where tests take longest, 18 to 120 processor seconds, the longest first: no worker is left with them at the end."""
 
 
 def unit_of(nodeid):

@@ -84,8 +84,8 @@ def curves(folder):
 
 MAKERS = {"long ids": long_ids, "degrees": degrees, "estimate": estimated, "album": album, "curves": curves}
 PAGES = [*EXAMPLES, *MAKERS]
-OFTEN = ("optimal-lp", "fl-linear", "hierarchical-dp", "album", "degrees", "estimate", "curves")
-"""One of each kind, and the labels that once overlapped: the suite's; the others are in make slow."""
+OFTEN = ("optimal-lp", "hierarchical-dp", "degrees", "curves")
+"""Matrices, counts, curves, and the labels that once overlapped: the suite's; the others are in make slow."""
 
 WIDE = """[...document.querySelectorAll('.scroll, figure, pre')].filter(e => e.scrollWidth > e.clientWidth + 1)
     .map(e => [e.className || e.tagName, e.offsetHeight - e.clientHeight - 2 * e.clientTop])"""

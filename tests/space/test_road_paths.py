@@ -81,7 +81,7 @@ def test_rome_cells_travel_cost_equals_its_definition(cells: tuple[list[str], li
     np.testing.assert_allclose(cost, (apart * weights).sum(axis=2) / weights.sum(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("directed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_rome99_equals_scipy_to_the_bit(rome99: tuple[list[str], list[str], np.ndarray], directed: bool) -> None:
     roads = Roads(*rome99, directed=directed)
     table = scipy_table(roads, *rome99, directed=directed)

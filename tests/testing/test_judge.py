@@ -49,7 +49,7 @@ CONFIDENCE = 0.9
 @pytest.mark.parametrize(
     ("many", "epsilon"),
     [
-        (answers, 1.0),
+        pytest.param(answers, 1.0, marks=pytest.mark.slow),
         (laplace, 1.0),
         pytest.param(geometric, 1.0, marks=pytest.mark.slow),
         (constant, 1e-6),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from helpers.command import run as privopt
+from helpers.grids import first_alone
 
 RECORDS = "level_1,level_2,age,count\n" + "".join(
     f"Town,r{region},{age},{30 + 10 * region + 3 * number}\n"
@@ -53,8 +53,8 @@ def test_plain_totals_need_no_attribute(tmp_path):
     assert privopt("report", tmp_path / "out").exit_code == 0
 
 
-@pytest.mark.parametrize(
-    "errors", ["{ age = { level_2 = 1 } }", "{ age = { level_1 = 5, level_2 = 1 }, people = { level_1 = 1 } }"]
+@first_alone(
+    "errors", ["{ age = { level_1 = 5, level_2 = 1 }, people = { level_1 = 1 } }", "{ age = { level_2 = 1 } }"]
 )
 def test_plan_weighs_tables_and_levels(tmp_path, errors):
     tables = '[hierarchy.tables.age]\nby = ["age"]\n[hierarchy.tables.people]\nby = []\n'
