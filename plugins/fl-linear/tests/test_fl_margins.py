@@ -180,17 +180,6 @@ def test_a_margin_that_is_no_number_is_refused(monkeypatch):
         _excess_quantile.__wrapped__(1, 0.0, 0.1, 0.5, "discrete")
 
 
-@pytest.mark.parametrize("terms", [50, 158, 500])
-def test_recurrence_for_sine_sums(terms, rng):
-    """Clenshaw's recurrence at the most terms that an error lets it have, with the weights of a Fourier series."""
-    error = 10.0 * quantiles.CLENSHAW_ERROR * terms * terms
-    weight = 1.0 / (math.pi * np.arange(1.0, terms + 1.0))
-    for turn in [0.0, 1e-7, 1e-3, 0.4999999, *rng.uniform(-0.5, 0.5, 50)]:
-        direct = math.fsum(weight * np.sin(2 * math.pi * np.arange(1, terms + 1) * turn))
-        assert quantiles._sine_sum(weight, turn, error) == pytest.approx(direct, abs=0.1 * error)
-        assert quantiles._sine_sum(weight, turn, 0.0) == pytest.approx(direct, abs=1e-13)
-
-
 @pytest.mark.parametrize("epsilon", [1e-7, 1e-3, 0.5, 3.0])
 def test_tails_of_one_draw_are_those_of_the_geometric_sum(epsilon):
     """At epsilon 1e-7 too, where the Fourier sum needed minutes."""

@@ -21,13 +21,13 @@ The Fourier sums for discrete and for continuous noise, with the characteristic 
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import ArrayLike
 
 from privopt.arrays import Floats
-from privopt.execution.compiled import jit
 
 __all__ = ["Noise", "chernoff_quantile", "tails", "upper_quantile", "upper_quantiles"]
 
@@ -37,24 +37,18 @@ FOURIER_ERROR, RELATIVE_ERROR = 1e-11, 1e-5
 """Errors of a tail that the search for a quantile allows for, absolute and as a share of beta. The weights of the sum
 add up to less than the logarithm of their number, and phases are off by 1e-16 of a turn a term: below 1e-11 at 20,000
 terms."""
-CLENSHAW_ERROR = 4e-16
-"""Error of Clenshaw's recurrence, times the square of its terms: 1e-10 at 500 (test_fl_margins.py)."""
 LARGE_EPSILON: Final = 100.0
 """Above it a discrete draw is 0 but once in e**100: less of it only widens the noise."""
 MAX_CACHED: Final = 500_000
 _cache: dict[tuple[str, float, int, float], float] = {}
 
 
-@jit()
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
     """Return ln E exp(s X), 0 < s < epsilon."""
-    if discrete:
-        ratio = math.sinh(s / 2.0) / math.sinh(epsilon / 2.0)
-        return -math.log1p(-ratio * ratio)
-    return -math.log1p(-(s / epsilon) * (s / epsilon))
+    ratio = math.sinh(s / 2.0) / math.sinh(epsilon / 2.0) if discrete else s / epsilon
+    return -math.log1p(-ratio * ratio)
 
 
-@jit()
 def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
     """Return min over s of (ln(1/beta) + k ln M(s)) / s by golden section: each s gives a valid bound."""
     golden = 0.6180339887498949
@@ -74,82 +68,56 @@ def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
     return best * (1.0 + 1e-12)
 
 
-@jit()
-def _sine_sum(weight: Any, turn: float, error: float) -> float:
-    """Return sum_j weight[j - 1] sin(2 pi j turn), j = 1, 2, ...; by Clenshaw's recurrence where it is exact enough."""
-    terms = len(weight)
-    if CLENSHAW_ERROR * terms * terms <= 0.1 * error:
-        angle = 2.0 * math.pi * turn
-        double = 2.0 * math.cos(angle)
-        last, before = 0.0, 0.0
-        for j in range(terms - 1, -1, -1):
-            last, before = weight[j] + double * last - before, last
-        return last * math.sin(angle)
-    total = 0.0
-    for j in range(terms):
-        turns = (j + 1) * turn
-        total += weight[j] * math.sin(2.0 * math.pi * (turns - math.floor(turns)))
-    return total
+@frozen(eq=False)
+class _Wrapped:
+    """The tail of S around a circle of length ``period``: 1/2 - t / period - a sum of sines with these weights."""
 
+    discrete: bool
+    period: float
+    weight: Floats
 
-@jit()
-def _series(discrete: bool, epsilon: float, k: int, error: float) -> tuple[Any, float]:
-    """Return the weights of the wrapped tail's Fourier sum, and the length of the circle."""
-    if discrete:
-        epsilon = min(epsilon, 600.0)  # beyond, sinh leaves the doubles and so does every tail
-    half = _chernoff(discrete, epsilon, k, error * 0.25)
-    period = 2.0 * math.ceil(half) + 1.0 if discrete else 2.0 * half
-    most = math.ceil(half) if discrete else 10_000_000
-    weight = np.empty(1024)
-    terms = 0
-    sinh = math.sinh(epsilon / 2.0)
-    for j in range(1, most + 1):
+    @classmethod
+    def of(cls, discrete: bool, epsilon: float, k: int, error: float) -> _Wrapped:
+        """Return what gives the tail within ``error`` (>= 1e-11) of the truth.
+
+        Terms omitted add up to at most phi^k ln(most / j) / 2 (discrete), phi^k / (2 k pi) (continuous) of the last.
+        """
         if discrete:
-            sine = math.sin(math.pi * j / period)
-            power = math.exp(-k * math.log1p((sine / sinh) ** 2))
-            scale = period * sine
+            epsilon = min(epsilon, 600.0)  # beyond, sinh leaves the doubles and so does every tail
+        half = _chernoff(discrete, epsilon, k, error * 0.25)
+        period = 2.0 * math.ceil(half) + 1.0 if discrete else 2.0 * half
+        root = math.sqrt(math.expm1(-math.log(error * 0.01) / k))  # phi^k is that small where it is passed
+        if discrete:
+            sine = math.sinh(epsilon / 2.0) * root
+            last = min(math.ceil(half), math.ceil(math.asin(min(sine, 1.0)) * period / math.pi))
         else:
-            power = math.exp(-k * math.log1p((2.0 * math.pi * j / (period * epsilon)) ** 2))
-            scale = math.pi * j
-        # the rest adds up to at most power ln(most / j) / 2 (discrete), power / (2 k pi) (continuous)
-        if power < error * 0.01:
-            break
-        if terms == len(weight):
-            weight = np.append(weight, np.empty(terms))
-        weight[terms] = power / scale
-        terms += 1
-    return weight[:terms].copy(), period
+            last = math.ceil(root * period * epsilon / (2.0 * math.pi))
+        j = np.arange(1.0, last + 1.0)
+        if discrete:
+            sines = np.sin(math.pi * j / period)
+            power = np.exp(-k * np.log1p((sines / math.sinh(epsilon / 2.0)) ** 2))
+            return cls(discrete, period, power / (period * sines))
+        return cls(
+            discrete, period, np.exp(-k * np.log1p((2.0 * math.pi * j / (period * epsilon)) ** 2)) / (math.pi * j)
+        )
+
+    def tail(self, point: float) -> float:
+        """Return P(S > point), of either sign."""
+        t = math.floor(point) + 0.5 if self.discrete else point
+        if abs(t) >= self.period / 2.0:
+            return 0.0 if t > 0 else 1.0
+        turns = np.arange(1.0, len(self.weight) + 1.0) * (t / self.period)
+        return 0.5 - t / self.period - float(self.weight @ np.sin(2.0 * math.pi * (turns - np.floor(turns))))
 
 
-@jit()
-def _wrapped_tail(discrete: bool, weight: Any, period: float, point: float, error: float) -> float:
-    """Return P(S > point), of either sign."""
-    t = math.floor(point) + 0.5 if discrete else point
-    if abs(t) >= period / 2.0:
-        return 0.0 if t > 0 else 1.0
-    return 0.5 - t / period - _sine_sum(weight, t / period, error)
-
-
-@jit()
-def _wrapped_tails(discrete: bool, epsilon: float, k: int, points: Any, error: float) -> Any:
-    """Return P(S > t) at many t of either sign, each within ``error`` (>= 1e-11) of the truth."""
-    weight, period = _series(discrete, epsilon, k, error)
-    out = np.empty(len(points))
-    for i in range(len(points)):
-        out[i] = _wrapped_tail(discrete, weight, period, points[i], error)
-    return out
-
-
-@jit()
 def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error: float) -> float:
     """Return the least t (an integer if discrete, else to 1e-10 of it) whose tail is at most beta less the error."""
-    weight, period = _series(discrete, epsilon, k, error)
-    low, high = 0.0, math.ceil(_chernoff(True, epsilon, k, beta)) if discrete else _chernoff(False, epsilon, k, beta)
-    if discrete:
-        low = -1.0
+    wrapped = _Wrapped.of(discrete, epsilon, k, error)
+    low, high = (-1.0 if discrete else 0.0), _chernoff(discrete, epsilon, k, beta)
+    high = float(math.ceil(high)) if discrete else high
     while high - low > (1.0 if discrete else 1e-10 * high):
         t = math.floor(0.5 * (low + high)) if discrete else 0.5 * (low + high)
-        if _wrapped_tail(discrete, weight, period, t, error) <= beta - error:
+        if wrapped.tail(t) <= beta - error:
             high = t
         else:
             low = t
@@ -169,7 +137,8 @@ def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float 
         beyond = np.where(whole >= 0, whole + 1.0, -whole)  # P(X >= n) = exp(-epsilon n) / (1 + exp(-epsilon)), n >= 1
         small = np.exp(-epsilon * beyond) / (1.0 + np.exp(-epsilon))
         return np.asarray(np.where(whole >= 0, small, 1.0 - small))
-    return np.asarray(_wrapped_tails(noise == "discrete", epsilon, k, points, error))
+    wrapped = _Wrapped.of(noise == "discrete", epsilon, k, error)
+    return np.array([wrapped.tail(t) for t in points.tolist()])
 
 
 def _quantile_of_one(beta: float, epsilon: float, noise: Noise) -> float:

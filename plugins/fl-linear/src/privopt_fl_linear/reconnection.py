@@ -21,12 +21,13 @@ Source of Algorithm 3: Pfisterer, Hillebrand, Suppakitpaisarn, section 5.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats
+from privopt.execution.clock import check
 from privopt_fl_linear.margins import MarginRule
 from privopt_fl_linear.quantiles import Noise, chernoff_quantile, tails
 from privopt_fl_linear.site import Assignment, Site
@@ -88,7 +89,7 @@ def grid(extent: float) -> tuple[float, ...]:
 
 
 def level_cut_short(alpha: float) -> float:
-    """Return each radius's failure probability under which any choice from the grid keeps alpha: the union bound."""
+    """Return the failure probability under which any choice from the grid keeps alpha: the union bound."""
     return alpha / (GRID_RADII + 1)
 
 
@@ -109,18 +110,16 @@ class Candidate:
     offset: float
 
 
-def list_radii(
-    site: Site, base: Assignment, rule: MarginRule, alpha: float, go_on: Callable[[int], bool] = lambda number: True
-) -> list[Candidate]:
+def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> list[Candidate]:
     """Return each radius of the grid with its two costs; radii that change nothing are omitted.
 
-    ``go_on(number)`` is asked before each radius but the first; where it says no, the radii so far are returned.
+    Raises:
+        OutOfTime: the innermost scope of time ended.
     """
     everyone = np.arange(site.size)
     found: list[Candidate] = []
-    for number, delta in enumerate(grid(site.metric.extent)):
-        if found and not go_on(number):
-            break
+    for delta in grid(site.metric.extent):
+        check("all radii were tried")
         assignment = reconnect(site, base, delta)
         if found and found[-1].assignment.equals(assignment):
             continue
@@ -251,15 +250,13 @@ def failure_bound(
     return float(total.max()) + 2.0 * TAIL_ERROR * max(len(a) for a in added)
 
 
-def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float, *, searched: bool = True) -> Policy:
+def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) -> Policy:
     """Return the public rule that turns a noisy total into a radius, with margins that keep the promise alpha.
 
     Args:
         choices: from `list_radii`.
         rule: how margins are made.
-        alpha: failure probability.
-        searched: whether ``alpha`` is for the chosen radius as a whole, so that the level of the margins is searched;
-            else it is each radius's own and is taken as it is.
+        alpha: failure probability of the chosen radius as a whole; the level of the margins is searched.
 
     Cost: about a millisecond for each size of a facility that occurs, a few times.
     """
@@ -267,8 +264,8 @@ def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float, 
     kept, raw = _spaced(choices, rule.n, sigma)
     h = sigma / CELLS_PER_DEVIATION
     thresholds = [h * round(at / h) for at in raw]
-    level, bound = alpha, alpha if searched else alpha * (GRID_RADII + 1)
-    if searched and len(kept) > 1:
+    level, bound = alpha, alpha
+    if len(kept) > 1:
         for _ in range(12):
             added = [rule.margins(c.assignment.sizes, level) for c in kept]
             bound = failure_bound(kept, thresholds, added, rule)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
+from privopt.execution.clock import limit
 from privopt.interfaces import SolveContext
 from privopt_fl_linear.capacity import assign_within_bounds
 from privopt_fl_linear.margins import AnySet
@@ -26,7 +27,6 @@ from privopt_fl_linear.reconnection import (
     Policy,
     choose_at_mean,
     choose_policy,
-    grid,
     level_cut_short,
     list_radii,
     reconnect,
@@ -108,9 +108,8 @@ def plan_again(
 ) -> Plan:
     """Return the plan that the published noisy counts give, of the kind that was published.
 
-    The facilities that public data chose are taken as they are recorded, and so is, where ``auto`` was cut short, the
-    radius, whose margins then hold for every one of the grid. A plan that the noisy counts chose is the published
-    assignment's: its margins hold for every assignment.
+    The facilities that public data chose are taken as they are recorded, and so is whether ``auto`` was cut short. A
+    plan that the noisy counts chose is the published assignment's: its margins hold for every assignment.
 
     Raises:
         InputError: what is recorded is not a plan.
@@ -133,15 +132,10 @@ def plan_at(
 
 
 def _prior_again(server: Server, noisy: Counts, recorded: Mapping[str, Any], base: Assignment) -> Plan:
-    auto = recorded.get("auto") or {}
-    if not auto.get("radii_cut_short") or server.delta != "auto" or server.method == "laplace":
-        return _serve_prior(server, noisy, SolveContext(method=server.method), base).plan
-    stated = float(auto["delta"])
-    delta = min(grid(server.site.metric.extent), key=lambda radius: abs(radius - stated))
-    if not math.isclose(delta, stated, rel_tol=1e-12):
-        raise InputError([Fault("result.json", "details.told.auto.delta", repr(stated), "a radius of the grid")])
-    level = level_cut_short(server.prior_level)
-    return server.prior_plan(noisy, reconnect(server.site, base, delta), delta, level)
+    cut_short = (recorded.get("auto") or {}).get("radii_cut_short")
+    if cut_short and server.delta == "auto" and server.method != "laplace":
+        return server.prior_plan(noisy, base, 0.0, level_cut_short(server.prior_level))
+    return _serve_prior(server, noisy, SolveContext(method=server.method), base).plan
 
 
 def prior_base(
@@ -188,21 +182,17 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
     if radius != "auto":
         plan = server.prior_plan(noisy, reconnect(server.site, base, float(radius)), float(radius), level)
         return ServedPlan(plan=plan, recorded={})
-    cut: list[int] = []
-
-    def go_on(number: int) -> bool:
-        context.report("reconnection radii", number)
-        if context.remaining == 0.0:
-            cut.append(number)
-        return not cut
-
-    choices = list_radii(server.site, base, server.rule, level, go_on)
-    level = level_cut_short(level) if cut else level
+    context.report("reconnection radii")
+    with limit(context.remaining) as scope:
+        choices = list_radii(server.site, base, server.rule, level)
+    if scope.expired:  # without reconnection then; no one can check that the noise had no part in it
+        plan = server.prior_plan(noisy, base, 0.0, level_cut_short(level))
+        return ServedPlan(plan=plan, recorded={"auto": {"radii_cut_short": True}}, stopped=True)
     policy: Policy | None = None
     if server.mean_clients is not None:
         chosen = choose_at_mean(choices, server.mean_clients)
     else:
-        policy = choose_policy(choices, server.rule, level, searched=not cut)
+        policy = choose_policy(choices, server.rule, level)
         chosen, level = policy.choose(math.fsum(noisy)), policy.level
     plan = server.prior_plan(noisy, chosen.assignment, chosen.delta, level, policy)
     auto: dict[str, Any] = {}
@@ -211,10 +201,11 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
             "radii": [choice.delta for choice in policy.choices],
             "thresholds_mean_clients": (policy.thresholds / server.rule.n).tolist(),
             "failure_bound": policy.bound,
+            "radii_cut_short": False,
+            "delta": plan.delta,
+            "level": plan.level,
         }
-    if policy is not None or cut:
-        auto |= {"radii_cut_short": bool(cut), "delta": plan.delta, "level": plan.level}
-    return ServedPlan(plan=plan, recorded={"auto": auto} if auto else {}, stopped=bool(cut))
+    return ServedPlan(plan=plan, recorded={"auto": auto} if auto else {})
 
 
 def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> ServedPlan:
