@@ -8,11 +8,11 @@ from pathlib import Path
 import highspy
 import numpy as np
 import pytest
+from helpers.data import data_path
 from scipy import sparse
 
 from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
 from privopt.dsl.sets import IndexSet
-from privopt.testing.data import data_path
 
 Reader = Callable[[Path], StandardForm]
 

@@ -4,12 +4,12 @@ import csv
 
 import numpy as np
 import pytest
+from helpers.data import data_path
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel
-from privopt.testing.data import data_path
 
 
 def street_distances():

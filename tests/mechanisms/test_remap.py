@@ -4,6 +4,7 @@ import csv
 
 import numpy as np
 import pytest
+from helpers.data import data_path
 from helpers.toys import TOY, write_toy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,6 @@ from privopt.numbers.sampling import TOTAL
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt.testing.data import data_path
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.remap import best_outputs, remapped, worse_outputs
 

@@ -4,12 +4,12 @@ import csv
 
 import numpy as np
 import pytest
+from helpers.data import data_path
 from helpers.whole_program import optimum
 
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt.testing.data import data_path
 
 CELLS = ("lrgeo_rome", "reget_rome_cell_node40x40.csv")
 

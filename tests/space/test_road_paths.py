@@ -9,13 +9,13 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+from helpers.data import data_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from privopt.errors import InputError
-from privopt.testing.data import data_path
 from privopt_metric_dp.problem.travel_cost import travel_cost
 from privopt_metric_dp.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
 from privopt_metric_dp.space.places import Space

@@ -6,13 +6,13 @@ import json
 
 import polars as pl
 import pytest
+from helpers.data import data_path
 
 from privopt.declare import load_problem
 from privopt.errors import UsageError
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt.testing.data import data_path
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.studies.street_map import StreetMap, _without_bends, box_area, polygon_area, read_streets

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.data import data_path
 
 from privopt.interfaces import SolveContext
-from privopt.testing.data import data_path
 from privopt_metric_dp.solvers.instance import Instance
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from privopt.testing.data import data_path
+from helpers.data import data_path
 
 
 @pytest.fixture

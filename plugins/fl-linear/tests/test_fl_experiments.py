@@ -6,11 +6,11 @@ import doctest
 from importlib import import_module
 
 import pytest
+from helpers.data import data_path
 
 from experiments.tables import read_rows
 from fl_linear_paper import command
 from fl_linear_paper.command import COLUMNS, main
-from privopt.testing.data import data_path
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from helpers.data import data_path
 from helpers.mended_sums import edit, mend
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +22,6 @@ from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt.testing.data import data_path
 from privopt_fl_linear.opening import open_facilities, proved_bound
 from privopt_fl_linear.problem import FLInstance, FLProblem
 from privopt_fl_linear.serve import NO_MARGIN, choose_facilities

@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.data import data_path
 from helpers.grids import by_pairs
 from helpers.mended_sums import edit
 
@@ -18,7 +19,6 @@ from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt.testing.data import data_path
 from privopt_fl_linear.margins import AnySet, MarginRule
 from privopt_fl_linear.metric import Plane
 from privopt_fl_linear.plan import Server

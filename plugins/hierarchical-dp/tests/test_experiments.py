@@ -29,7 +29,7 @@ def test_small_taxi_data_have_their_shape():
 
 
 def test_the_real_counties_and_zones(request):
-    from privopt.testing.data import data_path
+    from helpers.data import data_path
 
     data = census(sizes=20, groups=300_000, individuals=None, counties=data_path("us_counties", "co_est2019.csv"))
     assert data.tree.widths == (1, 52, 3144)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.data import data_path
 
 from experiments.tables import read_rows
 from lr_geo_paper.cities import AIR, Settings, rome
@@ -14,7 +15,6 @@ from privopt.declare import load_problem
 from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
-from privopt.testing.data import data_path
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 

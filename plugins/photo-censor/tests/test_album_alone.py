@@ -8,6 +8,7 @@ import shutil
 import exifread
 import pytest
 from helpers.command import run
+from helpers.data import data_path
 from helpers.mended_sums import mend
 from PIL import Image
 
@@ -16,7 +17,6 @@ from privopt.report.write_report import write_figures, write_geo, write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt.testing.data import data_path
 from privopt_photo_censor.app.guesses import guesses, kilometres, named_cities
 from privopt_photo_censor.app.metadata import Metadata
 

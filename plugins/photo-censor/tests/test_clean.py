@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from helpers.albums import write_album
+from helpers.data import data_path
 from helpers.mended_sums import rewrite
 from PIL import ExifTags, Image, PngImagePlugin
 
@@ -23,7 +24,6 @@ from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt.testing.data import data_path
 from privopt_photo_censor.app.clean import clean
 from privopt_photo_censor.app.naming import revealed
 from privopt_photo_censor.app.open_photo import heif

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from helpers.albums import write_means
+from helpers.data import data_path
 from helpers.mended_sums import mend
 from PIL import Image
 
@@ -15,7 +16,6 @@ from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt.testing.data import data_path
 from privopt_photo_censor.app.classifier import load_classifier
 from privopt_photo_censor.app.folder import look_at_folder, place_of
 from privopt_photo_censor.app.open_photo import heif

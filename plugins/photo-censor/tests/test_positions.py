@@ -7,9 +7,9 @@ import shutil
 import struct
 
 import pytest
+from helpers.data import data_path
 from PIL import Image, PngImagePlugin
 
-from privopt.testing.data import data_path
 from privopt_photo_censor.app.open_photo import heif, opened
 from privopt_photo_censor.app.positions import carries_position
 

@@ -21,14 +21,14 @@ import numpy as np
 import polars as pl
 
 HERE: Final = Path(__file__).parents[2]
-sys.path[:0] = [str(HERE / "experiments"), str(HERE / "tests" / "bench")]
+sys.path[:0] = [str(HERE / "experiments"), str(HERE / "tests" / "bench"), str(HERE.parents[1] / "tests")]
 
 from bench_forecasts import errors  # noqa: E402 (it stands beside this file)
+from helpers.data import data_path  # noqa: E402
 
 from hierarchical_dp_paper.generate import census  # noqa: E402 (the experiments stand beside the tests)
 from privopt.declare import File  # noqa: E402
 from privopt.interfaces import SolveContext  # noqa: E402
-from privopt.testing.data import data_path  # noqa: E402
 from privopt_hierarchical_dp.design import Design  # noqa: E402
 from privopt_hierarchical_dp.groups import read_counts  # noqa: E402
 from privopt_hierarchical_dp.methods import METHODS  # noqa: E402
