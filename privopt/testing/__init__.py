@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privopt.testing.checks.base import Trial, check
     from privopt.testing.judging import Verdict, judge
-    from privopt.testing.kinds import check_kind, kind_conformance
-    from privopt.testing.kit import conformance
+    from privopt.testing.kit import check_kind, conformance, kind_conformance
     from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
     from privopt.testing.profile import Profile, Query
     from privopt.testing.runner import CheckResult, run_check, run_checks
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "checks.base": ("Trial", "check"),
     "judging": ("Verdict", "judge"),
-    "kinds": ("check_kind", "kind_conformance"),
-    "kit": ("conformance",),
+    "kit": ("check_kind", "conformance", "kind_conformance"),
     "problems": ("GeneratedProblem", "Variant", "csv_bytes", "npy_bytes", "to_toml"),
     "profile": ("Profile", "Query"),
     "runner": ("CheckResult", "run_check", "run_checks"),

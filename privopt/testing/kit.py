@@ -1,16 +1,28 @@
-"""The conformance kit in one call, for pytest."""
+"""The conformance kit in one call, for pytest: of a mechanism, or of a registered kind.
+
+::
+
+    from privopt.testing import conformance, kind_conformance
+
+    test_acme = conformance("acme-mech", expected_failures={"lower-bound": "no bound is computed yet"})
+    test_hamming = kind_conformance("distance", "hamming")
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from privopt.errors import UsageError
 from privopt.interfaces import Mechanism
-from privopt.registry import registry
-from privopt.specs import MechanismSpec
-from privopt.testing.efforts import Effort
+from privopt.registry import Brought, registry
+from privopt.specs import KindCheckSpec, MechanismSpec
+from privopt.testing.backends import BACKEND_CHECKS, DECOMPOSER_CHECKS, check_backend, check_decomposer
+from privopt.testing.checks import checks as all_checks
+from privopt.testing.efforts import Effort, effort
 from privopt.testing.profile import Profile
+from privopt.testing.runner import CheckResult, expected_for, judged, run_check
+from privopt.testing.under_trial import spec_of, subject
 
 
 def conformance(
@@ -27,12 +39,6 @@ def conformance(
 ) -> Callable[..., None]:
     """Return a test function that runs every check, one test for each method and check.
 
-    ::
-
-        from privopt.testing import conformance
-
-        test_acme = conformance("acme-mech", expected_failures={"lower-bound": "no bound is computed yet"})
-
     Args:
         mechanism: name of an installed mechanism, or a Mechanism class.
         spec: for a class: what it would be registered as.
@@ -47,41 +53,97 @@ def conformance(
     """
     import pytest
 
-    from privopt.testing.checks import checks as all_checks
-
     chosen = list(all_checks()) if checks is None else list(checks)
     unknown = [name for name in chosen if name not in all_checks()]
     if unknown:
         raise UsageError(f"no check is called {unknown[0]!r}; there are {', '.join(all_checks())}")
-    known = _spec(mechanism, spec, guarantee)
+    if isinstance(mechanism, str):
+        known = registry().get(mechanism).spec
+    else:
+        known = spec or spec_of(mechanism, guarantee)
     names = [m.name for m in known.methods if known.promises(m)] if methods is None else list(methods)
     kept: dict[str, Any] = {}
 
     @pytest.mark.parametrize("check", chosen)
     @pytest.mark.parametrize("method", names)
     def conforms(method: str, check: str) -> None:
-        from privopt.testing.runner import expected_for, judged, run_check
-        from privopt.testing.under_trial import subject
-
         if method not in kept:
             kept[method] = subject(mechanism, method, spec=known, profile=profile)
         tried = kept[method]
         reason = expected_for(tried, expected_failures or {}).get(check)
-        result = judged(run_check(check, tried, how=how, seed=seed), reason)
-        if result.status == "failed":
-            pytest.fail(f"{known.name} --method {method}: {check}: {result.reason}", pytrace=False)
-        if result.status == "skipped":
-            pytest.skip(result.reason)
-        if result.status == "expected-failure":
-            pytest.xfail(result.reason)
+        _end_test(judged(run_check(check, tried, how=how, seed=seed), reason), f"{known.name} --method {method}")
 
     conforms.__doc__ = f"Conformance of {known.name}."
     return conforms
 
 
-def _spec(mechanism: str | type[Mechanism[Any, Any]], spec: MechanismSpec | None, guarantee: str) -> MechanismSpec:
-    if isinstance(mechanism, str):
-        return registry().get(mechanism).spec
-    from privopt.testing.under_trial import spec_of
+def _end_test(result: CheckResult, tried: str) -> None:
+    """End a test of pytest as a check ended."""
+    import pytest
 
-    return spec or spec_of(mechanism, guarantee)
+    if result.status == "failed":
+        pytest.fail(f"{tried}: {result.check}: {result.reason}", pytrace=False)
+    if result.status == "skipped":
+        pytest.skip(result.reason)
+    if result.status == "expected-failure":
+        pytest.xfail(result.reason)
+
+
+def _of_plugins(role: str) -> dict[str, Brought[KindCheckSpec]]:
+    return registry().of(f"check of each {role}")
+
+
+def _names(role: str) -> list[str]:
+    """Return the checks of a role: the core's own, and those that plugins bring."""
+    own = {"solver": list(BACKEND_CHECKS), "decomposer": list(DECOMPOSER_CHECKS)}.get(role, [])
+    return [*own, *_of_plugins(role)]
+
+
+def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
+    """Run every check of a registered kind.
+
+    Args:
+        role: one of :class:`privopt.specs.RoleSpec`.
+        name: what it is registered as.
+        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
+        seed: of what is drawn.
+
+    Raises:
+        UnknownNameError: no kind, or no profile, is called so.
+        UsageError: it has no table in problem files.
+    """
+    registered = registry().kind(role, name)
+    how = effort(how)
+    results: list[CheckResult] = []
+    if role == "solver":
+        results = check_backend(name, how=how, seed=seed)
+    elif role == "decomposer":
+        results = check_decomposer(registered.load()(), how=how, seed=seed)
+    for one in _of_plugins(role).values():
+        check = cast("Callable[[str, Effort, int], CheckResult]", one.imported(one.spec.target))
+        results.append(check(name, how, seed))
+    return results
+
+
+def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> Callable[..., None]:
+    """Return a test function that runs every check of a registered kind, one test for each.
+
+    Args:
+        role: one of :class:`privopt.specs.RoleSpec`.
+        name: what it is registered as.
+        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
+        seed: of what is drawn.
+    """
+    import pytest
+
+    registry().kind(role, name)
+    results: dict[str, CheckResult] = {}
+
+    @pytest.mark.parametrize("check", _names(role))
+    def conforms(check: str) -> None:
+        if not results:
+            results.update({found.check: found for found in check_kind(role, name, how=how, seed=seed)})
+        _end_test(results[check], f"{role} {name}")
+
+    conforms.__doc__ = f"Conformance of the {role} {name}."
+    return conforms

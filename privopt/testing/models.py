@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final, NoReturn
 
 import numpy as np
+from attrs import frozen
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.dsl.form import StandardForm
@@ -15,18 +18,50 @@ SOLVER_TOLERANCE: Final = 1e-6
 """Room for a solver's own tolerances, relative to the models' numbers, which are all small."""
 
 
+@frozen(eq=False)
+class Program:
+    """A linear program, feasible and bounded.
+
+    Attributes:
+        form: of it.
+        blocks: of its columns, which no row joins; none where it is not made of blocks.
+    """
+
+    form: StandardForm
+    blocks: list[list[int]]
+
+
 @st.composite
-def linear_programs(draw: st.DrawFn, columns: int = 4, rows: int = 4, integers: bool = False) -> StandardForm:
+def linear_programs(draw: st.DrawFn, columns: int = 4, rows: int = 4, integers: bool = False) -> Program:
     """Draw small linear programs over bounded boxes, of whole numbers: equations, ranges, free rows, either sense.
 
     Feasible by construction: the rows' sides are set around a point of the box. With ``integers`` that point is whole,
     and so are some of the columns.
     """
     n, m = draw(st.integers(1, columns)), draw(st.integers(0, rows))
+    return Program(_form(draw, np.ones((m, n), dtype=bool), "LGER", integers), [])
+
+
+@st.composite
+def split_programs(draw: st.DrawFn) -> Program:
+    """Draw small linear programs in blocks: each row holds one or two columns of no block, and those of one at most."""
+    outer, sizes = draw(st.integers(1, 2)), draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
+    starts = np.cumsum([outer, *sizes]).tolist()
+    blocks = [list(range(a, b)) for a, b in pairwise(starts)]
+    counts = [draw(st.integers(1, 2)) for _ in [*blocks, []]]
+    rows = [block for block, count in zip([*blocks, []], counts, strict=True) for _ in range(count)]
+    held = np.array([[column < outer or column in block for column in range(starts[-1])] for block in rows])
+    return Program(_form(draw, held, "G", integers=False), blocks)
+
+
+def _form(draw: st.DrawFn, held: NDArray[np.bool_], kinds: str, integers: bool) -> StandardForm:
+    """Draw a program whose rows hold these columns, of these kinds: at most, at least, equal, in a range."""
+    m, n = held.shape
     whole = st.integers(-4, 4)
     point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
-    A = np.array(draw(st.lists(whole, min_size=n * m, max_size=n * m)), dtype=np.float64).reshape(m, n)
-    sides = draw(st.lists(st.tuples(st.sampled_from("LGER"), st.integers(0, 3)), min_size=m, max_size=m))
+    A = np.zeros((m, n))
+    A[held] = draw(st.lists(whole, min_size=int(held.sum()), max_size=int(held.sum())))
+    sides = draw(st.lists(st.tuples(st.sampled_from(kinds), st.integers(0, 3)), min_size=m, max_size=m))
     lower, upper = np.full(m, -np.inf), np.full(m, np.inf)
     for row, (kind, slack) in enumerate(sides):
         at = float(A[row] @ point)
@@ -34,7 +69,7 @@ def linear_programs(draw: st.DrawFn, columns: int = 4, rows: int = 4, integers: 
             upper[row] = at if kind == "E" else at + slack
         if kind in "GER":
             lower[row] = at if kind == "E" else at - slack
-    kinds = draw(st.lists(st.booleans(), min_size=n, max_size=n)) if integers else [False] * n
+    whole_columns = draw(st.lists(st.booleans(), min_size=n, max_size=n)) if integers else [False] * n
     return StandardForm(
         c=np.array(draw(st.lists(whole, min_size=n, max_size=n)), dtype=np.float64),
         sense=draw(st.sampled_from(["min", "max"])),
@@ -43,44 +78,13 @@ def linear_programs(draw: st.DrawFn, columns: int = 4, rows: int = 4, integers: 
         row_upper=upper,
         col_lower=np.zeros(n),
         col_upper=point + draw(st.integers(0, 2)),
-        integrality=np.array(kinds, dtype=np.uint8),
+        integrality=np.array(whole_columns, dtype=np.uint8),
     )
 
 
-@st.composite
-def split_programs(draw: st.DrawFn) -> tuple[StandardForm, list[list[int]]]:
-    """Return a small linear program, feasible and bounded, and blocks of its columns that no row joins.
-
-    One or two columns are in no block; each row holds those and the columns of one block at most.
-    """
-    outer, sizes = draw(st.integers(1, 2)), draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
-    starts = np.cumsum([outer, *sizes])
-    blocks = [list(range(a, b)) for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)]
-    n = int(starts[-1])
-    point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
-    rows, lower = [], []
-    for block in [*blocks, []]:
-        for _ in range(draw(st.integers(1, 2))):
-            row = np.zeros(n)
-            for column in [*range(outer), *block]:
-                row[column] = draw(st.integers(-3, 3))
-            rows.append(row)
-            lower.append(float(row @ point) - draw(st.integers(0, 2)))
-    form = StandardForm(
-        c=np.array(draw(st.lists(st.integers(-4, 4), min_size=n, max_size=n)), dtype=np.float64),
-        sense=draw(st.sampled_from(["min", "max"])),
-        A=np.array(rows),
-        row_lower=np.array(lower),
-        row_upper=np.full(len(rows), np.inf),
-        col_lower=np.zeros(n),
-        col_upper=point + 2.0,
-        integrality=np.zeros(n, dtype=np.uint8),
-    )
-    return form, blocks
-
-
-def fail(what: str, form: StandardForm) -> NoReturn:
+def fail(what: str, program: Program) -> NoReturn:
     """Fail a check: say what is wrong, and on which model."""
+    form = program.form
     shown = [f"{form.sense} {form.c.tolist()}"]
     shown += [
         f"{low:g} <= {row} <= {up:g}"
@@ -89,6 +93,8 @@ def fail(what: str, form: StandardForm) -> NoReturn:
     shown.append(f"columns from {form.col_lower.tolist()} to {form.col_upper.tolist()}")
     if form.is_mip:
         shown.append(f"integer columns {np.flatnonzero(form.integrality).tolist()}")
+    if program.blocks:
+        shown.append(f"blocks {program.blocks}")
     raise CheckFailedError(f"{what}\nsmallest model found:\n" + "\n".join(shown), None)
 
 

@@ -1,4 +1,4 @@
-"""Stand-ins for :mod:`privopt.numbers.noise` in trials: calls recorded, left without noise, or answered alike."""
+"""The noise of a trial: each call of :mod:`privopt.numbers.noise` is noted, and drawn, rescaled or answered."""
 
 from __future__ import annotations
 
@@ -16,17 +16,7 @@ from privopt.numbers.gaussian import variance_above
 from privopt.numbers.noise import Law, NoiseRecord, NoiseSource, noise_from
 from privopt.testing.profile import Query
 
-__all__ = [
-    "AgainError",
-    "Other",
-    "alike",
-    "answered",
-    "farther",
-    "limited",
-    "noted",
-    "recorded",
-    "rescaled",
-]
+__all__ = ["AgainError", "Answer", "Call", "alike", "farther", "same", "tied", "truth", "watched"]
 
 _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
     "discrete-laplace": "laplace",
@@ -45,170 +35,116 @@ class AgainError(Exception):
     """One solve called the noise more often than :data:`MAX_CALLS`."""
 
 
-Answer = Callable[[list[Any], Fraction, Law], list[Any]]
-"""``answer(values, scale, law)``: what a call of the noise returns; of Gaussian noise the scale is the variance."""
+@frozen(kw_only=True, eq=False)
+class Call(Query):
+    """One call of the noise.
+
+    Attributes:
+        noisy: what it returned, as flat as the values.
+    """
+
+    noisy: NDArray[Any]
 
 
-@frozen
-class _FixedNoise(NoiseSource):
-    """Every call without a seed is answered so; under one noise is drawn as ever."""
+Answer = Callable[[Sequence[Call], Query], Sequence[Any]]
+"""``answer(calls, query)``: what a call of the noise returns, after these calls; of Gaussian noise the query's scale is
+the variance."""
 
+
+@frozen(eq=False)
+class _WatchedNoise(NoiseSource):
     inner: NoiseSource
-    answer: Answer
+    calls: list[Call]
+    answer: Answer | None
+    factor: Fraction
 
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
     ) -> tuple[NDArray[Any], NoiseRecord]:
-        if seed is not None:
-            return self.inner.draw(values, law, scale, seed)
-        at = variance_above(scale) if law == "discrete-gaussian" else scale
-        made = np.array(self.answer(values.ravel().tolist(), at, law), dtype=values.dtype)
-        return made.reshape(values.shape), NoiseRecord("exact-integer", law, at, None, values.size)
-
-
-@frozen
-class _RecordingNoise(NoiseSource):
-    """Draws noise as usual, at ``factor`` times the scale, and reports each call."""
-
-    inner: NoiseSource
-    told: Callable[[NDArray[Any], NoiseRecord], object]
-    factor: Fraction = Fraction(1)
-
-    def draw(
-        self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
-    ) -> tuple[NDArray[Any], NoiseRecord]:
-        factor = self.factor**2 if law == "discrete-gaussian" else self.factor
-        noisy, record = self.inner.draw(values, law, scale * factor, seed)
-        self.told(noisy - values, record)
+        if len(self.calls) == MAX_CALLS:
+            raise AgainError(f"noise is drawn again and again until some value comes: {MAX_CALLS} times in one solve")
+        gaussian, name = law == "discrete-gaussian", f"noise call {len(self.calls) + 1} ({values.size} values)"
+        if self.answer is None or seed is not None:
+            noisy, record = self.inner.draw(values, law, scale * self.factor ** (2 if gaussian else 1), seed)
+        else:
+            record = NoiseRecord("exact-integer", law, variance_above(scale) if gaussian else scale, None, values.size)
+            query = Query(name=name, values=values, scale=record.scale, law=_LAWS[law])
+            noisy = np.array(self.answer(self.calls, query), dtype=values.dtype).reshape(values.shape)
+        self.calls.append(
+            Call(name=name, values=values.copy(), scale=record.scale, law=_LAWS[law], noisy=noisy.flatten())
+        )
         return noisy, record
 
 
-Other = Callable[[int, list[float], Fraction, Law], list[float]]
-"""``other(number, values, scale, law)``: what call ``number``, from 0, returns instead of its values; of Gaussian
-noise the scale is the variance."""
-
-
 @contextmanager
-def recorded(other: Other | None = None) -> Iterator[list[Query]]:
-    """Record in this block what :mod:`privopt.numbers.noise` should have added noise to, and add none.
+def watched(answer: Answer | None = None, factor: Fraction = Fraction(1)) -> Iterator[list[Call]]:
+    """Note in this block, one solve, each call of :mod:`privopt.numbers.noise`.
 
-    Only for trials: whatever is released inside is not private.
+    Only for trials: what is released inside under an answer, or another factor, is not private.
 
     Args:
-        other: what is answered instead of the values, for mechanisms may act on what comes out.
+        answer: what calls without a seed return instead of a draw: :func:`truth`, for instance.
+        factor: by which the scale is multiplied that is drawn at; of Gaussian noise the standard deviation.
+
+    Yields:
+        The calls so far; their scales are those that were drawn at, of Gaussian noise the variances.
+
+    Raises:
+        AgainError: there are more than :data:`MAX_CALLS`, as of a mechanism that draws until it likes what comes.
     """
-    calls: list[Query] = []
-
-    def keep(values: list[Any], scale: Fraction, law: Law) -> list[Any]:
-        number = len(calls)
-        name = f"noise call {number + 1} ({len(values)} values)"
-        calls.append(Query(name=name, values=values, scale=scale, law=_LAWS[law]))
-        return values if other is None else other(number, values, scale, law)
-
-    with noise_from(lambda inner: _FixedNoise(inner, keep)):
+    calls: list[Call] = []
+    with noise_from(lambda inner: _WatchedNoise(inner, calls, answer, factor)):
         yield calls
 
 
-def farther(call: int, signs: tuple[int, int], *, scales: int, more: int, answers: list[list[float]]) -> Other:
-    """Return answers for :func:`recorded`: the values themselves, except for one call, which is answered far off.
+def truth(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+    """Answer with the values themselves: add no noise."""
+    return list(query.values.tolist())
+
+
+def tied(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+    """Answer with one number for all values of all calls."""
+    return [5] * len(query.values)
+
+
+def same(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+    """Answer with numbers that follow from how many values the call has, and how many such calls came before it.
+
+    What a mechanism publishes then is the same for two inputs, unless more than the noisy values depends on them.
+    """
+    count = len(query.values)
+    before = sum(len(call.values) == count for call in calls)
+    return list(np.random.default_rng([count, before + 1]).integers(0, 9, count).tolist())
+
+
+def farther(call: int, signs: tuple[int, int], *, scales: int, more: int) -> Answer:
+    """Return an answer with the values themselves, except for one call, which is answered far off.
 
     Args:
         call: which one, from 0.
         signs: +1 or -1, of every other value from the first, and of the rest.
         scales: by how many scales of its noise.
         more: by how much in addition, and twice the greatest value too where it is not 0.
-        answers: where what each call was answered is put, for :func:`alike`.
     """
 
-    def other(number: int, values: list[float], scale: Fraction, law: Law) -> list[float]:
-        answers.append(values)
-        if number != call:
+    def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+        values: list[Any] = query.values.tolist()
+        if len(calls) != call:
             return values
-        wide = math.sqrt(scale) if law == "discrete-gaussian" else float(scale)
+        wide = math.sqrt(query.scale) if query.law == "gaussian" else float(query.scale)
         beside = more + 2 * max(map(abs, values), default=0) if more else 0
         by = math.ceil(min(scales * wide + beside, FAR))
-        answers[-1] = [value + signs[place % 2] * by for place, value in enumerate(values)]
-        return answers[-1]
+        return [value + signs[place % 2] * by for place, value in enumerate(values)]
 
-    return other
-
-
-def alike(answers: Sequence[list[float]]) -> Other:
-    """Return the answers that another run got, cut to as many as this one asks for: to be given to :func:`recorded`."""
-
-    def other(number: int, values: list[float], scale: Fraction, law: Law) -> list[float]:
-        same = number < len(answers) and len(answers[number]) == len(values)
-        return answers[number] if same else values
-
-    return other
+    return answer
 
 
-@contextmanager
-def limited() -> Iterator[None]:
-    """Limit calls of :mod:`privopt.numbers.noise` in this block, one solve, to :data:`MAX_CALLS`.
+def alike(earlier: Sequence[Call]) -> Answer:
+    """Return an answer with what another run was answered, call by call, as far as calls have as many values."""
 
-    Raises:
-        AgainError: it is called once more, as by a mechanism that draws again until it likes what comes.
-    """
-    count = 0
+    def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+        number = len(calls)
+        fits = number < len(earlier) and len(earlier[number].values) == len(query.values)
+        return list((earlier[number].noisy if fits else query.values).tolist())
 
-    def counted(noise: NDArray[Any], record: NoiseRecord) -> None:
-        nonlocal count
-        count += 1
-        if count > MAX_CALLS:
-            raise AgainError(f"noise is drawn again and again until some value comes: {MAX_CALLS} times in one solve")
-
-    with noise_from(lambda inner: _RecordingNoise(inner, counted)):
-        yield
-
-
-@contextmanager
-def rescaled(factor: Fraction) -> Iterator[list[Fraction]]:
-    """Draw in this block at ``factor`` times the scale that :mod:`privopt.numbers.noise` is asked for; record that.
-
-    Of Gaussian noise the scale is the standard deviation.
-
-    Yields:
-        The scales drawn at, call by call; of Gaussian noise the variances.
-    """
-    scales: list[Fraction] = []
-    with noise_from(lambda inner: _RecordingNoise(inner, lambda noise, record: scales.append(record.scale), factor)):
-        yield scales
-
-
-@contextmanager
-def noted() -> Iterator[list[list[float]]]:
-    """Note the noise that :mod:`privopt.numbers.noise` draws in this block, without a change to it.
-
-    Yields:
-        What each call added to its values.
-    """
-    calls: list[list[float]] = []
-    with noise_from(lambda inner: _RecordingNoise(inner, lambda noise, record: calls.append(noise.ravel().tolist()))):
-        yield calls
-
-
-@contextmanager
-def answered(*, tied: bool = False) -> Iterator[list[list[float]]]:
-    """Make :mod:`privopt.numbers.noise` return the same numbers in this block whatever the noise is added to.
-
-    The numbers follow from how many values each call has, and from how many calls with as many came before it. What
-    a mechanism publishes inside is the same for two inputs, unless more than the noisy values depends on them.
-
-    Args:
-        tied: one number for all, in whatever order the values came.
-
-    Yields:
-        What each call was to add noise to.
-    """
-    before: dict[int, int] = {}
-    calls: list[list[float]] = []
-
-    def same(values: list[Any], scale: Fraction, law: Law) -> list[Any]:
-        calls.append(list(values))
-        call = before[len(values)] = before.get(len(values), 0) + 1
-        numbers = np.random.default_rng([len(values), call]).integers(0, 9, len(values))
-        return [5] * len(values) if tied else list(numbers.tolist())
-
-    with noise_from(lambda inner: _FixedNoise(inner, same)):
-        yield calls
+    return answer

@@ -7,6 +7,7 @@ import io
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -95,21 +96,15 @@ class GeneratedProblem:
     def with_key(self, key: str, value: object) -> GeneratedProblem:
         """Return the same problem with one key set."""
         tables = self.tables()
-        inner = tables
         *path, last = key.split(".")
-        for part in path:
-            inner = inner.setdefault(part, {})
-        inner[last] = value
+        reduce(lambda inner, part: inner.setdefault(part, {}), path, tables)[last] = value
         return evolve(self, toml=to_toml(tables))
 
     def without_key(self, key: str) -> GeneratedProblem:
         """Return the same problem with one key omitted."""
         tables = self.tables()
-        inner = tables
         *path, last = key.split(".")
-        for part in path:
-            inner = inner.get(part, {})
-        inner.pop(last, None)
+        reduce(lambda inner, part: inner.get(part, {}), path, tables).pop(last, None)
         return evolve(self, toml=to_toml(tables))
 
     def with_file(self, name: str, contents: bytes) -> GeneratedProblem:

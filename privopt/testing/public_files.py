@@ -13,6 +13,10 @@ from typing import Any, Final
 
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS
 
+NAMED: Final = ("filename", "date_time", "comment", "extra")
+PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
+"""What an archive tells of each member besides its contents: of the file, and of how it was packed."""
+
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
 
 
@@ -81,17 +85,5 @@ def _zip(contents: bytes) -> bool:
 def _members(contents: bytes) -> bytes:
     """Return what an archive contains besides its members: order, dates, modes, comments, and the packing."""
     with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-        told = [
-            (
-                m.filename,
-                m.date_time,
-                m.comment,
-                m.extra,
-                m.external_attr,
-                m.compress_type,
-                m.flag_bits,
-                m.create_system,
-            )
-            for m in archive.infolist()
-        ]
+        told = [[getattr(member, name) for name in NAMED + PACKED] for member in archive.infolist()]
         return repr((archive.comment, told)).encode()

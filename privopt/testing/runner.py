@@ -16,16 +16,7 @@ from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Uns
 from privopt.errors import PrivoptError, UnknownNameError, UsageError
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.checks.attack import EVENT_PROBABILITY
-from privopt.testing.checks.base import (
-    INSIDE,
-    CannotError,
-    Check,
-    CheckFailedError,
-    Elsewhere,
-    EnoughError,
-    History,
-    Trial,
-)
+from privopt.testing.checks.base import INSIDE, Check, CheckFailedError, Elsewhere, History, Trial
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.under_trial import Subject, error_text
 
@@ -72,36 +63,35 @@ class CheckResult:
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
+class _TimeOverError(BaseException):
+    """No further example is to be drawn, nor a smaller one: ends Hypothesis, which catches no error of this base."""
+
+
 def _one(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
+    began = time.monotonic()
     if history.failed_at is None:
-        late = history.examples + history.rejected // 2 >= check.least and spent() - history.start > how.seconds
+        over = history.examples + history.rejected // 2 >= check.least and spent() - history.start > how.seconds
     else:
-        late = time.monotonic() - history.failed_at > how.shrinking
-    trial = Trial(subject=subject, data=data, effort=how, history=history, late=late)
+        over = began - history.failed_at > how.shrinking
+    if over:
+        raise _TimeOverError
     try:
-        check.function(trial)
-    except CheckFailedError:
-        history.fail()
-        raise
-    except EnoughError:
-        return
-    except CannotError as error:
-        history.cannot = str(error)
-        return
+        check.function(Trial(subject=subject, data=data, effort=how, history=history))
     except HypothesisException:
         history.rejected += 1
-        history.cannot = trial.over or history.cannot
         raise
     except Exception as error:
+        if history.failed_at is None:
+            history.examples, history.failed_at = history.examples + 1, began
+        if isinstance(error, CheckFailedError):
+            raise
         # what a mechanism's own code raises while it is asked about its release is a finding
-        history.fail()
-        raise CheckFailedError(
-            f"the check could not be done, for the mechanism raised {error_text(error)}", None
-        ) from error
-    else:
-        history.passed()
-        if history.examples == 1 and history.failed_at is None:
-            history.start = spent()  # the clock starts after the first one, which pays for imports and compilation
+        raised = f"the check could not be done, for the mechanism raised {error_text(error)}"
+        raise CheckFailedError(raised, None) from error
+    if history.failed_at is None:
+        history.examples += 1
+    if history.examples == 1:
+        history.start = spent()  # the clock starts after the first one, which pays for imports and compilation
 
 
 def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, seed: int = 0) -> CheckResult:
@@ -157,16 +147,19 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
     Returns:
         Its result, with the smallest failure found; skipped where nothing could be drawn.
     """
-    start, count = time.monotonic(), 0
+    start, count, over = time.monotonic(), 0, False
     failure: CheckFailedError | None = None
 
     def body(data: st.DataObject) -> None:
-        nonlocal count, failure
+        nonlocal count, over, failure
         count += 1
         try:
             example(data)
         except CheckFailedError as error:
             failure = error
+            raise
+        except _TimeOverError:
+            over = True
             raise
         except PrivoptError as error:
             failure = CheckFailedError(f"it raised {error_text(error)}", None)
@@ -180,9 +173,10 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):
         status, reason = "skipped", "nothing could be drawn to try it on"
-    except (Flaky, ExceptionGroup) as error:
-        status = "failed"
-        reason = str(failure) if failure is not None else f"differs from run to run: {error_text(error)}"
+    except (_TimeOverError, Flaky, ExceptionGroup) as error:  # Flaky too where the end comes before a draw
+        if failure is not None or not over:
+            status = "failed"
+            reason = str(failure) if failure is not None else f"differs from run to run: {error_text(error)}"
     seconds = time.monotonic() - start
     return CheckResult(check=check, version=1, status=status, reason=reason, seconds=seconds, examples=count)
 

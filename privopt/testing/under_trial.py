@@ -7,18 +7,19 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 from unittest.mock import patch
 
+import attrs
 from attrs import AttrsInstance, define, evolve, field, frozen
 
 from privopt.declare import load_problem
 from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.execution.interrupts import interrupts
-from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
+from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, SolveContext
 from privopt.registry import Registered, registry, using
 from privopt.run import publish
 from privopt.run.options import Options
@@ -26,8 +27,7 @@ from privopt.run.solve import solve
 from privopt.run.verify_cache import CACHE
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
 from privopt.testing.fingerprints import changes, fingerprint
-from privopt.testing.nature import nature
-from privopt.testing.noise import limited
+from privopt.testing.noise import watched
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
@@ -35,19 +35,46 @@ MAX_KEPT_RUNS: Final = 400
 """Runs that are kept for the checks that come later."""
 
 
-@frozen(kw_only=True, eq=False)
-class SolveRecord:
-    """What happened inside the mechanism's ``solve``.
+TRAITS: Final = {
+    "matrix": "the release is no matrix of weights",
+    "sampler": "the release cannot be sampled",
+    "noise": "the release is no draw of noise",
+    "choice": "the release is no deterministic choice",
+    "odds": "its notion bounds no odds",
+    "tails": "its notion allows no delta",
+}
+"""Each of the core's traits, and what is said of a release without it."""
 
-    Attributes:
-        problem: as loaded.
-        outcome: what ``solve`` returned.
-        changed: places in the problem that ``solve`` changed.
+
+def missing_traits() -> dict[str, str]:
+    """Return what is said of a release without a trait, by trait: the core's, and those that plugins bring."""
+    return TRAITS | {name: one.spec.missing for name, one in registry().of("trait").items()}
+
+
+def nature(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
+    """Return the traits of the releases of a class that claim a notion.
+
+    * ``matrix``: it has ``weights``, a row of whole numbers for each secret;
+    * ``sampler``: it draws for any secret (:meth:`privopt.interfaces.Release.sample`);
+    * ``odds``: the notion bounds odds (:attr:`privopt.interfaces.PrivacyConstraint.odds`);
+    * ``tails``: the notion bounds them but for events of small probability (``PrivacyConstraint.tails``);
+    * ``noise``: it is neither matrix nor sampler, and either is bounded: so what it publishes was drawn;
+    * ``choice``: none of these, one result that follows from its input.
+
+    Plugins bring further ones (:class:`privopt.specs.TraitSpec`).
     """
-
-    problem: Any
-    outcome: Outcome[Any]
-    changed: tuple[str, ...]
+    found = {name for name in ("odds", "tails") if getattr(notion, name)}
+    fields = {each.name for each in attrs.fields(release)} if attrs.has(release) else set()
+    if hasattr(release, "weights") or "weights" in fields:
+        found.add("matrix")
+    if getattr(release, "sample", Release.sample) is not Release.sample:
+        found.add("sampler")
+    for name, one in registry().of("trait").items():
+        has = cast("Callable[[type[Release]], bool]", one.imported(one.spec.target))
+        found |= {name} if has(release) else set()
+    if not found & {"matrix", "sampler"}:
+        found.add("noise" if found & {"odds", "tails"} else "choice")
+    return frozenset(found)
 
 
 @frozen(kw_only=True, eq=False)
@@ -58,57 +85,42 @@ class Run:
         given: the problem handed in.
         source: its file.
         folder: DIR.
-        result: result.json.
-        seen: the inside, where ``solve`` returned.
-        error: what was raised instead.
-
-    ``stated``, ``problem`` and ``release`` are only asked of runs that ended well.
+        stated: what result.json says, a :class:`privopt.interfaces.Result`; None where the run did not end well.
+        problem: as the mechanism got it; None where its ``solve`` did not return, like the next.
+        release: as the mechanism returned it.
+        changed: places in the problem that ``solve`` changed.
+        error: what was raised.
     """
 
     given: GeneratedProblem
     source: Path
     folder: Path
-    result: Result | None = None
-    seen: SolveRecord | None = None
+    stated: Any = None
+    problem: Any = None
+    release: Any = None
+    changed: tuple[str, ...] = ()
     error: Exception | None = None
-
-    @property
-    def stated(self) -> Result:
-        """What result.json says."""
-        assert self.result is not None
-        return self.result
-
-    @property
-    def problem(self) -> Any:
-        """The problem as the mechanism got it."""
-        assert self.seen is not None
-        return self.seen.problem
-
-    @property
-    def release(self) -> Any:
-        """The release as the mechanism returned it."""
-        assert self.seen is not None
-        return self.seen.outcome.release
 
 
 @frozen(kw_only=True)
 class _Recorder(Registered):
-    """A registered mechanism whose ``solve`` notes what goes in and comes out."""
+    """A registered mechanism whose ``solve`` notes what goes in and comes out, by attributes of :class:`Run`."""
 
     mechanism_class: type[Mechanism[Any, Any]]
-    notes: list[SolveRecord] = field(factory=list, eq=False)
+    notes: dict[str, Any] = field(factory=dict, eq=False)
 
     def load(self) -> Mechanism[Any, Any]:
         cls, notes = self.mechanism_class, self.notes
 
-        def watched(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
+        def noted(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
             before = fingerprint(problem)
-            with limited():
+            with watched():
                 outcome = cls.solve(self, problem, context)
-            notes.append(SolveRecord(problem=problem, outcome=outcome, changed=changes(before, fingerprint(problem))))
+            after = fingerprint(problem)
+            notes.update(problem=problem, release=outcome.release, changed=changes(before, after))
             return outcome
 
-        body = {"solve": watched, "__module__": cls.__module__, "__doc__": cls.__doc__}
+        body = {"solve": noted, "__module__": cls.__module__, "__doc__": cls.__doc__}
         made: Mechanism[Any, Any] = type(cls.__name__, (cls,), body)()
         return made
 
@@ -157,7 +169,7 @@ class Subject:
 
     @property
     def traits(self) -> frozenset[str]:
-        """What its releases are, and what their notion bounds (:func:`privopt.testing.nature.nature`)."""
+        """What its releases are, and what their notion bounds (:func:`privopt.testing.under_trial.nature`)."""
         return nature(self.mechanism_class.release_class, self.notion)
 
     @property
@@ -189,6 +201,11 @@ class Subject:
     def load(self, problem: GeneratedProblem) -> Any:
         """Load what the mechanism's methods work on."""
         return self.mechanism.load(self.declared(problem), "problem.toml")
+
+    def outcome(self, loaded: object, **options: Any) -> Outcome[Any]:
+        """Solve what was loaded, without the pipeline; ``options`` of :class:`privopt.interfaces.SolveContext`."""
+        context = SolveContext(method=self.method.name, gap=self.method.gap, **options)
+        return self.mechanism.solve(loaded, context)
 
     def new_folder(self) -> Path:
         """Return an empty folder that :meth:`close` removes."""
@@ -255,13 +272,13 @@ class Subject:
             except Exception as error:  # whatever a mechanism raises is a finding, not the kit's end
                 if came and "time_limit" not in options:
                     raise KeyboardInterrupt from error  # somebody wants the kit to end, not this solve alone
-                return evolve(made, error=error, seen=here.notes[-1] if here.notes else None)
+                return evolve(made, error=error, **here.notes)
         if solved.stopped and "time_limit" not in options:
             if came:
                 raise KeyboardInterrupt
             found = "solve returned stopped=True, yet no limit was set and no interrupt came"
-            return evolve(made, error=StoppedError(found), seen=here.notes[-1])
-        return evolve(made, result=solved.result, seen=here.notes[-1])
+            return evolve(made, error=StoppedError(found), **here.notes)
+        return evolve(made, stated=solved.result, **here.notes)
 
 
 def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
@@ -300,27 +317,24 @@ def subject(
     """
     if isinstance(mechanism, str):
         registered = registry().get(mechanism)
-        spec, cls = registered.spec, type(registered.load())
-        plugin, version = registered.plugin, registered.version
+        cls = type(registered.load())
     else:
-        cls, plugin, version = mechanism, "under trial", "0"
-        spec = spec or spec_of(cls, guarantee)
-        registered = Registered(spec=spec, plugin=plugin, version=version)
+        cls = mechanism
+        registered = Registered(spec=spec or spec_of(cls, guarantee), plugin="under trial", version="0")
+    spec = registered.spec
     chosen = registered.method(method)
     profile = profile or profile_of(cls())
-    kind = spec.kind_of(chosen)
     private = spec.promises(chosen)
-    guaranteed = sum(map(spec.promises, spec.methods))
     return Subject(
-        siblings=max(1, guaranteed),
+        siblings=max(1, sum(map(spec.promises, spec.methods))),
         spec=spec,
         mechanism_class=cls,
         method=chosen,
         profile=profile,
-        kind=(profile.notion or kind) if private else profile.claims.get(chosen.name, NOTHING),
+        kind=(profile.notion or spec.kind_of(chosen)) if private else profile.claims.get(chosen.name, NOTHING),
         private=private,
-        plugin=plugin,
-        version=version,
+        plugin=registered.plugin,
+        version=registered.version,
     )
 
 

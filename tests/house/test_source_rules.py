@@ -16,7 +16,7 @@ from privopt.interfaces.notions import LocalDP
 from privopt.registry import registry
 from privopt.specs import NOTHING
 from privopt.testing.checks import checks as all_checks
-from privopt.testing.nature import missing_traits, nature
+from privopt.testing.under_trial import missing_traits, nature
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
 

@@ -25,7 +25,7 @@ from privopt.testing.checks import forged
 from privopt.testing.checks.inputs import faulty_inputs
 from privopt.testing.efforts import EFFORTS, effort
 from privopt.testing.fingerprints import fingerprint
-from privopt.testing.noise import answered
+from privopt.testing.noise import same, watched
 from privopt.testing.runner import expected_for, judged
 from privopt_metric_dp.kit.problems import default_profile
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
@@ -214,7 +214,7 @@ def main():
 
 def test_noise_answered_alike_does_not_depend_on_the_input():
     def drawn(values):
-        with answered():
+        with watched(same):
             return [discrete_laplace(np.array(values), Fraction(1, 2))[0].tolist() for _ in range(2)]
 
     assert drawn([1, 2, 3]) == drawn([7, 0, 9])

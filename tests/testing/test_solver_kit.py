@@ -11,10 +11,9 @@ from attrs import evolve
 from privopt.backends import get
 from privopt.decompose import Benders
 from privopt.testing import GeneratedProblem
-from privopt.testing.backends import check_backend
+from privopt.testing.backends import check_backend, check_decomposer
 from privopt.testing.checks.base import LITTLE, at_little, at_one
 from privopt.testing.checks.secrets import no_secret_leak
-from privopt.testing.decomposers import check_decomposer
 from privopt.testing.efforts import Effort
 
 

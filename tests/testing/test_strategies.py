@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from privopt.declare import load_problem
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
-from privopt.testing.exports import exports
 from privopt.testing.strategies import count_vectors, score_matrices
+from privopt.testing.variants import exports
 from privopt_metric_dp.kit import metric_problems, metric_profile
 from privopt_metric_dp.kit.strategies import SHAPES, costs, metric_spaces, priors
 from privopt_metric_dp.problem.data import MetricInstance

@@ -1,29 +1,15 @@
 """The checks: the core's, in the order in which they are run, and those that plugins bring after them."""
 
-from privopt.registry import registry
-from privopt.testing.checks import runs, evidence, matrix, neighbours, attack, channel
-from privopt.testing.checks import loss, files, forged, secrets, inputs, same
-from privopt.testing.checks.base import CHECKS, Check, CheckFailedError, Trial
+from importlib import import_module
 
-__all__ = [
-    "CHECKS",
-    "Check",
-    "CheckFailedError",
-    "Trial",
-    "attack",
-    "channel",
-    "checks",
-    "evidence",
-    "files",
-    "forged",
-    "inputs",
-    "loss",
-    "matrix",
-    "neighbours",
-    "runs",
-    "same",
-    "secrets",
-]
+from privopt.registry import registry
+from privopt.testing.checks.base import CHECKS, Check
+
+ORDER = ("runs", "matrix", "neighbours", "attack", "channel", "files", "forged", "secrets", "inputs", "loss")
+"""Modules of the core's checks, which enter themselves as they are imported."""
+
+for _name in ORDER:
+    import_module(f"{__name__}.{_name}")
 
 
 def checks() -> dict[str, Check]:

@@ -1,30 +1,26 @@
-"""The statistical attack: samples of two inputs distinguish them no better than epsilon allows.
-
-Whom to attack is found on draws that take no further part, so that the verdict's confidence holds.
-"""
+"""The statistical attack: samples of two inputs distinguish them no better than epsilon allows."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
-from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.interfaces import SolveContext
-from privopt.numbers.binomial import epsilon_lower
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
-from privopt.testing.checks.matrix import CONFIDENCE, plausible, required
+from privopt.testing.checks.matrix import CONFIDENCE, come_otherwise, required
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
 from privopt.testing.judging import judge
 from privopt.testing.judging.bounds import seen_from
-from privopt.testing.nature import missing_traits
-from privopt.testing.noise import limited
+from privopt.testing.judging.choose_events import propose
+from privopt.testing.judging.outputs import Table
+from privopt.testing.noise import watched
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.under_trial import Subject
+from privopt.testing.under_trial import Subject, missing_traits
 
 MAX_PAIRS: Final = 12
 """Pairs of inputs that the attack chooses from."""
@@ -38,20 +34,23 @@ OF_A_MATRIX: Final = 8
 OF_A_SAMPLER: Final = 20
 """The same where draws are all that there is: at effort ci it finds what shows in an event of probability .01."""
 
+PILOT_DIVISOR: Final = 10
+"""The choice of a pair takes this part of an effort's draws, from all pairs together, and as many again."""
+
+OF_RUNS: Final = 2
+"""The same for a first look at releases, which accuses nobody."""
+
+LEAST_DRAWS: Final = 4_000
+"""Draws that the judge asks for, at least."""
+
 MOST_DRAWS: Final = 1_000_000
 """Draws of a sampler that one problem takes, at most."""
-
-PILOT_DIVISOR: Final = 10
-"""The choice takes this part of the draws, from all pairs together."""
 
 EVENT_PROBABILITY: Final = 0.25
 """How likely the event is, under one of the two inputs, that the stated power speaks of."""
 
 SUSPICION_CONFIDENCE: Final = 0.5
-"""Confidence at which what the first draws show is worth more of them."""
-
-MAX_LOOKS: Final = 2
-"""At draws, which share the error: the first, and one for longer."""
+"""Confidence at which what the first look shows is worth a longer one."""
 
 MAX_LONGER_FACTOR: Final = 25
 """Times the first draws that a suspicion is worth, shared by the methods of a mechanism."""
@@ -67,9 +66,6 @@ FURTHER_PROBLEMS: Final = 8
 
 MAX_OUTCOME_PROBABILITY: Final = 0.75
 """How likely its likeliest outcome is best: neither certain nor as likely as all others."""
-
-MAX_COLUMNS: Final = 24
-"""Published numbers that a discriminant is made of."""
 
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
@@ -102,7 +98,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     run, subject = trial.run(problem), trial.subject
     names, pairs, distances = required(subject, run)
     if not names:
-        trial.cannot("the release names no `records`, and the profile has no `alike`")
+        trial.pass_over("the release names no `records`, and the profile has no `alike`")
     curve = subject.notion.curve(subject.claimed(run.problem)) or ((float(subject.epsilon(run.problem)), 0.0),)
     apart = _tried(pairs, distances, curve[0][0])
     if not apart:
@@ -111,20 +107,19 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     for one, two in apart:
         partners[names[one]].append(names[two])
     far = {(names[one], names[two]): distance for (one, two), distance in apart.items()}
-    draws = trial.effort.draws * (OF_A_MATRIX if "matrix" in subject.traits else OF_A_SAMPLER)
-    read = _Numbers()
+    draws = min(trial.effort.draws * (OF_A_MATRIX if "matrix" in subject.traits else OF_A_SAMPLER), MOST_DRAWS)
+
+    def many(name: str, count: int) -> list[Any]:
+        return [_with_numbers(str(output)) for output in run.release.sample(name, count)]
+
+    judged = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=many)
     for epsilon, delta in curve:
-        verdict = judge(
-            None,
-            list(partners),
-            partners.__getitem__,
-            subject.kind,
+        verdict = judged(
             epsilon=epsilon,
             delta=delta,
             distance=lambda one, two: far[one, two],
-            many=lambda name, count: [read[str(output)] for output in run.release.sample(name, count)],
             confidence=1 - (1 - CONFIDENCE) / len(curve),
-            draws=min(draws, MOST_DRAWS),
+            draws=draws,
             seed=trial.chance(problem).getrandbits(32),
         )
         if verdict.violated:
@@ -151,85 +146,75 @@ def _tried(pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: fl
     return found
 
 
-class _Numbers(dict[str, tuple[object, ...]]):
-    """Outputs with the numbers that are in them."""
-
-    def __missing__(self, output: str) -> tuple[object, ...]:
-        self[output] = (output, *map(float, NUMBER.findall(output)))
-        return self[output]
+@lru_cache(1 << 16)
+def _with_numbers(output: str) -> tuple[object, ...]:
+    """Return an output with the numbers that are in it: one object for each, which the judge reads once."""
+    return output, *map(float, NUMBER.findall(output))
 
 
 # --- what takes a run for each draw --------------------------------------------------------------------
 
 
 def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
-    slow = trial.subject.profile.draws is None
+    """Judge releases of a problem and its neighbours: a first look tells what is worth a long one."""
+    subject = trial.subject
+    slow = subject.profile.draws is None
     if slow and trial.effort.name != "nightly" and not trial.once_only("thousands of solves"):
         return
     problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * slow)]
-    candidates = [
+    pairs = [
         (at_one(each), at_one(neighbour))
         for each in problems
         for neighbour in neighbours_of(trial, each, MAX_PAIRS // len(problems))
     ]
-    if not candidates:
+    if not pairs:
         return
-    few = max(40, trial.effort.draws // (PILOT_DIVISOR * len(candidates)))
-
-    def excess(pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-        one, two = (_draws(trial, trial.load(each), count) for each in pair)
-        return _best_attack(one, two, confidence=0.5) if one.shape[1] == two.shape[1] else math.inf
-
+    few = max(40, trial.effort.draws // (PILOT_DIVISOR * len(pairs)))
     for count, kept in ((few, 3), (4 * few, 1)):
-        if len(candidates) > kept:
-            order = np.argsort([-excess(each, count) for each in candidates], kind="stable")
-            candidates = [candidates[place] for place in order[:kept].tolist()]
-    pair = candidates[0]
+        if len(pairs) > kept:
+            order = np.argsort([-_promise(trial, each, count) for each in pairs], kind="stable")
+            pairs = [pairs[place] for place in order[:kept].tolist()]
+    pair = pairs[0]
     loaded = [trial.load(each) for each in pair]
-    curve = trial.subject.notion.curve(trial.subject.claimed(loaded[0]))
+    curve = subject.notion.curve(subject.claimed(loaded[0]))
     if not curve:
-        trial.cannot(f"a guarantee of kind {trial.subject.kind} with no epsilon implies none")
-    started = time.process_time()
-    one, two = (_draws(trial, each, trial.effort.draws) for each in loaded)
-    pace = (time.process_time() - started) / (2 * len(one))
-    if one.shape[1] != two.shape[1]:
-        trial.fail(
-            f"{one.shape[1]} numbers are observed of the release, {two.shape[1]} for a neighbour: how many there "
-            f"are is no secret kept. The neighbour:\n{news(*pair)}",
-            pair[0],
-        )
-    _hold(trial, pair, (one, two), curve)
-    if trial.subject.notion.odds:  # what is stated is a multiple of epsilon
-        error = (1 - CONFIDENCE) / (MAX_LOOKS * _views(one))
-        seen = seen_from(curve[0][0], EVENT_PROBABILITY, _tested(one) // 2, error)  # one half chooses the event
-        trial.history.powers.append(math.inf if seen is None else seen)
-    used = 0.0 if trial.shrinking else trial.history.once.get("looked longer", 0.0)
-    share = trial.subject.siblings
-    seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / FULL_EFFORT_DRAWS) / share
-    longer = min(MAX_LONGER_FACTOR * len(one) // share, int((seconds - used) / (2 * max(pace, 1e-9))))
-    suspected = any(_best_attack(one, two, SUSPICION_CONFIDENCE, delta) > epsilon for epsilon, delta in curve)
-    if suspected and longer > 2 * len(one):
-        trial.history.once["looked longer"] = used + 2 * longer * pace
-        one, two = (_draws(trial, each, longer) for each in loaded)
-        _hold(trial, pair, (one, two), curve)
+        trial.pass_over(f"a guarantee of kind {subject.kind} with no epsilon implies none")
+    first = max(LEAST_DRAWS, OF_RUNS * trial.effort.draws)
 
+    def many(place: int, count: int) -> list[Any]:
+        return [*_draws(trial, loaded[place], count)]
 
-def _hold(
-    trial: Trial,
-    pair: tuple[GeneratedProblem, GeneratedProblem],
-    draws: tuple[NDArray[Any], NDArray[Any]],
-    curve: Sequence[tuple[float, float]],
-) -> None:
-    """Fail if draws of two neighbours distinguish them better than a guarantee's curve allows."""
+    judged = partial(judge, None, [0, 1], None, subject.kind, many=many, distance=lambda *_: 1.0)
     for epsilon, delta in curve:
-        found = _best_attack(*draws, 1 - (1 - CONFIDENCE) / (MAX_LOOKS * len(curve)), delta)
-        if found > epsilon * (1 + 1e-12):
-            beside = f" beside a delta of {delta:.4g}" if delta else ""
-            trial.fail(
-                f"from {len(draws[0])} releases each, this problem and a neighbour of it differ by a log ratio of at "
-                f"least {found:.4g}{beside}; epsilon allows {epsilon:.4g}. The neighbour:\n{news(*pair)}",
-                pair[0],
-            )
+        claim: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "seed": trial.chance(problem).getrandbits(32)}
+        started = time.process_time()
+        look = judged(**claim, draws=first, confidence=SUSPICION_CONFIDENCE)
+        pace = (time.process_time() - started) / look.draws
+        used = 0.0 if trial.shrinking else trial.history.once.get("looked longer", 0.0)
+        seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / FULL_EFFORT_DRAWS) / subject.siblings - used
+        longer = max(first, int(min(MAX_LONGER_FACTOR * first / subject.siblings, seconds / max(pace, 1e-9))))
+        error = (1 - CONFIDENCE) / len(curve)
+        if look.violated:
+            trial.history.once["looked longer"] = used + longer * pace
+            verdict = judged(**claim, draws=longer, confidence=1 - error)
+            if verdict.violated:
+                beside = f" beside a delta of {delta:.4g}" if delta else ""
+                trial.fail(
+                    f"from {verdict.draws:,} releases, this problem and a neighbour of it differ by a log ratio of at "
+                    f"least {verdict.epsilon_lower:.4g}{beside}; epsilon allows {epsilon:.4g}. {verdict.event}. The "
+                    f"neighbour:\n{news(*pair)}",
+                    pair[0],
+                )
+        # a fifth of the draws, or more, is tested of each input; half of the error is the last round's, of three tests
+        seen = (look.by_event[f"{EVENT_PROBABILITY:g}"], seen_from(epsilon, EVENT_PROBABILITY, longer // 5, error / 6))
+        trial.history.powers.append(math.inf if None in seen else max(filter(None, seen)))
+
+
+def _promise(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
+    """Return how great a log ratio a few draws of two neighbours promise; nothing is claimed by it."""
+    one, two = ([*_draws(trial, trial.load(each), count)] for each in pair)
+    width = Table.of([*one, *two]).numbers.shape[1]
+    return propose(Table.of(one, width), Table.of(two, width), 1.0, 0.0, None)[0].score
 
 
 def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
@@ -237,10 +222,10 @@ def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
     if subject.profile.draws is not None:
         return _columns(subject.profile.draws(loaded, subject.method.name, count))
     assert subject.profile.observed is not None  # needs
-    mechanism, seen = subject.mechanism, []
+    seen = []
     for _ in range(count):
-        with limited():
-            outcome = mechanism.solve(loaded, SolveContext(method=subject.method.name, gap=subject.method.gap))
+        with watched():
+            outcome = subject.outcome(loaded)
         seen.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
     return _columns(seen)
 
@@ -274,55 +259,6 @@ def drawn_as_stated(trial: Trial) -> None:
     loaded = trial.load(problem)
     stated = stated_distribution(trial.subject, loaded)
     draws = _draws(trial, loaded, trial.effort.draws)
-    for place, probability in enumerate(stated.tolist()):
-        hits = int((draws[:, 0] == place).sum())
-        if not plausible(hits, len(draws), min(1.0, probability), len(stated)):
-            trial.fail(
-                f"outcome {place} was chosen {hits} times in {len(draws)}; the profile's `probabilities` say "
-                f"{probability * len(draws):.6g} times",
-                problem,
-            )
-
-
-# --- the attack itself --------------------------------------------------------------------------------
-
-
-def _cut(draws: NDArray[Any]) -> int:
-    """Draws that only choose in which direction to look."""
-    return 0 if draws.shape[1] == 1 else max(10, len(draws) // 10)
-
-
-def _tested(draws: NDArray[Any]) -> int:
-    return len(draws) - _cut(draws)
-
-
-def _views(draws: NDArray[Any]) -> int:
-    return 1 if draws.shape[1] == 1 else min(5, draws.shape[1]) + 2
-
-
-def _best_attack(one: NDArray[Any], two: NDArray[Any], confidence: float = CONFIDENCE, delta: float = 0.0) -> float:
-    """Greatest bound over the published numbers, and sums of them along two directions in which the means differ.
-
-    The directions are learnt on a tenth of the draws, which take no further part.
-    """
-    cut, count = _cut(one), _views(one)
-    if count == 1:
-        return epsilon_lower(one, two, confidence, delta=delta)
-    direction = one[:cut].mean(axis=0) - two[:cut].mean(axis=0)
-    order = np.argsort(-np.abs(direction))[: count - 2]
-    views: list[NDArray[Any]] = [np.eye(one.shape[1])[k] for k in order]
-    views.append(np.sign(np.where(np.abs(direction) >= 0.3 * np.abs(direction).max(), direction, 0.0)))
-    views.append(_discriminant(one[:cut], two[:cut], direction))
-    shared = 1 - (1 - confidence) / count
-    return max(epsilon_lower(one[cut:] @ view, two[cut:] @ view, shared, delta=delta) for view in views)
-
-
-def _discriminant(one: NDArray[Any], two: NDArray[Any], direction: NDArray[Any]) -> NDArray[Any]:
-    """Fisher's linear discriminant of the columns that differ most: noise that they share cancels out in it."""
-    some = np.argsort(-np.abs(direction), kind="stable")[:MAX_COLUMNS]
-    rest = np.concatenate([side[:, some] - side[:, some].mean(axis=0) for side in (one, two)])
-    spread = rest.T @ rest / len(rest)
-    ridge = 1e-9 * float(np.trace(spread)) / len(some) + 1e-12
-    found = np.zeros(one.shape[1])
-    found[some] = np.linalg.solve(spread + ridge * np.eye(len(some)), direction[some])
-    return found
+    wrong = come_otherwise(draws[:, 0].astype(int).tolist(), dict(enumerate(stated.tolist())))
+    if wrong is not None:
+        trial.fail(f"outcome {wrong} by the profile's `probabilities`", problem)

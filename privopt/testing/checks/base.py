@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 import zlib
 from collections.abc import Callable, Hashable, Iterable
 from decimal import Decimal
@@ -14,10 +13,9 @@ from attrs import define, field, frozen
 from hypothesis import strategies as st
 
 from privopt.testing.efforts import Effort
-from privopt.testing.nature import missing_traits
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public_files import artefact
-from privopt.testing.under_trial import Run, Subject
+from privopt.testing.under_trial import Run, Subject, missing_traits
 
 T = TypeVar("T")
 
@@ -41,10 +39,6 @@ class CheckFailedError(AssertionError):
         super().__init__(f"{what}{shown}")
 
 
-class EnoughError(Exception):
-    """The time for finding a smaller example is over."""
-
-
 class Elsewhere(str):
     """Why a check does not apply to a mechanism: what the mechanism is, or which other check covers it."""
 
@@ -58,10 +52,6 @@ def by_default(subject: Subject) -> str | None:
     return None
 
 
-class CannotError(Exception):
-    """The reason why a check cannot be done on a mechanism."""
-
-
 @frozen(kw_only=True)
 class Check:
     """One check.
@@ -70,7 +60,7 @@ class Check:
         name: what reports, expected failures and ``Profile.skip`` call it.
         version: raised where the check becomes stricter.
         summary: what holds where it passes, one line.
-        of: traits that a release must all have (:data:`privopt.testing.nature.TRAITS`); empty: it applies to any.
+        of: traits that a release must all have (:data:`privopt.testing.under_trial.TRAITS`); empty: it applies to any.
         claimed: True where it makes sense only of what promises something, be it in a paper alone.
         private: True where it makes sense only of what a release itself claims, not of a paper's claim.
         must_solve: True where it fails if no generated problem was solved; the others are skipped then.
@@ -134,10 +124,6 @@ CHECKS: Final[dict[str, Check]] = {}
 """Every check, by name, in the order in which they are run."""
 
 
-def _always_runs(subject: Subject) -> str | None:
-    return None
-
-
 def has(field: str) -> Callable[[Subject], str | None]:
     """Make the need of a check for a field of the profile: it returns why the check cannot run, or None."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
@@ -151,7 +137,7 @@ def check(
     claimed: bool = False,
     private: bool = False,
     must_solve: bool = False,
-    needs: Callable[[Subject], str | None] = _always_runs,
+    needs: Callable[[Subject], str | None] = lambda subject: None,
     share: float = 1.0,
     min_examples: int = 5,
 ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
@@ -183,35 +169,24 @@ class History:
     Attributes:
         start: processor seconds when the clock was started.
         examples: done, the first that failed among them.
-        failed_at: when that was, on the monotonic clock; None before.
-        known: what is known to fail, and with what; None on the way there.
-        once: which example took each step that is too dear for all.
+        failed_at: when that one began, on the monotonic clock; None before.
+        once: number of the example that took each step that is too dear for all.
         earlier: problems of the examples before.
         powers: of the attacks made: the least multiple of epsilon that each would have seen.
         solved: identities of the problems that a run of the pipeline solved.
-        cannot: why the check could not be done on the last example that was passed over.
+        cannot: why the last example that was passed over could not be done.
         rejected: examples that were passed over.
     """
 
     start: float
     examples: int = 0
     failed_at: float | None = None
-    known: dict[Any, CheckFailedError | None] = field(factory=dict)
     once: dict[str, Any] = field(factory=dict)
     earlier: list[GeneratedProblem] = field(factory=list)
     powers: list[float] = field(factory=list)
     solved: set[Any] = field(factory=set)
     cannot: str = ""
     rejected: int = 0
-
-    def passed(self) -> None:
-        """Count an example, unless smaller ones of a failure are looked for."""
-        self.examples += self.failed_at is None
-
-    def fail(self) -> None:
-        """Count the example that failed first."""
-        self.passed()
-        self.failed_at = time.monotonic() if self.failed_at is None else self.failed_at
 
 
 @define(kw_only=True, eq=False)
@@ -223,18 +198,12 @@ class Trial:
         data: Hypothesis's source of choices.
         effort: how hard.
         history: what is known of the examples before.
-        late: True when the time is over: only what is known to fail goes on, after the same draws as ever.
-        over: why this example was passed over.
     """
 
     subject: Subject
     data: Any
     effort: Effort
     history: History
-    late: bool = False
-    over: str = ""
-    _drawn: list[Any] = field(factory=list, init=False)
-    _asked: set[Any] = field(factory=set, init=False)
 
     @property
     def number(self) -> int:
@@ -248,15 +217,11 @@ class Trial:
 
     def problem(self) -> GeneratedProblem:
         """Draw a problem from the profile's strategy."""
-        drawn: GeneratedProblem = self.data.draw(self.subject.profile.problems)
-        self._drawn.append(drawn.identity)
-        return drawn
+        return self.draw(self.subject.profile.problems)
 
     def draw(self, strategy: st.SearchStrategy[T]) -> T:
         """Draw something else."""
-        drawn = self.data.draw(strategy)
-        self._drawn.append(repr(drawn))
-        return drawn  # type: ignore[no-any-return]
+        return self.data.draw(strategy)  # type: ignore[no-any-return]
 
     def once_only(self, what: str) -> bool:
         """Return True for one example only, for a step too expensive for all: an early one, but not the simplest.
@@ -267,8 +232,7 @@ class Trial:
             return True
         if self.number < 2:
             return False
-        mine = (what, self._key())
-        return bool(self.history.once.setdefault(what, mine) == mine)
+        return bool(self.history.once.setdefault(what, self.number) == self.number)
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
         """Return a generator of random choices that are always the same for a problem."""
@@ -276,7 +240,6 @@ class Trial:
 
     def attempt(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
         """Run the pipeline; failed runs are returned too."""
-        self._still()
         made = self.subject.run(problem, fresh=fresh, **options)
         if made.error is None:
             self.history.solved.add(problem.identity)
@@ -289,6 +252,11 @@ class Trial:
             hypothesis.reject()
         return made
 
+    def solved(self) -> tuple[GeneratedProblem, Run]:
+        """Draw a problem, and run the pipeline on it."""
+        problem = self.problem()
+        return problem, self.run(problem)
+
     def always(self, problem: GeneratedProblem) -> dict[str, bytes] | None:
         """Return what all of :data:`CONSTANT_RUNS` runs on a problem release; None if they differ."""
         first = artefact(self.run(problem).folder)
@@ -297,20 +265,11 @@ class Trial:
 
     def load(self, problem: GeneratedProblem) -> Any:
         """Return the problem as the mechanism loads it."""
-        self._still()
         return self.subject.load(problem)
-
-    def cannot(self, why: str) -> NoReturn:
-        """Say why the check cannot be done; it is skipped where no example could be done.
-
-        Raises:
-            CannotError: always.
-        """
-        raise CannotError(why)
 
     def pass_over(self, why: str) -> NoReturn:
         """Draw another example, and note why: the check is skipped for that reason where no example could be done."""
-        self.over = why
+        self.history.cannot = why
         hypothesis.reject()
 
     def fail(self, what: str, problem: GeneratedProblem | None) -> NoReturn:
@@ -319,20 +278,4 @@ class Trial:
         Raises:
             CheckFailedError: always.
         """
-        error = CheckFailedError(what, problem)
-        for key in self._asked:
-            self.history.known.setdefault(key, None)
-        self.history.known[self._key()] = error
-        raise error
-
-    def _key(self) -> Any:
-        return tuple(self._drawn)
-
-    def _still(self) -> None:
-        key = self._key()
-        self._asked.add(key)
-        found = self.history.known.get(key)
-        if found is not None:
-            raise found
-        if self.late and key not in self.history.known:
-            raise EnoughError
+        raise CheckFailedError(what, problem)

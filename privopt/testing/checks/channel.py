@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from privopt.interfaces import Channel, NoisyCounts, Release, SolveContext
+from privopt.interfaces import Channel, NoisyCounts, Release
 from privopt.numbers.sampling import TOTAL
 from privopt.run.verify import load_release
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
-from privopt.testing.checks.matrix import CONFIDENCE, Alike, plausible, required
-from privopt.testing.checks.neighbours import LOG_RATIO_ERROR, PROBABILITY_TOLERANCE
-from privopt.testing.noise import limited, noted
+from privopt.testing.checks.matrix import CONFIDENCE, Alike, come_otherwise, required
+from privopt.testing.checks.neighbours import LOG_RATIO_ERROR, excess
+from privopt.testing.noise import watched
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
@@ -36,8 +32,7 @@ def _states_channel(subject: Subject) -> str | None:
 @check("channel", needs=_states_channel, share=0.3, min_examples=4)
 def channel(trial: Trial) -> None:
     """Check that channel() satisfies epsilon, exactly if it is finite, and agrees with the weights or the draws."""
-    problem = trial.problem()
-    run = trial.run(problem)
+    problem, run = trial.solved()
     with trial.subject.registered():
         release = load_release(run.folder).release  # as estimates open it
     stated = release.channel()
@@ -90,7 +85,7 @@ def _keeps(trial: Trial, problem: GeneratedProblem, run: Run, stated: Channel, a
     for (i, j), distance in zip(alike.pairs.tolist(), alike.distances.tolist(), strict=True):
         one, two = (stated.probabilities[row[alike.names[place]]] for place in (i, j))
         for epsilon, delta in curve if math.isfinite(distance) else ():
-            found = _excess(one, two, epsilon * distance, delta)
+            found = excess(one, two, epsilon * distance, delta)
             if found is not None:
                 outputs = "all outputs together" if delta else f"output {stated.outputs[found[0]]}"
                 trial.fail(
@@ -101,40 +96,18 @@ def _keeps(trial: Trial, problem: GeneratedProblem, run: Run, stated: Channel, a
                 )
 
 
-def _excess(one: NDArray[np.float64], two: NDArray[np.float64], allowed: float, delta: float) -> tuple[int, str] | None:
-    """Return the output at which two rows differ most, and by how much, where that is more than is allowed."""
-    if delta:
-        factor = math.exp(min(allowed, 700.0))
-        missed = max(float(np.maximum(p - factor * q, 0.0).sum()) for p, q in ((one, two), (two, one)))
-        return (0, f"delta is {missed:.6g}") if missed > delta * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR else None
-    ratios = [_log_ratio(p, q) for p, q in zip(one.tolist(), two.tolist(), strict=True)]
-    worst = max(range(len(ratios)), key=ratios.__getitem__)
-    if ratios[worst] <= allowed * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR:
-        return None
-    times = f", {ratios[worst] / allowed:.4g} times what is allowed" if allowed else ""
-    return worst, f"their log ratio is {ratios[worst]:.6g}{times}"
-
-
-def _log_ratio(p: float, q: float) -> float:
-    return 0.0 if p == q else math.inf if not (p and q) else abs(math.log(p) - math.log(q))
-
-
 def _as_drawn(trial: Trial, problem: GeneratedProblem, release: Release, stated: Channel) -> None:
     """Fail where draws for one input come otherwise than their stated probabilities say."""
     place = trial.chance(problem).randrange(len(stated.inputs))
     name, count = str(stated.inputs[place]), trial.effort.draws
-    came = Counter(release.sample(name, count))
-    chances: Sequence[float] = stated.probabilities[place].tolist()
-    strange = sorted(set(came) - set(map(str, stated.outputs)))
+    drawn = release.sample(name, count)
+    chances = dict(zip(map(str, stated.outputs), stated.probabilities[place].tolist(), strict=True))
+    strange = sorted(set(drawn) - set(chances))
     if strange:
         trial.fail(f"sample gave {strange[0]!r} for {name}, which is none of the outputs of channel()", problem)
-    for output, probability in zip(map(str, stated.outputs), chances, strict=True):
-        if not plausible(came[output], count, min(1.0, probability), len(chances)):
-            trial.fail(
-                f"output {output} came {came[output]} times in {count} samples of {name}; channel() says "
-                f"{probability * count:.6g} times",
-                problem,
-            )
+    wrong = come_otherwise(drawn, chances)
+    if wrong is not None:
+        trial.fail(f"of {name}, output {wrong} by channel()", problem)
 
 
 def _reach(trial: Trial, problem: GeneratedProblem) -> None:
@@ -151,13 +124,11 @@ def _reach(trial: Trial, problem: GeneratedProblem) -> None:
         trial.fail("channel() states the reach of noise at one epsilon and not at another", problem)
     subject, noises = trial.subject, list[Any]()
     for _ in range(math.ceil(MIN_NOISE_DRAWS / len(stated.inputs))):
-        with noted() as calls, limited():
-            subject.mechanism.solve(
-                trial.load(problem), SolveContext(method=subject.method.name, gap=subject.method.gap)
-            )
-        if sum(map(len, calls)) != len(stated.inputs):
-            trial.cannot("not one noise of privopt.numbers.noise was drawn for each input of channel()")
-        noises += [abs(noise) for call in calls for noise in call]
+        with watched() as calls:
+            subject.outcome(trial.load(problem))
+        if sum(len(call.values) for call in calls) != len(stated.inputs):
+            trial.pass_over("not one noise of privopt.numbers.noise was drawn for each input of channel()")
+        noises += [abs(noise) for call in calls for noise in (call.noisy - call.values).tolist()]
     for share in SHARES:
         beyond = sum(noise > stated.reach(share) for noise in noises)
         if beyond and bdtrc(beyond - 1, len(noises), share) < (1 - CONFIDENCE) / len(SHARES):

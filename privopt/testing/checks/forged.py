@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
@@ -17,6 +17,8 @@ from typing import Any
 
 import attrs
 import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError
 from privopt.files.release_folder import PROBLEM, RESULT, SUMS, sums_text
@@ -24,46 +26,113 @@ from privopt.report.write_report import write_report
 from privopt.run.audit import audit
 from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import Trial, by_default, check
-from privopt.testing.exports import number_in
+from privopt.testing.checks.matrix import required
 from privopt.testing.problems import csv_text
 from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run
+from privopt.testing.variants import number_in
 
 FORGED = "forged"
 """A name that no one has."""
 LONG = "1e3000000"
 """A number that takes most of a second to work out; ten times the exponent takes minutes, and a file may hold it."""
 
-Change = Callable[[Path], None]
+
+@frozen(kw_only=True)
+class Forgery:
+    """One file of a release's folder, changed.
+
+    Attributes:
+        what: was done, in words.
+        file: its name.
+        contents: of it now.
+        summed: whether the checksums are made to fit.
+    """
+
+    what: str
+    file: str
+    contents: bytes
+    summed: bool = True
+
+    def write(self, trial: Trial, run: Run) -> Path:
+        """Return a copy of a run's folder with the file changed."""
+        folder = trial.subject.new_folder() / "forged"
+        shutil.copytree(run.folder, folder)
+        (folder / self.file).write_bytes(self.contents)
+        if self.summed:
+            (folder / SUMS).write_text(sums_text(folder), "utf-8")
+        return folder
+
+
+@check("verify-catches", share=0.3)
+def verify_catches(trial: Trial) -> None:
+    """Verify complains of an artefact that was changed and summed again: one that cannot be what was certified."""
+    problem, run = trial.solved()
+    weighted = run.release.artefact and hasattr(run.release, "weights")
+    spoiled = _certain_row(trial, run) if weighted else _raised_number(run.folder)
+    if spoiled is None:
+        return
+    with trial.subject.registered(), suppress(PrivoptError):
+        if not verify(spoiled.write(trial, run)).complaints:
+            trial.fail(f"verify does not notice that {spoiled.what} (with SHA256SUMS made to fit)", problem)
+
+
+def _certain_row(trial: Trial, run: Run) -> Forgery | None:
+    """Give one record an output for certain, where others that must be like it do not have the same."""
+    _, pairs, distances = required(trial.subject, run)
+    near = pairs[np.isfinite(distances)]
+    parts = _arrays(run.folder / run.release.artefact)
+    weights = parts["weights"].copy()
+    if not len(near) or weights.shape[1] < 2 or near[0, 0] >= len(weights):
+        return None
+    row = int(near[0, 0])
+    output = int(np.argmin(weights[row]))
+    weights[row] = 0
+    weights[row, output] = 2**63
+    if (weights[near[0, 1]] == weights[row]).all():
+        return None
+    what = f"record {parts['records'][row]} was given output {parts['outputs'][output]} with probability 1"
+    return Forgery(what=what, file=run.release.artefact, contents=_packed({**parts, "weights": weights}))
+
+
+def _raised_number(folder: Path) -> Forgery | None:
+    """Raise the last number of the last row of a table by a thousand."""
+    for path in sorted(folder.glob("*.csv")):
+        *lines, last = path.read_text("utf-8").splitlines()
+        cells = last.split(",")
+        for place in reversed(range(len(cells))):
+            number = number_in(cells[place])
+            if number is None:
+                continue
+            raised = str(int(number) + 1000) if number.is_integer() and "." not in cells[place] else repr(number + 1000)
+            row = ",".join([*cells[:place], raised, *cells[place + 1 :]])
+            what = f"the last number of {path.name} went from {cells[place]} to {raised}"
+            return Forgery(what=what, file=path.name, contents="\n".join([*lines, row, ""]).encode())
+    return None
 
 
 @check("use-verifies", version=2, private=True, needs=by_default, share=0.3, min_examples=3)
 def use_verifies(trial: Trial) -> None:
     """Check that a forged folder, checksums too, does not verify and is not opened, audited or reported on."""
-    problem = trial.problem()
-    run = trial.run(problem)
-    for what, change in _forgeries(run):
-        folder = trial.subject.new_folder() / "forged"
-        shutil.copytree(run.folder, folder)
-        change(folder)
+    problem, run = trial.solved()
+    for forgery in _forgeries(run):
+        folder = forgery.write(trial, run)
         with trial.subject.registered():
-            if _verifies(folder):
-                trial.fail(f"verify does not notice that {what}", problem)
+            if _used(lambda folder: verify(folder).holds, folder):
+                trial.fail(f"verify does not notice that {forgery.what}", problem)
             for use in (open_verified, audit, write_report):
-                if _used(use, folder):
-                    trial.fail(f"{what}, and {use.__name__} takes the folder all the same", problem)
+                if _used(use, folder) is not False:
+                    trial.fail(f"{forgery.what}, and {use.__name__} takes the folder all the same", problem)
     usual = _seconds(trial, run.folder)
-    for what, change in _endless(run):
-        folder = trial.subject.new_folder() / "forged"
-        shutil.copytree(run.folder, folder)
-        change(folder)
-        if _seconds(trial, folder) > usual + _worked_out() / 2:
-            trial.fail(f"{what}, and verify works that number out: 1e30000000 would keep it for hours", problem)
+    for forgery in _endless(run):
+        if _seconds(trial, forgery.write(trial, run)) > usual + _worked_out() / 2:
+            trial.fail(f"{forgery.what}, and verify works that number out: 1e30000000 would keep it for hours", problem)
 
 
-def _verifies(folder: Path) -> bool:
+def _used(use: Callable[[Path], Any], folder: Path) -> Any:
+    """Return what comes of a use of a folder; False where that is refused."""
     try:
-        return verify(folder).holds
+        return use(folder)
     except PrivoptError:
         return False
 
@@ -84,27 +153,72 @@ def _worked_out() -> float:
     return time.process_time() - start
 
 
-def _endless(run: Run) -> Iterator[tuple[str, Change]]:
+def _released(run: Run) -> list[str]:
+    """Return the names of the files of the artefact."""
+    return sorted({name.partition(":")[0] for name in artefact(run.folder) if name.split("/")[0] != PROBLEM})
+
+
+def _forgeries(run: Run) -> Iterator[Forgery]:
+    """Yield forgeries of the artefact, and of the claims of result.json."""
+    for name in _released(run):
+        contents = (run.folder / name).read_bytes()
+        added = f"a byte was added to {name}, its sum as it was"
+        yield Forgery(what=added, file=name, contents=contents + b"\n", summed=False)
+        if name.endswith(".csv"):
+            yield from _tables(name, [row for row in csv.reader(io.StringIO(contents.decode("utf-8"))) if row])
+        if name.endswith(".npz"):
+            arrays = _arrays(run.folder / name)
+            for member, array in arrays.items():
+                if array.dtype.kind == "U" and array.size and number_in(str(array.flat[-1])) is None:
+                    what = f"{array.flat[-1]!s} in {member} of {name} became {FORGED!r}"
+                    forged = {**arrays, member: _ending_in(array, FORGED)}
+                    yield Forgery(what=what, file=name, contents=_packed(forged))
+    yield _claim(run, "guarantee", "statement", "Nothing can leak.", "guarantee.statement promises something else")
+    for key, value in run.stated.details.facts.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield _claim(run, "details", key, value + 1, f"details.{key} went from {value!r} to {value + 1!r}")
+
+
+def _claim(run: Run, table: str, key: str, value: Any, what: str) -> Forgery:
+    """Return a claim of result.json replaced."""
+    result = json.loads((run.folder / RESULT).read_text("utf-8"))
+    result[table][key] = value
+    return Forgery(what=what, file=RESULT, contents=json.dumps(result).encode())
+
+
+def _tables(name: str, table: list[list[str]]) -> Iterator[Forgery]:
+    """Yield a text of the last row renamed; the last row taken away; the last row written twice."""
+    *rows, last = table
+    texts = [place for place, cell in enumerate(last) if cell and number_in(cell) is None]
+    if not rows or not texts:
+        return
+    renamed = [FORGED if place == texts[0] else cell for place, cell in enumerate(last)]
+    for what, changed in (
+        (f"{last[texts[0]]!r} in the last row of {name} became {FORGED!r}", [*rows, renamed]),
+        (f"the last row of {name} was taken away", rows),
+        (f"the last row of {name} was written twice", [*table, last]),
+    ):
+        yield Forgery(what=what, file=name, contents=csv_text(changed))
+
+
+def _endless(run: Run) -> Iterator[Forgery]:
     """Yield a scale, or another rational, replaced by one of millions of digits, in each file that has one."""
     texts = {str(number) for number in _rationals(attrs.asdict(run.release, recurse=False).values())}
-    for name in (name for name in artefact(run.folder) if name.split("/")[0] != PROBLEM):
-        file, _, member = name.partition(":")
+    pattern = re.compile(rf"(?<![^\s,])(?:{'|'.join(map(re.escape, sorted(texts)))})(?![^\s,])")
+    for name in _released(run) if texts else ():
         what = f"a rational in {name} became {LONG}"
-        if member:
-            with np.load(run.folder / file, allow_pickle=False) as archive:
-                arrays = dict(archive)
-            array = arrays[member := member.removesuffix(".npy")]
-            if array.dtype.kind == "U" and array.size and str(array.flat[-1]) in texts:
-                array = array.astype(f"<U{max(len(LONG), array.dtype.itemsize // 4)}")
-                array.flat[-1] = LONG
-                yield what, _summed(_packed(file, {**arrays, member: array}))
-        elif texts and not file.endswith((".npy", ".npz")):
+        if name.endswith(".npz"):
+            arrays = _arrays(run.folder / name)
+            for member, array in arrays.items():
+                if array.dtype.kind == "U" and array.size and str(array.flat[-1]) in texts:
+                    contents = _packed({**arrays, member: _ending_in(array, LONG)})
+                    yield Forgery(what=what, file=name, contents=contents)
+        elif not name.endswith(".npy"):
             with suppress(UnicodeDecodeError):
-                text = (run.folder / file).read_text("utf-8")
-                found = [*re.finditer(rf"(?<![^\s,])(?:{'|'.join(map(re.escape, sorted(texts)))})(?![^\s,])", text)]
-                if found:
-                    changed = f"{text[: found[-1].start()]}{LONG}{text[found[-1].end() :]}"
-                    yield what, _summed(_replaced(file, changed))
+                text = (run.folder / name).read_text("utf-8")
+                for found in [*pattern.finditer(text)][-1:]:
+                    changed = f"{text[: found.start()]}{LONG}{text[found.end() :]}"
+                    yield Forgery(what=what, file=name, contents=changed.encode())
 
 
 def _rationals(values: Iterable[Any]) -> Iterator[Fraction]:
@@ -115,101 +229,19 @@ def _rationals(values: Iterable[Any]) -> Iterator[Fraction]:
             yield from _rationals(value)
 
 
-def _replaced(name: str, text: str) -> Change:
-    def change(folder: Path) -> None:
-        (folder / name).write_text(text, "utf-8")
-
-    return change
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
 
 
-def _used(use: Callable[[Path], Any], folder: Path) -> bool:
-    try:
-        use(folder)
-    except PrivoptError:
-        return False
-    return True
+def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    return stream.getvalue()
 
 
-def _summed(change: Change) -> Change:
-    """Return a change after which the sums fit again."""
-
-    def whole(folder: Path) -> None:
-        change(folder)
-        (folder / SUMS).write_text(sums_text(folder), "utf-8")
-
-    return whole
-
-
-def _forgeries(run: Run) -> Iterator[tuple[str, Change]]:
-    """Yield what was forged and how: in the artefact, and in the claims of result.json."""
-    names = [name for name in artefact(run.folder) if name.split("/")[0] != PROBLEM]
-    files = sorted({name.partition(":")[0] for name in names})
-    for name in files:
-        yield f"a byte was added to {name}, its sum as it was", _longer(name)
-        if name.endswith(".csv"):
-            table = [row for row in csv.reader(io.StringIO((run.folder / name).read_text("utf-8"))) if row]
-            yield from _tables(name, table)
-        if name.endswith(".npz"):
-            yield from _archives(run.folder, name)
-    yield "guarantee.statement promises something else", _summed(_set("guarantee", "statement", "Nothing can leak."))
-    details = run.result.details.facts if run.result else {}
-    for key, value in details.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield f"details.{key} went from {value!r} to {value + 1!r}", _summed(_set("details", key, value + 1))
-
-
-def _longer(name: str) -> Change:
-    def change(folder: Path) -> None:
-        with (folder / name).open("ab") as stream:
-            stream.write(b"\n")
-
-    return change
-
-
-def _set(table: str, key: str, value: Any) -> Change:
-    def change(folder: Path) -> None:
-        result = json.loads((folder / RESULT).read_text("utf-8"))
-        result[table][key] = value
-        (folder / RESULT).write_text(json.dumps(result), "utf-8")
-
-    return change
-
-
-def _tables(name: str, table: list[list[str]]) -> Iterator[tuple[str, Change]]:
-    """Yield a text of the last row renamed; the last row taken away; the last row written twice."""
-    if len(table) < 2:
-        return
-    *rows, last = table
-    texts = [place for place, cell in enumerate(last) if cell and number_in(cell) is None]
-    if texts:
-        renamed = [FORGED if place == texts[0] else cell for place, cell in enumerate(last)]
-        what = f"{last[texts[0]]!r} in the last row of {name} became {FORGED!r}"
-        yield what, _summed(_rewritten(name, [*rows, renamed]))
-        yield f"the last row of {name} was taken away", _summed(_rewritten(name, rows))
-        yield f"the last row of {name} was written twice", _summed(_rewritten(name, [*rows, last, last]))
-
-
-def _rewritten(name: str, table: list[list[str]]) -> Change:
-    def change(folder: Path) -> None:
-        (folder / name).write_bytes(csv_text(table))
-
-    return change
-
-
-def _archives(folder: Path, name: str) -> Iterator[tuple[str, Change]]:
-    """Yield the last text of each array of texts renamed."""
-    with np.load(folder / name, allow_pickle=False) as archive:
-        arrays = dict(archive)
-    for member, array in arrays.items():
-        if array.dtype.kind == "U" and array.size and number_in(str(array.flat[-1])) is None:
-            changed = array.astype(f"<U{max(len(FORGED), array.dtype.itemsize // 4)}")
-            changed.flat[-1] = FORGED
-            what = f"{array.flat[-1]!s} in {member} of {name} became {FORGED!r}"
-            yield what, _summed(_packed(name, {**arrays, member: changed}))
-
-
-def _packed(name: str, arrays: dict[str, Any]) -> Change:
-    def change(folder: Path) -> None:
-        np.savez(folder / name, **arrays)
-
-    return change
+def _ending_in(array: NDArray[Any], text: str) -> NDArray[Any]:
+    """Return an array of texts with another one last."""
+    changed = array.astype(f"<U{max(len(text), array.dtype.itemsize // 4)}")
+    changed.flat[-1] = text
+    return changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections import Counter
@@ -11,14 +12,15 @@ from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import attrs
+import numpy as np
 from attrs import NOTHING, frozen
 
 from privopt.declare import File
 from privopt.errors import PrivoptError
 from privopt.testing.checks.base import Trial, by_default, check
-from privopt.testing.exports import number_in, secret_files
-from privopt.testing.problems import GeneratedProblem
+from privopt.testing.problems import GeneratedProblem, npy_bytes
 from privopt.testing.under_trial import error_text
+from privopt.testing.variants import number_in, secret_files
 
 FAULTS_PER_PROBLEM: Final = 25
 """Faults tried on one problem; nightly tries all."""
@@ -105,64 +107,50 @@ def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequen
         broken = attrs.evolve(problem, toml=f"{problem.toml}\n{more}")
         yield Wrong(problem=broken, what=f"{more[:9]} was added to the TOML", names=("TOML",))
     yield from _table(problem, problem_class, "")
-    for name in problem.files:
-        listed = name.endswith(".txt")  # a list of lines may have none: where it is secret, a refusal would tell
-        emptied = problem.with_file(name, b"")
-        yield Wrong(problem=emptied, what=f"the file {name} was emptied", names=(name,), certain=not listed)
-        garbage = b"\x93\x00\xff\xfe,garbage\n\x00"
-        yield Wrong(problem=problem.with_file(name, garbage), what=f"the file {name} was made garbage", names=(name,))
-        if name.endswith(".csv"):
-            lines = problem.files[name].splitlines()
-            ragged = b"\n".join([*lines, b",".join([b"1"] * (lines[0].count(b",") + 3))]) + b"\n"
-            bare = lines[0] + b"\n"
-            yield Wrong(
-                problem=problem.with_file(name, ragged), what=f"a row of {name} was made too long", names=(name,)
-            )
-            cut = problem.with_file(name, bare)  # of a secret table that leaves no one, whom a refusal would tell of
-            yield Wrong(problem=cut, what=f"{name} was cut to its header", names=(name,), certain=name not in secret)
-            twice = b"".join(line + b"," + line.split(b",")[0] + b"\n" for line in lines)
-            yield Wrong(problem=problem.with_file(name, twice), what=f"{name} got a column twice", names=(name,))
-            yield from _cells(problem, name, lines)
-        if name.endswith(("json", "jsonl")):
-            for other in (DEEP, DIGITS):
-                what = f"the file {name} was made {other[:3].decode()}..."
-                yield Wrong(problem=problem.with_file(name, other), what=what, names=(name,))
-        if name.endswith(".npy"):
-            yield from _arrays(problem, name)
+    for name, contents in problem.files.items():
+        for what, changed, certain in _contents(name, contents, name in secret):
+            yield Wrong(problem=problem.with_file(name, changed), what=what, names=(name,), certain=certain)
 
 
-def _cells(problem: GeneratedProblem, name: str, lines: list[bytes]) -> Iterator[Wrong]:
-    """Yield copies with a number of the last row replaced by something else."""
+def _contents(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
+    """Yield what may be wrong with a file: in words, what it then contains, and whether that is wrong beyond doubt.
+
+    A list of lines may have none, and a table no rows: where it is secret, a refusal would tell that no one is in it.
+    """
+    yield f"the file {name} was emptied", b"", not name.endswith(".txt")
+    yield f"the file {name} was made garbage", b"\x93\x00\xff\xfe,garbage\n\x00", True
+    if name.endswith(".csv"):
+        lines = contents.splitlines()
+        long = b",".join([b"1"] * (lines[0].count(b",") + 3))
+        yield f"a row of {name} was made too long", b"\n".join([*lines, long, b""]), True
+        yield f"{name} was cut to its header", lines[0] + b"\n", not secret
+        twice = b"".join(line + b"," + line.split(b",")[0] + b"\n" for line in lines)
+        yield f"{name} got a column twice", twice, True
+        yield from _cells(name, lines)
+    if name.endswith(("json", "jsonl")):
+        for other in (DEEP, DIGITS):
+            yield f"the file {name} was made {other[:3].decode()}...", other, True
+    if name.endswith(".npy"):
+        array = np.load(io.BytesIO(contents), allow_pickle=False)
+        if array.ndim == 2 and array.size and array.dtype.kind == "f":
+            holed = array.copy()
+            holed.flat[-1] = math.nan
+            yield f"NaN was put into {name}", npy_bytes(holed), True
+            yield f"{name} was made an array of text", npy_bytes(array.astype(str)), True
+            yield f"a row was added to {name}", npy_bytes(np.vstack([array, array[-1:]])), False
+
+
+def _cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bool]]:
+    """Yield a number of the last row replaced by something else."""
     cells = lines[-1].split(b",")
     for column, cell in enumerate(cells):
         if number_in(cell.decode("utf-8", "replace")) is None:
             continue
         for other in (b"nan", b"words", b"", DIGITS):
             row = b",".join([*cells[:column], other, *cells[column + 1 :]])
-            changed = problem.with_file(name, b"\n".join([*lines[:-1], row]) + b"\n")
             what = f"{other[:9].decode() or 'nothing'} was put into {lines[0].split(b',')[column].decode()} of {name}"
             # a column of ids may hold any text, and one that is not read anything at all
-            yield Wrong(problem=changed, what=what, names=(name,), certain=False)
-
-
-def _arrays(problem: GeneratedProblem, name: str) -> Iterator[Wrong]:
-    import io
-
-    import numpy as np
-
-    from privopt.testing.problems import npy_bytes
-
-    array = np.load(io.BytesIO(problem.files[name]), allow_pickle=False)
-    if array.ndim == 2 and array.size and array.dtype.kind == "f":
-        holed = array.copy()
-        holed.flat[-1] = math.nan
-        yield Wrong(problem=problem.with_file(name, npy_bytes(holed)), what=f"NaN was put into {name}", names=(name,))
-        words = npy_bytes(array.astype(str))
-        yield Wrong(problem=problem.with_file(name, words), what=f"{name} was made an array of text", names=(name,))
-        long = npy_bytes(np.vstack([array, array[-1:]]))
-        yield Wrong(
-            problem=problem.with_file(name, long), what=f"a row was added to {name}", names=(name,), certain=False
-        )
+            yield what, b"\n".join([*lines[:-1], row, b""]), False
 
 
 def _table(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[Wrong]:

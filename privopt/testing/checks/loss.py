@@ -1,4 +1,4 @@
-"""Checks of the loss: as reported, its bound, and how it moves with the privacy asked for."""
+"""Checks of the loss: as reported, its bound, how it moves with the privacy asked for, and runs that must agree."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from privopt.testing.checks.base import Elsewhere, Trial, check, has
+from privopt.testing.checks.neighbours import news
+from privopt.testing.noise import truth, watched
+from privopt.testing.problems import GeneratedProblem, Variant
 from privopt.testing.under_trial import Run, Subject
 
 SUM_TOLERANCE: Final = 1e-9
@@ -22,8 +25,7 @@ def _near(one: float, two: float, tolerance: float = SUM_TOLERANCE) -> bool:
 @check("objective-reported", min_examples=12)
 def objective_reported(trial: Trial) -> None:
     """Check that the objective reported is the loss of the release."""
-    problem = trial.problem()
-    run = trial.run(problem)
+    problem, run = trial.solved()
     stated = run.stated.objective
     value = stated.value
     utility = trial.subject.mechanism.utility(run.problem, trial.subject.method.name)
@@ -62,24 +64,19 @@ def _expected_loss(run: Run, unit: str) -> float | None:
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
     """Check that the lower bound is at most the loss of a private release found by other means."""
-    problem = trial.problem()
-    run = trial.run(problem)
+    problem, run = trial.solved()
     bound = run.stated.objective.lower_bound
     if bound is None or math.isinf(bound):
         return
-    known, how = _best_known(trial.subject, run)
+    make = trial.subject.profile.best_known
+    known = None if make is None else make(run.problem, run.stated)
     if known is None:
         return
     maximise = trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise
     wrong = known - bound if maximise else bound - known
     if wrong > SUM_TOLERANCE * max(1.0, abs(known)):
         side, way = ("upper", "below") if maximise else ("lower", "above")
-        trial.fail(f"the {side} bound {bound!r} lies {way} {known!r}, the loss of {how}", problem)
-
-
-def _best_known(subject: Subject, run: Run) -> tuple[float | None, str]:
-    make = subject.profile.best_known
-    return (None if make is None else make(run.problem, run.stated)), "a release that the profile found"
+        trial.fail(f"the {side} bound {bound!r} lies {way} {known!r}, the loss of a release of the profile", problem)
 
 
 def tolerance(subject: Subject, *values: float) -> float:
@@ -108,13 +105,62 @@ def loss_monotone(trial: Trial) -> None:
     worse = hard - easy if maximise else easy - hard
     if worse > tolerance(trial.subject, easy, hard):
         trial.fail(
-            f"the loss is {easy!r} for this problem and {hard!r} where more privacy is asked for "
-            f"({_difference(problem, stricter)}); expected no higher loss for less privacy",
+            f"the loss is {easy!r} for this problem and {hard!r} where more privacy is asked for; expected no higher "
+            f"loss for less privacy. The stricter one:\n{news(problem, stricter)}",
             problem,
         )
 
 
-def _difference(one: Any, two: Any) -> str:
-    old, new = one.toml.splitlines(), two.toml.splitlines()
-    changed = [line for line in new if line not in old]
-    return "; ".join(changed) or "another file"
+def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> float:
+    """Return the objective with the noise omitted."""
+    subject, loaded = trial.subject, trial.load(problem)
+    with watched(truth):
+        outcome = subject.outcome(loaded, **options)
+    value: Any = subject.mechanism.utility(loaded, subject.method.name).evaluate(outcome.release)
+    return float(value)
+
+
+def _agree(trial: Trial, problem: GeneratedProblem, variant: Variant, **options: Any) -> None:
+    """Fail where a variant, solved with these options, has another objective than its problem, up to its factor."""
+    if trial.subject.noisy:
+        one, two = _quiet_loss(trial, problem), _quiet_loss(trial, variant.problem, **options)
+    else:
+        first, second = trial.run(problem), trial.attempt(variant.problem, **options)
+        if second.error is not None:
+            trial.fail(f"{variant.change}, and then it was not solved: {second.error}", problem)
+        one, two = first.stated.objective.value, second.stated.objective.value
+    if abs(two / variant.factor - one) > tolerance(trial.subject, one, two / variant.factor):
+        went = f"the objective went from {one!r} to {two!r}; expected {one * variant.factor!r}"
+        trial.fail(f"{variant.change}: {went}", problem)
+
+
+def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
+    """Enter the check that a variant of the profile agrees with its problem."""
+
+    def needs(subject: Subject) -> str | None:
+        return None if name in subject.profile.variants else f"the profile has no variant {name!r}"
+
+    def agrees(trial: Trial) -> None:
+        problem = trial.problem()
+        variant = trial.subject.profile.variants[name](problem, trial.chance(problem))
+        if variant is not None:
+            _agree(trial, problem, variant)
+
+    agrees.__doc__ = summary
+    check(name, min_examples=min_examples, needs=needs)(agrees)
+
+
+_check_variant("relabelling", "Check that other ids change nothing.")
+_check_variant("reordering", "Check that another order of the input changes nothing.")
+_check_variant(
+    "units", "Check that another unit of length, with epsilon converted, changes only the unit of the loss.", 5
+)
+
+
+@check("backends-agree")
+def backends_agree(trial: Trial) -> None:
+    """Check that CBC and HiGHS find the same objective, within the gap asked for."""
+    problem = trial.problem()
+    first = trial.run(problem)  # by the default solver, CBC
+    if "cbc" in str(first.stated.solver.get("name", "")).lower():  # else no backend was used
+        _agree(trial, problem, Variant(problem=problem, change="HiGHS solved it, after CBC"), solver="highs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import islice
 from typing import Any, Final
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError, UsageError
-from privopt.interfaces import Certificate, Shift, SolveContext
-from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, check
-from privopt.testing.noise import AgainError, Other, alike, farther, limited, recorded, rescaled
+from privopt.interfaces import Certificate, Shift
+from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, check, has
+from privopt.testing.noise import AgainError, Answer, Call, alike, farther, truth, watched
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
 from privopt.testing.public_files import artefact
@@ -37,9 +37,8 @@ NO_SCALE: Final = Fraction(1, 2**20)
 """Share of the scale asked for that is next to no noise at all."""
 
 
-def has_neighbours(subject: Subject) -> str | None:
-    """Return why neighbours cannot be compared, or None."""
-    return None if subject.profile.neighbours is not None else "the profile has no `neighbours`"
+has_neighbours = has("neighbours")
+"""Why neighbours cannot be compared, or None."""
 
 
 def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
@@ -64,10 +63,10 @@ def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     return _calls(subject, problem)
 
 
-def _calls(subject: Subject, problem: object, other: Other | None = None) -> Sequence[Query]:
+def _calls(subject: Subject, problem: object, answer: Answer = truth) -> Sequence[Call]:
     """Return the calls of the noise in one solve of a loaded problem."""
-    with recorded(other) as calls, limited():
-        subject.mechanism.solve(problem, SolveContext(method=subject.method.name, gap=subject.method.gap))
+    with watched(answer) as calls:
+        subject.outcome(problem)
     return calls
 
 
@@ -88,7 +87,7 @@ def sensitivity(trial: Trial) -> None:
     loaded = trial.load(problem)
     claimed = subject.claimed(loaded)
     if subject.notion.allowed(claimed) is None:
-        trial.cannot(f"a guarantee of kind {claimed.kind} allows noise no number to spend")
+        trial.pass_over(f"a guarantee of kind {claimed.kind} allows noise no number to spend")
     near = neighbours_of(trial, problem)
     try:
         before = queries_of(subject, loaded)
@@ -99,8 +98,8 @@ def sensitivity(trial: Trial) -> None:
             )
             if subject.profile.draws is None and subject.profile.observed is None:
                 trial.fail(f"{nothing}, nor anything to attack by; yet {subject.kind} is claimed", problem)
-            trial.cannot(f"{nothing}: see the check epsilon-attack")
-        moved = _hold(trial, problem, before, near, queries_of)
+            trial.pass_over(f"{nothing}: see the check epsilon-attack")
+        moved = _hold(trial, problem, before, near)
         if subject.profile.queries is None:
             _hold_farther(trial, problem, before, near)
     except AgainError as error:
@@ -108,7 +107,7 @@ def sensitivity(trial: Trial) -> None:
     except PrivoptError:
         hypothesis.reject()
     if near and not moved:
-        trial.cannot("no neighbour changes what noise is added to: see the check epsilon-attack")
+        trial.pass_over("no neighbour changes what noise is added to: see the check epsilon-attack")
 
 
 def _hold_farther(
@@ -125,22 +124,18 @@ def _hold_farther(
         ((1, 1), 64, 1000, "far higher"),
         ((one, other), 6, 0, "farther off"),
     ):
-        number, answers = chance.randrange(len(usual)), list[list[float]]()
-        far = farther(number, signs, scales=scales, more=more, answers=answers)
+        number = chance.randrange(len(usual))
         try:
-            first = _calls(subject, trial.load(problem), far)
+            first = _calls(subject, trial.load(problem), farther(number, signs, scales=scales, more=more))
         except AgainError:
             raise
         except Exception:  # what comes once in exp(64) times may be beyond a mechanism
             continue
 
-        def calls_after(subject: Subject, loaded: object, answers: list[list[float]] = answers) -> Sequence[Query]:
-            return _calls(subject, loaded, alike(answers))
-
         shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, first)]
         tried = near if shapes[0] != shapes[1] else near[:NEIGHBOURS_IF_CONSTANT]
         told = f"where noise call {number + 1} comes out {words}, noise is drawn {len(first)} times, and "
-        _hold(trial, problem, first, tried, calls_after, told)
+        _hold(trial, problem, first, tried, alike(first), told)
 
 
 def _hold(
@@ -148,17 +143,18 @@ def _hold(
     problem: GeneratedProblem,
     calls: Sequence[Query],
     near: Sequence[GeneratedProblem],
-    asked: Callable[[Subject, object], Sequence[Query]],
+    answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail where a neighbour, whose calls are ``asked`` for, costs more than the budget; whether any costs a thing."""
+    """Fail where a neighbour, whose calls are answered so, costs more than the budget; return whether any costs."""
     subject = trial.subject
     budget = subject.notion.allowed(subject.claimed(trial.load(problem)))
     assert budget is not None  # asked before
     worst: tuple[Fraction, str] | None = None
     moved = False
     for neighbour in near:
-        after = asked(subject, trial.load(neighbour))
+        loaded = trial.load(neighbour)
+        after = queries_of(subject, loaded) if answer is None else _calls(subject, loaded, answer)
         if [len(q.values) for q in calls] != [len(q.values) for q in after]:
             trial.fail(
                 f"{remark}noise is added to {[len(q.values) for q in calls]} values, for a neighbour to "
@@ -233,20 +229,20 @@ def _used(trial: Trial, problem: GeneratedProblem, stated: Certificate) -> Fract
 def own_scale(trial: Trial) -> None:
     """Check that a certificate fails if the noise was drawn at half the scale that is needed, or almost none."""
     problem = trial.problem()
-    made = trial.run(problem).result
-    assert made is not None  # runs that ended well have one
-    part = _used(trial, problem, made.certificate) / 2
+    part = _used(trial, problem, trial.run(problem).stated.certificate) / 2
     much = "half the scale asked for" if part == Fraction(1, 2) else f"{float(part):.3g} of the scale asked for"
     for factor, words in ((part, much), (min(part, NO_SCALE), "next to no scale at all")):
-        with rescaled(factor) as scales:
+        with watched(factor=factor) as calls:
             run = trial.attempt(problem, fresh=("scale", factor))
-        if not scales:
-            trial.cannot("no noise was drawn through privopt.numbers.noise, so that none can be drawn at another scale")
+        if not calls:
+            trial.pass_over(
+                "no noise was drawn through privopt.numbers.noise, so that none can be drawn at another scale"
+            )
         if run.error is None:
             trial.fail(
-                f"the noise was drawn at {words}, as its record says ({float(scales[0]):g}), and the certificate holds "
-                "all the same: measure() looks at the scale that was meant, not at the one that was drawn; expected "
-                "the release to carry NoiseRecord.scale, and measure() to take it from there",
+                f"the noise was drawn at {words}, as its record says ({float(calls[0].scale):g}), and the certificate "
+                "holds all the same: measure() looks at the scale that was meant, not at the one that was drawn; "
+                "expected the release to carry NoiseRecord.scale, and measure() to take it from there",
                 problem,
             )
         if not isinstance(run.error, PrivoptError):
@@ -297,14 +293,13 @@ def exact_epsilon(trial: Trial) -> None:
                 f"{news(problem, neighbour)}",
                 problem,
             )
-        for place, (one, two) in enumerate(zip(before.tolist(), after.tolist(), strict=True)):
-            ratio = abs(math.log(one / two)) if one and two else math.inf if one or two else 0.0
-            if ratio > epsilon * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR:
-                trial.fail(
-                    f"outcome {place} is chosen with probability {one:.6g}, for a neighbour with {two:.6g}: log ratio "
-                    f"{ratio:.6g}, that is {ratio / epsilon:.4g} epsilon. The neighbour:\n{news(problem, neighbour)}",
-                    problem,
-                )
+        found = excess(before, after, epsilon)
+        if found is not None:
+            trial.fail(
+                f"outcome {found[0]} is chosen with probability {before[found[0]]:.6g}, for a neighbour with "
+                f"{after[found[0]]:.6g}: {found[1]}. The neighbour:\n{news(problem, neighbour)}",
+                problem,
+            )
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
@@ -314,3 +309,23 @@ def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]
     if found.ndim != 1 or (found < 0).any() or abs(found.sum() - 1) > PROBABILITY_TOLERANCE:
         raise UsageError(f"the profile's `probabilities` must be one number for each outcome, with sum 1, got {found}")
     return found
+
+
+def excess(
+    one: NDArray[np.float64], two: NDArray[np.float64], allowed: float, delta: float = 0.0
+) -> tuple[int, str] | None:
+    """Return the output at which two rows differ most, and by how much, where that is more than is allowed."""
+    if delta:
+        factor = math.exp(min(allowed, 700.0))
+        missed = max(float(np.maximum(p - factor * q, 0.0).sum()) for p, q in ((one, two), (two, one)))
+        return (0, f"delta is {missed:.6g}") if missed > delta * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR else None
+    ratios = [_log_ratio(p, q) for p, q in zip(one.tolist(), two.tolist(), strict=True)]
+    worst = max(range(len(ratios)), key=ratios.__getitem__)
+    if ratios[worst] <= allowed * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR:
+        return None
+    times = f", {ratios[worst] / allowed:.4g} times what is allowed" if allowed else ""
+    return worst, f"their log ratio is {ratios[worst]:.6g}{times}"
+
+
+def _log_ratio(p: float, q: float) -> float:
+    return 0.0 if p == q else math.inf if not (p and q) else abs(math.log(p) - math.log(q))

@@ -1,4 +1,4 @@
-"""Checks of a run as a whole: it ends well, claims what was asked for, and follows seeds and limits."""
+"""Checks of a run as a whole: it ends well, claims what was asked for, on evidence, and follows seeds and limits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,10 @@ import numpy as np
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
 from privopt.files.release_folder import RESULT
 from privopt.run.result_file import read_result
-from privopt.testing.checks.base import INSIDE, KIT_SEED, Trial, check
+from privopt.testing.checks.base import CONSTANT_RUNS, INSIDE, KIT_SEED, Trial, at_little, check
+from privopt.testing.noise import truth, watched
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run, error_text
 
 
@@ -63,8 +67,7 @@ def certificate_holds(trial: Trial) -> None:
 @check("guarantee-stated", private=True)
 def guarantee_stated(trial: Trial) -> None:
     """Check that the guarantee states the registered kind, the requested epsilon, and a promise in words."""
-    problem = trial.problem()
-    run = trial.run(problem)
+    problem, run = trial.solved()
     stated = run.stated.guarantee
     if stated.kind != trial.subject.kind:
         trial.fail(f"guarantee.kind is {stated.kind!r}, the spec says {trial.subject.kind!r}", problem)
@@ -85,9 +88,8 @@ def no_mutation(trial: Trial) -> None:
     before = _surroundings()
     run = trial.run(problem, fresh=-1)  # a run of its own, so that the surroundings are this run's
     after = _surroundings()
-    assert run.seen is not None
-    if run.seen.changed:
-        trial.fail(f"solve changed {', '.join(run.seen.changed[:3])} of the problem it was given", problem)
+    if run.changed:
+        trial.fail(f"solve changed {', '.join(run.changed[:3])} of the problem it was given", problem)
     for name, contents in problem.files.items():
         if (run.source.parent / name).read_bytes() != contents:
             trial.fail(f"solve changed the file {name} that the problem names", problem)
@@ -222,3 +224,75 @@ def same_file(one: Path, two: Path) -> bool:
         return same
     with np.load(one, allow_pickle=False) as left, np.load(two, allow_pickle=False) as right:
         return set(left) == set(right) and all(np.array_equal(left[name], right[name]) for name in left)
+
+
+# --- what a certificate rests on ------------------------------------------------------------------------
+
+
+@check("evidence", private=True, share=0.3, min_examples=3)
+def evidence(trial: Trial) -> None:
+    """Check that no noisy release is called proved: one draw shows nothing of the noise, nor that there was any."""
+    problem, run = trial.solved()
+    stated = run.stated.certificate.evidence
+    if stated not in ("proved", "declared"):
+        trial.fail(f"certificate.evidence is {stated!r} for a release that claims {trial.subject.kind}", problem)
+    if stated == "declared" or not trial.subject.noisy:
+        return
+    with watched(truth):
+        quiet = trial.attempt(problem, fresh="without noise")
+    differs = quiet.error is None and artefact(quiet.folder) != artefact(run.folder)
+    if differs and quiet.stated.certificate.evidence == "proved":
+        trial.fail('with all noise left out, the certificate says "proved" all the same; expected "declared"', problem)
+    problem = at_little(problem)
+    first = trial.always(problem)
+    if first is None:
+        trial.fail(
+            'the release is a draw, another in each run, and the certificate says "proved"; no one draw shows what '
+            'noise it came from: expected "declared"',
+            problem,
+        )
+    make = trial.subject.profile.neighbours
+    for neighbour in islice(() if make is None else make(problem), 4):
+        second = trial.always(at_little(neighbour))
+        if second is not None and second != first:
+            trial.fail(
+                'the release follows from the secret without any noise, and the certificate says "proved": '
+                f"{CONSTANT_RUNS} runs gave the same, and another for a neighbour",
+                problem,
+            )
+
+
+@check("vacuous-guarantee", private=True)
+def vacuous_guarantee(trial: Trial) -> None:
+    """Check that a certificate holds only if some condition keeps inputs alike, or there is nothing to keep apart."""
+    problem, run = trial.solved()
+    _not_vacuous(trial, problem, run)
+    make = trial.subject.profile.nothing_near
+    nothing_near = None if make is None else make(problem)
+    if nothing_near is not None:
+        run = trial.attempt(nothing_near)  # a problem class without that key refuses it
+        if run.error is None:
+            _not_vacuous(trial, nothing_near, run)
+        elif not isinstance(run.error, PrivoptError):
+            trial.fail(
+                f"with nothing within reach solve raised {error_text(run.error)}; expected a PrivoptError", nothing_near
+            )
+
+
+def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
+    stated = run.stated.certificate
+    if stated.holds is not True:
+        return
+    apart = getattr(run.problem, "apart", None)
+    if apart is not None:
+        _, distances = run.problem.alike()  # of the problem: a release may keep each user's own pairs
+        empty = apart and (stated.checked == 0 or not (distances > 0).any())
+    else:
+        make = trial.subject.profile.neighbours
+        empty = stated.checked == 0 and (make is None or any(True for _ in make(problem)))
+    if empty:
+        trial.fail(
+            f"the certificate holds by {stated.checked} conditions, none of which keeps inputs alike that are "
+            "apart: it promises nothing; expected the problem refused, or holds false",
+            problem,
+        )

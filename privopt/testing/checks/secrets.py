@@ -7,18 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from attrs import frozen
 
 from privopt.errors import PrivoptError
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.report.write_report import write_report
 from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
-from privopt.testing.exports import csv_table, exports, secret_files
-from privopt.testing.noise import answered
+from privopt.testing.noise import Answer, same, tied, watched
 from privopt.testing.problems import GeneratedProblem, csv_text
 from privopt.testing.public_files import artefact, public_bytes, published, read_public_parts
 from privopt.testing.under_trial import Subject
+from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
 """Runs in all of which a secret must stand to be called a leak: a count under little noise often comes out as it is."""
@@ -33,8 +35,23 @@ MIN_EQUAL_RELEASES: Final = 16
 """Equal releases on each side that must all agree: a coin is blamed once in a billion, however many runs."""
 
 
-Alike = tuple[dict[str, bytes], dict[str, bytes], list[list[float]]]
-"""Of a run whose noise was answered: the artefact, all that is public, and what each call was to add noise to."""
+Parts = dict[str, bytes]
+"""Parts of what a run published, by name."""
+
+
+@frozen(kw_only=True, eq=False)
+class _Look:
+    """One run on an input.
+
+    Attributes:
+        released: the artefact.
+        public: all that is public.
+        asked: what each call of the noise was to add noise to.
+    """
+
+    released: Parts
+    public: Parts
+    asked: list[list[Any]]
 
 
 def _forms(secret: bytes) -> Iterator[bytes]:
@@ -97,8 +114,7 @@ def _draws_the_page(subject: Subject) -> str | None:
 @check("public-report", needs=_draws_the_page, share=0.04, min_examples=1)
 def public_report(trial: Trial) -> None:
     """Check that the report of a folder with private/ is that of the published one, without it."""
-    problem = trial.problem()
-    run = trial.run(problem)
+    problem, run = trial.solved()
     bare = trial.subject.new_folder() / run.folder.name
     shutil.copytree(run.folder, bare, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set())
     with trial.subject.registered(), suppress(PrivoptError):  # what needs private/ to be checked has no public report
@@ -153,9 +169,9 @@ def order_leak(trial: Trial) -> None:
     secret = secret_files(trial.subject.declared(problem))
     copies = list(exports(trial.subject.profile, problem, secret, trial.chance(problem)))
     for copy in trial.chance(problem).sample(copies, min(len(copies), 1)):
-        for part, (here, there) in _always_different(trial, at_little(problem), at_little(copy.problem)):
-            trial.fail(f"{copy.change}, and {part} is always another: {_first_difference(here, there)}", problem)
-        for part, pair in _tied(trial, problem, copy.problem).items():
+        for part, pair in _always_different(trial, at_little(problem), at_little(copy.problem)).items():
+            trial.fail(f"{copy.change}, and {part} is always another: {_first_difference(*pair)}", problem)
+        for part, pair in _always_different(trial, problem, copy.problem, tied).items():
             trial.fail(
                 f"{copy.change}, and where all noisy values are equal {part} is always another: "
                 f"{_first_difference(*pair)}; expected ties broken by what is public, or by chance",
@@ -163,40 +179,43 @@ def order_leak(trial: Trial) -> None:
             )
 
 
-def _tied(trial: Trial, one: GeneratedProblem, two: GeneratedProblem) -> dict[str, tuple[bytes, bytes]]:
-    """Return public parts that distinguish two inputs although all noisy values are equal."""
-    sides: tuple[list[Alike], list[Alike]] = ([], [])
+def _look(trial: Trial, problem: GeneratedProblem, number: int, answer: Answer | None) -> _Look | None:
+    """Run once more on an input; None where that is not solved, which publishes nothing."""
+    fresh = number if answer is None else (answer.__name__, number)
+    with watched(answer) as calls:
+        run = trial.attempt(problem, fresh=fresh)
+    if run.error is not None:
+        return None
+    asked = [call.values.tolist() for call in calls]
+    return _Look(released=artefact(run.folder), public=published(run.folder), asked=asked)
+
+
+def _always_different(
+    trial: Trial, one: GeneratedProblem, two: GeneratedProblem, answer: Answer | None = None
+) -> dict[str, tuple[bytes, bytes]]:
+    """Return the public parts that tell two inputs apart in each of some runs; none where no noise can be answered."""
+    sides: tuple[list[Parts], list[Parts]] = ([], [])
     found: dict[str, tuple[bytes, bytes]] = {}
     for number in range(CONSTANT_RUNS):
         for side, each in zip(sides, (one, two), strict=True):
-            with answered(tied=True) as calls:
-                run = trial.attempt(each, fresh=("tied", number))
-            if run.error is not None or not calls:
+            look = _look(trial, each, number, answer)
+            if look is None or (answer is not None and not look.asked):
                 return {}
-            side.append((artefact(run.folder), published(run.folder), calls))
-        found = _stably_different(sides)
+            side.append(look.public)
+        found = _constant_differences(*sides)
         if not found:
             break
     return found
 
 
-def _always_different(
-    trial: Trial, one: GeneratedProblem, two: GeneratedProblem
-) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
-    """Public parts that are the same in all of some runs on each of two inputs, and differ between the two."""
-    suspects: dict[str, tuple[bytes, bytes]] = {}
-    for number in range(CONSTANT_RUNS):
-        runs = [trial.attempt(problem, fresh=number) for problem in (one, two)]
-        if any(run.error is not None for run in runs):
-            return  # that it is not solved, or written another way is refused, publishes nothing
-        first, second = (published(run.folder) for run in runs)
-        now = {name: (first.get(name, b""), second.get(name, b"")) for name in {**first, **second}}
-        if number == 0:
-            suspects = {name: pair for name, pair in now.items() if pair[0] != pair[1]}
-        suspects = {name: pair for name, pair in suspects.items() if now.get(name) == pair}
-        if not suspects:
-            return
-    yield from suspects.items()
+def _constant_differences(one: Sequence[Parts], two: Sequence[Parts]) -> dict[str, tuple[bytes, bytes]]:
+    """Return the parts that are one thing in all runs on one input, and another, or missing, in all on the other."""
+    found = {}
+    for name in {**one[0], **two[0]}:
+        here, there = one[0].get(name), two[0].get(name)
+        if here != there and all(p.get(name) == here for p in one) and all(p.get(name) == there for p in two):
+            found[name] = here or b"", there or b""
+    return found
 
 
 # --- what accompanies a release -----------------------------------------------------------------------
@@ -225,7 +244,7 @@ def non_interference(trial: Trial) -> None:
     else:
         far, alike = other, _answered_alike(trial, problem, other)
     if not alike:
-        for part, pair in _always_different(trial, at_little(problem), at_little(far)):
+        for part, pair in _always_different(trial, at_little(problem), at_little(far)).items():
             trial.fail(f"{part} is always another for a neighbour: {_first_difference(*pair)}", problem)
         for change in (at_little, at_one):
             _equal_by_chance(trial, change(problem), change(other))
@@ -249,23 +268,22 @@ def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedPro
     The second look at each input shows what is drawn afresh all the same; what still differs after it is looked at for
     as long as a coin might. Inputs take turns, so that the time of day changes on both sides.
     """
-    sides: tuple[list[Alike], list[Alike]] = ([], [])
+    sides: tuple[list[_Look], list[_Look]] = ([], [])
     for number in range(CONSTANT_RUNS):
         for side, each in zip(sides, (problem, other), strict=True):
-            with answered() as calls:
-                run = trial.attempt(each, fresh=("alike", number))
-            if run.error is not None or not calls:
-                return run.error is not None
-            side.append((artefact(run.folder), published(run.folder), calls))
+            look = _look(trial, each, number, same)
+            if look is None or not look.asked:
+                return look is None
+            side.append(look)
         first, second = (side[0] for side in sides)
-        if any(side[0][0] != side[-1][0] for side in sides):
+        if any(side[0].released != side[-1].released for side in sides):
             return False
-        if first[0] != second[0] and first[2] == second[2]:
+        if first.released == second.released and first.asked == second.asked:
             return False  # noise is added to nothing that changes: the secret comes in elsewhere, as with own noise
-        found = _stably_different(sides)
+        found = _constant_differences(*([look.public for look in side] for side in sides))
         if number and not found:
             return True
-    which = "the release was made equal" if first[0] == second[0] else "all noise was answered alike"
+    which = "the release was made equal" if first.released == second.released else "all noise was answered alike"
     for name, pair in found.items():
         trial.fail(
             f"{which} for a neighbour, and {name} differs: {_first_difference(*pair)}. The neighbour:\n"
@@ -275,20 +293,9 @@ def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedPro
     return True
 
 
-def _stably_different(sides: tuple[list[Alike], list[Alike]]) -> dict[str, tuple[bytes, bytes]]:
-    """Public parts that are one thing in all runs on one input, and another, or missing, in all on the other."""
-    one, two = ([parts for _, parts, _ in side] for side in sides)
-    found = {}
-    for name in {**one[0], **two[0]}:
-        here, there = one[0].get(name), two[0].get(name)
-        if here != there and all(p.get(name) == here for p in one) and all(p.get(name) == there for p in two):
-            found[name] = here or b"", there or b""
-    return found
-
-
 def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> None:
     """Compare what accompanies releases that came out equal: a few runs to suspect something, many to say it."""
-    found: list[dict[str, list[dict[str, bytes]]]] = [{}, {}]
+    found: list[dict[str, list[Parts]]] = [{}, {}]
     for number in range(MAX_EQUAL_RUNS):
         for side, each in zip(found, (problem, other), strict=True):
             run = trial.attempt(each, fresh=number)
@@ -309,18 +316,15 @@ def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedPr
 
 
 def _apart(
-    sides: Sequence[Mapping[str, list[dict[str, bytes]]]], min_runs: int
+    sides: Sequence[Mapping[str, list[Parts]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Yield files that always have one content with one input's release, and another with the other's."""
+    """Yield parts that always are one thing beside one input's release, and another beside the other's equal one."""
     for release in sides[0].keys() & sides[1].keys():
         runs = [side[release] for side in sides]
         counts = list(map(len, runs))
-        if min(counts) < min_runs:
-            continue
-        first, second = ({k: v for k, v in side[0].items() if all(r.get(k) == v for r in side)} for side in runs)
-        for name in first.keys() & second.keys():
-            if first[name] != second[name]:
-                yield counts, name, (first[name], second[name])
+        if min(counts) >= min_runs:
+            for name, pair in _constant_differences(*runs).items():
+                yield counts, name, pair
 
 
 def _first_difference(one: bytes, two: bytes) -> str:

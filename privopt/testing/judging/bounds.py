@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from privopt.arrays import Floats
 from privopt.numbers.binomial import clopper_pearson
 
-__all__ = ["clopper_pearson", "divergence_lower", "log_odds_lower", "seen_from"]
+__all__ = ["clopper_pearson", "divergence_lower", "log_odds_lower", "rarest_seen", "seen_from"]
 
 MIN_POWER: Final = 0.9
 """How often what is said to be seen is seen, at least."""
@@ -78,10 +79,19 @@ def seen_from(limit: float, likely: float, draws: int, error: float, delta: floa
         against = int(binom.ppf(1.0 - missed, draws, rare))
         return bool(log_odds_lower(hits, against, draws, error, delta) > limit)
 
-    if not seen(MAX_CLAIM_FACTOR):
-        return None
-    low, high = 1.0, MAX_CLAIM_FACTOR
-    for _ in range(40):
+    return bisect(seen, 1.0, MAX_CLAIM_FACTOR) if seen(MAX_CLAIM_FACTOR) else None
+
+
+def rarest_seen(draws: int, limit: float, error: float) -> float:
+    """Return the least probability at which ``draws`` draws see an output that the other input never gives."""
+    _, high = clopper_pearson(0, draws, error / 2)
+    needed = min(1.0, float(high) * math.exp(limit))
+    return bisect(lambda p: bool(clopper_pearson(math.floor(p * draws), draws, error / 2)[0] > needed), 0.0, 1.0)
+
+
+def bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """Return the least number, up to 2**-50 of the range, from which on something holds, as it does at ``high``."""
+    for _ in range(50):
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if seen(middle) else (middle, high)
+        low, high = (low, middle) if holds(middle) else (middle, high)
     return high

@@ -16,7 +16,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.testing.judging.bounds import clopper_pearson, divergence_lower
+from privopt.testing.judging.bounds import divergence_lower
 from privopt.testing.judging.outputs import ODD_CELLS, Table, View, views_of
 
 ROUGH_DEVIATIONS: Final = 2.0
@@ -137,15 +137,3 @@ def _cells(rank: Ints, hits: Ints, against: Ints, order: float) -> tuple[Ints, f
             if value > best[1]:
                 best = group, value, parts
     return best
-
-
-def rarest_seen(draws: int, limit: float, error: float) -> float:
-    """Return the least probability at which ``draws`` draws see an output that the other input never gives."""
-    _, high = clopper_pearson(0, draws, error / 2)
-    needed = min(1.0, float(high) * math.exp(limit))
-    low, top = 0.0, 1.0
-    for _ in range(50):
-        middle = 0.5 * (low + top)
-        bound, _ = clopper_pearson(math.floor(middle * draws), draws, error / 2)
-        low, top = (low, middle) if bound > needed else (middle, top)
-    return top

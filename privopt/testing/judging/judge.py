@@ -15,8 +15,8 @@ from attrs import define, field, frozen
 from privopt.errors import UsageError, number_of
 from privopt.execution.clock import clock, limit
 from privopt.registry import registry
-from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, seen_from
-from privopt.testing.judging.choose_events import Test, propose, rarest_seen
+from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, rarest_seen, seen_from
+from privopt.testing.judging.choose_events import Test, propose
 from privopt.testing.judging.inputs import Inputs, Pairs
 from privopt.testing.judging.outputs import ErrorOutput, Table, never_again
 from privopt.testing.judging.verdict import Verdict
@@ -176,17 +176,6 @@ def judge(
     Returns:
         The verdict; the same for the same seed where the mechanism draws from ``rng`` and no limit cuts it short.
     """
-    numbers: dict[str, object] = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "order": order,
-        "confidence": confidence,
-        "time_limit": time_limit,
-    }
-    for name, found in {**numbers, "draws": draws}.items():
-        kind, wanted = (Integral, "a whole number") if name == "draws" else (Real, "a number")
-        if found is not None and not isinstance(found, kind):
-            raise UsageError(f"{name} must be {wanted}, got {found!r}")
     claim = _Claim(notion=notion, epsilon=epsilon, delta=delta, order=order, distance=distance)
     _check(claim, confidence, draws, time_limit)
     if mechanism is None and many is None:
@@ -202,18 +191,20 @@ def judge(
 
 
 def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | None) -> None:
+    least, order = 8 * FIRST_ROUND_DRAWS, claim.order
+    rows: list[tuple[str, object, type, Callable[[Any], bool], str]] = [
+        ("epsilon", claim.epsilon, Real, lambda x: 0 < x < math.inf, "a number above 0"),
+        ("delta", claim.delta, Real, lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
+        ("delta", claim.delta, Real, lambda x: order is None or x == 0, "0 with an order"),
+        ("order", 2.0 if order is None else order, Real, lambda x: 1 < x < math.inf, "a number above 1"),
+        ("confidence", confidence, Real, lambda x: 0.5 <= x < 1, "a number from 0.5, below 1"),
+        ("draws", draws, Integral, lambda x: x >= least, f"a whole number of at least {least:,}"),
+        ("time_limit", 1.0 if time_limit is None else time_limit, Real, lambda x: x > 0, "seconds above 0"),
+    ]
     wrong = [
         f"{name} must be {wanted}, got {found!r}"
-        for name, found, right, wanted in (
-            ("epsilon", claim.epsilon, 0 < claim.epsilon < math.inf, "a number above 0"),
-            ("delta", claim.delta, 0 <= claim.delta < 1, "a number of at least 0 and below 1"),
-            ("order", claim.order, claim.order is None or 1 < claim.order < math.inf, "a number above 1"),
-            ("delta", claim.delta, claim.order is None or claim.delta == 0, "0 with an order"),
-            ("confidence", confidence, 0.5 <= confidence < 1, "a number from 0.5, below 1"),
-            ("draws", draws, draws >= 8 * FIRST_ROUND_DRAWS, f"at least {8 * FIRST_ROUND_DRAWS:,}"),
-            ("time_limit", time_limit, time_limit is None or time_limit > 0, "seconds above 0"),
-        )
-        if not right
+        for name, found, kind, right, wanted in rows
+        if not (isinstance(found, kind) and right(found))
     ]
     if wrong:
         raise UsageError("\n".join(wrong))

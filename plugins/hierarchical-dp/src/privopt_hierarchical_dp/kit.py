@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Ints
 from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Query, csv_bytes, relabel, reorder, to_toml
-from privopt.testing.noise import recorded
+from privopt.testing.noise import truth, watched
 from privopt_hierarchical_dp.fits.half_prices import objective
 from privopt_hierarchical_dp.instance import Instance
 from privopt_hierarchical_dp.methods import METHODS
@@ -145,7 +145,7 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
     """Return the calls of the noise, as the mechanism makes them, with its sensitivity."""
     assert problem.truth is not None  # a problem to be solved
     design = problem.design(method)
-    with recorded() as calls:
+    with watched(truth) as calls:
         design.draw([add_up(design.tree, own) for own in problem.truth.leaves], seed=None)
     parts = [form.part(level + 1) for form in design.layout.forms for level in range(design.tree.depth)]
     return [evolve(call, name=name, sensitivity=design.delta) for call, name in zip(calls, parts, strict=True)]

@@ -84,7 +84,7 @@ class DistanceKind(ABC):
         places: which keys of ``[records]`` and ``[outputs]`` it takes.
         ids_alone: whether points may be ids without coordinates.
         path_metric: whether it is the shortest path over edges, so that records out of reach are a fault.
-        kit: ``"package.module:STRATEGY"``: Hypothesis's of problems that name it, for :mod:`privopt.testing.kinds`.
+        kit: ``"package.module:STRATEGY"``: Hypothesis's of problems that name it, for :mod:`privopt.testing.kit`.
     """
 
     kind: ClassVar[str]
