@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privopt.errors import InputError
-from privopt_hierarchical_dp.tree import Tree, add_up, look_alike
+from privopt_hierarchical_dp.tree import Tree, add_up
 
 
 def test_children_stand_together_sorted_by_name_whatever_the_order_of_the_input():
@@ -36,22 +36,6 @@ def test_a_leaf_above_the_last_level_stands_for_itself_below_whatever_the_order(
         assert tree.labels(3) == ["a (level 4)", "deep", "y (level 4)", "c (level 4)"]
     counts = add_up(tree, np.array([[5], [3], [2], [1]]))
     assert [level.ravel().tolist() for level in counts] == [[11], [5, 5, 1], [5, 3, 2, 1], [5, 3, 2, 1]]
-
-
-def test_names_that_look_alike_are_told():
-    paths = [
-        ("r", "Zürich", "a"),
-        ("r", "Zu\u0308rich", "A"),
-        ("r", "zürich", ""),
-        ("r", "Bern", "x"),
-        ("r", "Bern", "X"),
-    ]
-    assert len(look_alike(Tree.from_paths(paths))) == 1
-    (line,) = look_alike(Tree.from_paths(paths))
-    assert "'Zu\\u0308rich' and 'Z\\xfcrich' and 'z\\xfcrich'" in line
-    assert "'X' and 'x'" in line
-    assert "'A'" not in line
-    assert look_alike(Tree.from_paths([("US", "NY", "a"), ("US", "GA", "A")])) == []
 
 
 def test_names_that_repeat_are_paths():

@@ -106,9 +106,9 @@ def test_intervals_are_written_and_a_narrowed_one_is_found(tmp_path):
     both = pl.read_csv(out / "intervals.csv").join(pl.read_csv(out / "release.csv"), on=["region", "size"])
     assert (both["low"] <= both["groups"]).all()
     assert (both["groups"] <= both["high"]).all()
-    told = json.loads((out / "result.json").read_text())["details"]["intervals"]
+    told = json.loads((out / "result.json").read_text())["details"]
     assert told["confidence"] == 0.9
-    assert len(told["mean_width_by_level"]) == 2
+    assert len(told["tables"]["groups by size"]["mean_width_by_level"]) == 2
     assert verify(out).complaints == ()
     before = (out / "intervals.csv").read_text()
     rows = [line.split(",") for line in before.splitlines()[1:]]

@@ -12,17 +12,18 @@ from helpers.grids import first_alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from privopt.numbers.noise import split_budget
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.checks import checks
 from privopt.testing.efforts import effort
+from privopt_hierarchical_dp import design
+from privopt_hierarchical_dp.kit import related_tables
 from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.noise_distributions import GAUSSIAN
 from privopt_hierarchical_dp.relations import TABLE_RELATIONS, TableRelation
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tables.fit import fit_tables, least_objective, noise_of_margin
-from privopt_hierarchical_dp.tables.kit import related
 from privopt_hierarchical_dp.tables.margins import Domain, steps_of
-from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 RING = ((0, 1), (1, 2), (0, 2))
@@ -63,7 +64,7 @@ def test_effects_are_weighted_least_squares_and_their_errors_are_known(tables):
         fitted = matrix @ solve_all
         for region in range(2):
             want = fitted @ np.concatenate([values[region].ravel() for values in noisy])
-            assert np.allclose(effects.margin(table)[region].ravel(), want)
+            assert np.allclose(domain.margin(effects, table)[region].ravel(), want)
         found = noise_of_margin(domain, table, noise)
         assert np.allclose(found.variance, (fitted**2 @ np.array([noise[n].variance for n in flat])))
         assert np.allclose(found.fourth, (fitted**4 @ np.array([noise[n].fourth for n in flat])))
@@ -173,28 +174,30 @@ OF_NOISE = [
     "verify-catches",
 ]
 test_households_that_are_replaced = conformance(
-    "hierarchical-tables", profile=related("replaced"), checks=["certificate-holds", "sensitivity"], how="dev"
+    "hierarchical-tables", profile=related_tables("replaced"), checks=["certificate-holds", "sensitivity"], how="dev"
 )
 test_households_zcdp = pytest.mark.slow(
-    conformance("hierarchical-tables", profile=related("replaced", kind="zcdp"), checks=OF_NOISE, how="dev")
+    conformance("hierarchical-tables", profile=related_tables("replaced", kind="zcdp"), checks=OF_NOISE, how="dev")
 )
 test_moves_zcdp = pytest.mark.slow(
-    conformance("hierarchical-tables", profile=related("moves", kind="zcdp"), checks=OF_NOISE, how="dev")
+    conformance("hierarchical-tables", profile=related_tables("moves", kind="zcdp"), checks=OF_NOISE, how="dev")
 )
 test_attributes_approx_dp = pytest.mark.slow(
-    conformance("hierarchical-tables", profile=related("attributes", kind="approx-dp"), checks=OF_NOISE, how="dev")
+    conformance(
+        "hierarchical-tables", profile=related_tables("attributes", kind="approx-dp"), checks=OF_NOISE, how="dev"
+    )
 )
 
 
-def _twice(budgets):
-    return lambda *asked: tuple(tuple(2 * part for part in own) for own in budgets(*asked))
+def _twice(budget, shares):
+    return tuple(2 * part for part in split_budget(budget, shares))
 
 
 @first_alone("kind", ["pure-dp", "zcdp", "approx-dp"])
 def test_shares_above_the_whole_and_a_forgotten_sensitivity_are_caught(monkeypatch, kind):
-    planted = subject("hierarchical-tables", "margins", profile=related("moves", kind=kind))
+    planted = subject("hierarchical-tables", "margins", profile=related_tables("moves", kind=kind))
     with monkeypatch.context() as patch:
-        patch.setattr(TablesProblem, "budgets", _twice(TablesProblem.budgets))
+        patch.setattr(design, "split_budget", _twice)
         assert run_check("sensitivity", planted, how=effort("dev")).status == "failed"
         assert run_check("certificate-holds", planted, how=effort("dev")).status == "failed"
     with monkeypatch.context() as patch:  # two cells change
@@ -207,7 +210,7 @@ def test_noise_for_a_household_that_joins_is_too_little_where_one_is_replaced(mo
     monkeypatch.setattr(
         TableRelation, "of_households", lambda self, most, kind: evolve(real(self, most, kind), sensitivity=most)
     )
-    planted = subject("hierarchical-tables", "margins", profile=related("replaced"))
+    planted = subject("hierarchical-tables", "margins", profile=related_tables("replaced"))
     assert run_check("sensitivity", planted, how=effort("dev")).status == "failed"
 
 

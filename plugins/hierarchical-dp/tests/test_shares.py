@@ -20,8 +20,8 @@ from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_hierarchical_dp.forecast import _moments, errors_of_counts, leaves_alone, shape_of
-from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, least_squares, mean_absolute
+from privopt_hierarchical_dp.forecast import errors_of_counts, moments_of
+from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, mean_absolute
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.noise_distributions import GAUSSIAN, GEOMETRIC
 from privopt_hierarchical_dp.plan import plan
@@ -38,11 +38,11 @@ TREES = {
 
 
 def _cost(law, tree, weights, budget):
-    shape = shape_of(Tree.from_paths(TREES[tree]))
+    regions = Tree.from_paths(TREES[tree])
 
     def cost(point):
         scales = [law.wide(budget * Fraction(float(share)), 1) if share else None for share in point[0]]
-        return float(errors_of_counts(shape, list(map(law.moments, scales))) @ np.array(weights))
+        return float(errors_of_counts(regions, list(map(law.moments, scales))) @ np.array(weights))
 
     return cost
 
@@ -58,7 +58,7 @@ def test_the_best_shares_are_those_of_a_fine_grid(law, tree, weights, budget):
     depth = len(TREES[tree][0])
     cost = _cost(law, tree, weights[:depth], budget)
     even = (np.full(depth, 1 / depth),)
-    found = cost(best_point(cost, [[level == depth - 1 for level in range(depth)]], even))
+    found = cost(best_point(cost, even))
     parts = 100 if depth == 2 else 20
     grid = [np.array([*above, parts - sum(above)]) / parts for above in product(range(parts), repeat=depth - 1)
             if sum(above) < parts]  # fmt: skip
@@ -68,7 +68,7 @@ def test_the_best_shares_are_those_of_a_fine_grid(law, tree, weights, budget):
 def test_under_pure_dp_a_minimum_near_the_own_split_is_left_for_the_corner():
     """Root and two leaves, weights 4.76 : 1: levels that are combined make errors that are not convex in the shares."""
     cost = _cost(GEOMETRIC, "two", (4.76, 1.0), Fraction(1, 100))
-    found = best_point(cost, [[False, True]], (np.array([0.567, 0.433]),))
+    found = best_point(cost, (np.array([0.567, 0.433]),))
     assert found[0].tolist() == [0.0, 1.0]
 
 
@@ -96,23 +96,6 @@ def test_discrete_gaussian_draws_err_as_is_told(variance, rel):
     own = GAUSSIAN.moments(Fraction(str(variance)))
     error = Estimate(mean=np.zeros((1, 1)), variance=np.array([[own.variance]]), fourth=np.array([[own.fourth]]))
     assert mean_absolute(error)[0, 0] == pytest.approx(chances @ np.abs(values), rel=rel)
-
-
-@LAWS
-def test_regions_that_are_alike_are_worked_out_once_and_counted(law, random_tree):
-    rng = np.random.default_rng(4)
-    for depth in (1, 2, 3, 4):
-        for _ in range(10):
-            tree = random_tree(rng, depth, 4)
-            noise = [law.moments(Fraction(int(rng.integers(1, 90)), 10)) for _ in range(depth)]
-            if depth > 2:
-                noise[0] = UNMEASURED
-            blank = [np.zeros((width, 1), np.int64) for width in tree.widths]
-            whole = [float(mean_absolute(level).sum()) for level in least_squares(tree, blank, noise)]
-            np.testing.assert_allclose(errors_of_counts(shape_of(tree), noise), whole, rtol=1e-7)
-            alone = leaves_alone(noise[-1], depth)
-            leaves = [float(mean_absolute(level).sum()) for level in least_squares(tree, blank, alone)]
-            np.testing.assert_allclose(errors_of_counts(shape_of(tree), alone), leaves, rtol=1e-9)
 
 
 def _dense(tree, weights, *, down, root_known):
@@ -149,10 +132,10 @@ def test_errors_of_a_fit_with_any_weights_follow_from_its_matrix(down, root_know
             weights = [1.0] * depth if down else rng.uniform(0.1, 3, depth).tolist()
             if depth > 2 and not down:
                 noise[1], weights[1] = UNMEASURED, 0.0
-            found = _moments(shape_of(tree), noise, weights, down=down, root_known=root_known)
+            found = moments_of(tree, noise, weights, down=down, root_known=root_known)
             own = np.repeat([0.0 if n is UNMEASURED else n.variance for n in noise], tree.widths)
             wanted = [(m**2 @ own).sum() for m in _dense(tree, weights, down=down, root_known=root_known)]
-            told = [float(count @ level[1]) for count, level in zip(shape_of(tree).counts, found, strict=True)]
+            told = [float(level.variance.sum()) for level in found]
             np.testing.assert_allclose(told, wanted, rtol=1e-7, atol=1e-9)
 
 

@@ -20,10 +20,9 @@ from hierarchical_dp_paper.generate import Census, census
 from hierarchical_dp_paper.matching import match_counts, match_down
 from hierarchical_dp_paper.trials import Trial, judged, noisy_levels, run_methods
 from privopt.declare import File
-from privopt.numbers.noise import discrete_laplace
+from privopt.numbers.noise import discrete_laplace, split_budget
 from privopt_hierarchical_dp.fits.isotonic import isotonic_integers
 from privopt_hierarchical_dp.groups import read_counts
-from privopt_hierarchical_dp.methods import level_budgets
 from privopt_hierarchical_dp.noise_distributions import noise_of
 
 __all__ = ["METHODS", "compare", "cumulative_sizes", "group_sizes"]
@@ -101,7 +100,7 @@ def _data(quick: bool) -> dict[str, Census]:
 
 def cumulative_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
     """Run method Hc on every level: noise of ``cumulative-dp`` where totals are public, rising counts, then matched."""
-    budgets = level_budgets(epsilon, "cumulative-dp", data.tree.depth, shares)
+    budgets = split_budget(epsilon, shares)
     noisy = noisy_levels("cumulative-dp", data.levels, budgets, totals=True, seed=seed)
     start = perf_counter()
     totals = [level.sum(axis=1) for level in data.levels]
@@ -111,7 +110,7 @@ def cumulative_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction]
 
 def group_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
     """Run method Hg on every level: noise on the size of each group, sorted, isotonic; then matched as for Hc."""
-    budgets = level_budgets(epsilon, "cumulative-dp", data.tree.depth, shares)
+    budgets = split_budget(epsilon, shares)
     most = data.leaves.shape[1]
     fitted = []
     start = perf_counter()

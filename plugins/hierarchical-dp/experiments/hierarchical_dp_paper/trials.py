@@ -11,8 +11,9 @@ from attrs import frozen
 
 from hierarchical_dp_paper.generate import Census
 from privopt.arrays import Ints
+from privopt.numbers.noise import split_budget
 from privopt_hierarchical_dp.fits.fit import FitInput, fit
-from privopt_hierarchical_dp.methods import METHODS, level_budgets, sensitivity
+from privopt_hierarchical_dp.methods import METHODS, default_shares, sensitivity
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, noise_of
 from privopt_hierarchical_dp.release import errors_of, violations
 from privopt_hierarchical_dp.sizes import measured, objective_weights
@@ -66,7 +67,7 @@ def task_of(
     """
     kept = {} if kept is None else kept
     rule = METHODS[method]
-    budgets = level_budgets(epsilon, method, data.tree.depth, shares)
+    budgets = split_budget(epsilon, shares or default_shares(method, data.tree.depth))
     totals = rule.totals == "always" or (known and rule.totals == "option")
     key = (rule.query, budgets, totals)
     if key not in kept:

@@ -7,29 +7,30 @@ what is asked of either is asked here.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, Faults, InputError
-from privopt.numbers.noise import NoiseRecord
+from privopt.numbers.noise import NoiseRecord, split_budget
 from privopt_hierarchical_dp.bounds import Limits
+from privopt_hierarchical_dp.fits.qip import Fit
 from privopt_hierarchical_dp.least_squares import Ends, Noise
 from privopt_hierarchical_dp.noise_distributions import KINDS, NoiseDistribution, Scale
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.region_tables import Layout
-from privopt_hierarchical_dp.release import HierarchyRelease, Tables
-from privopt_hierarchical_dp.shares import Split
+from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables
+from privopt_hierarchical_dp.shares import Split, normed
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["CountsProblem", "Design", "FitOptions", "TablesFit"]
+__all__ = ["CountsProblem", "Design", "FitOptions"]
 
 CountsProblem: TypeAlias = HierarchyProblem | TablesProblem
 LARGEST_SCALE: Final = 1 << 40
@@ -57,27 +58,8 @@ DEFAULT: Final = FitOptions()
 
 
 @frozen(kw_only=True, eq=False)
-class TablesFit:
-    """Whole numbers that were fitted.
-
-    Attributes:
-        counts: for each table, for each level (R_l, ...).
-        solver: name and iterations of what fitted them.
-        lower_bound: on the objective of any valid release of the same noisy values; None where there is none.
-        proved: whether they reach it.
-        details: what else the method states, which is not checked.
-    """
-
-    counts: Tables
-    solver: Mapping[str, Any]
-    lower_bound: Fraction | None = None
-    proved: bool = False
-    details: Mapping[str, Any] = field(factory=dict)
-
-
-@frozen(kw_only=True, eq=False)
 class Design(ABC):
-    """What is measured with which noise, and what a fit has to keep.
+    """What is measured with which noise, and what a fit has to keep: decided once of a problem and a method.
 
     Attributes:
         problem: what was asked.
@@ -85,6 +67,15 @@ class Design(ABC):
         method: its name.
         tree: the regions.
         limits: public bounds on regions' numbers; None without any.
+        split: shares of the levels, and of the tables, whose sums are 1.
+        delta: sensitivity that noise is scaled for.
+        exact: number of levels, from the root's, whose numbers are published exactly.
+        hides: whether something is left to hide: where no region has two cells, its exact number is all.
+        valid: whether releases are always consistent.
+        statement: what releases promise.
+        claimed: what else a guarantee says.
+        in_words: what is measured, and which numbers are exact, for a report's paragraph of methods.
+        parts: what errors are stated for, level by level each table, with its numbers of regions or cells.
     """
 
     problem: Any
@@ -92,6 +83,23 @@ class Design(ABC):
     method: str
     tree: Tree
     limits: Limits | None
+    split: tuple[Split, Split]
+    delta: int
+    exact: int
+    hides: bool
+    valid: bool = True
+    statement: str
+    claimed: dict[str, Any]
+    in_words: tuple[str, str]
+    parts: tuple[str, ...]
+
+    def with_method(self, method: str) -> Design:
+        """Return what is decided of another method."""
+        return self
+
+    def with_split(self: D, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> D:
+        """Return the same with other shares."""
+        return evolve(self, split=(normed(levels), normed(tables)))
 
     @property
     def law(self) -> NoiseDistribution:
@@ -107,29 +115,10 @@ class Design(ABC):
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """Return for each table each level's part of the budget."""
-        budgets: tuple[tuple[Fraction, ...], ...] = self.problem.budgets(self.method, self.tree.depth)
-        return budgets
-
-    @property
-    @abstractmethod
-    def delta(self) -> int:
-        """Return the sensitivity that noise is scaled for."""
-
-    @property
-    @abstractmethod
-    def exact(self) -> int:
-        """Return the number of levels, from the root's, whose numbers are published exactly."""
-
-    @property
-    @abstractmethod
-    def hides(self) -> bool:
-        """Return whether something is left to hide: where no region has two cells, its exact number is all."""
-
-    @property
-    def valid(self) -> bool:
-        """Return whether releases are always consistent."""
-        return True
+        """Return for each table each level's part of the budget: in all at most it, exactly."""
+        levels, tables = self.split
+        parts = split_budget(self.problem.privacy.budget, [level * table for level in levels for table in tables])
+        return tuple(parts[number :: len(tables)] for number in range(len(tables)))
 
     @cached_property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
@@ -196,7 +185,7 @@ class Design(ABC):
     # --- what is made of it -------------------------------------------------------------------------------
 
     @abstractmethod
-    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> TablesFit:
+    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
         """Make consistent counts of noisy values; projections end at the point reached when time is over.
 
         Args:
@@ -206,7 +195,7 @@ class Design(ABC):
         """
 
     @abstractmethod
-    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | None, bool]:
+    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
         """Return what the noisy values of a release prove of its objective, and whether it is reached."""
 
     @abstractmethod
@@ -216,6 +205,10 @@ class Design(ABC):
     @abstractmethod
     def ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
         """Return intervals for every count, for each table on each level; None without any."""
+
+    @abstractmethod
+    def facts(self, release: HierarchyRelease) -> dict[str, Any]:
+        """Return what else ``result.json`` says of a release."""
 
     # --- what can go wrong --------------------------------------------------------------------------------
 
@@ -254,7 +247,9 @@ class Design(ABC):
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
         """Return whether as many values were measured as the method measures; one line for each that fails."""
-        return []
+        if len(release.totals) == self.exact:
+            return []
+        return [f"{NOISY}: totals of {len(release.totals)} levels; those of {self.exact} are published"]
 
     def impossible(self, table: int, level: int) -> Bools | None:
         """Return impossible cells (R_l, ...) of a level; None: there are none."""
@@ -265,15 +260,6 @@ class Design(ABC):
         """Return numbers that are not those that the noisy values give where they are not public."""
 
     # --- what is expected ---------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def split(self) -> tuple[Split, Split]:
-        """Return shares of the levels, and of the tables, whose sums are 1."""
-
-    @abstractmethod
-    def with_split(self: D, levels: Split, tables: Split) -> D:
-        """Return the same with other shares."""
 
     @abstractmethod
     def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
@@ -286,11 +272,6 @@ class Design(ABC):
     @abstractmethod
     def leaves_only(self) -> Floats:
         """Return errors where the leaves have all of the budget, level by level each table's."""
-
-    @property
-    @abstractmethod
-    def parts(self) -> tuple[str, ...]:
-        """Return what errors are stated for, level by level each table, with its numbers of regions or cells."""
 
 
 def _short(value: Fraction) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,12 +13,10 @@ from privopt.arrays import Ints
 from privopt.declare import File
 from privopt.declare.tables import Column, read_table
 from privopt.errors import Fault, Faults, InputError
-from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, Whole, of_table, region_faults, text, whole
+from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, region_faults
 from privopt_hierarchical_dp.tree import Regions, Tree, add_up
 
 __all__ = ["Groups", "check_totals", "read_counts", "read_units"]
-
-UNITS_AT_ONCE: Final = 8_000_000
 
 
 @frozen(kw_only=True, eq=False)
@@ -37,7 +35,6 @@ class Groups:
     empty: int = 0
 
 
-@of_table
 def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
     """Read ``level_1, ..., level_L, size, groups``: one row a leaf region and size, absent pairs are 0.
 
@@ -52,21 +49,16 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
             N, a pair occurs twice, the regions form no tree, or are not listed.
     """
     classes = sizes + 1 - first
-    table = LevelTable.by_levels(source, "size", "groups")
-    wanted = (
-        Whole(column="size", wanted=f"a whole number from {first} to {sizes} (sizes)", least=first, most=sizes),
-        Whole(column="groups", wanted="a whole number of groups, 0 or more, below 2^50"),
+    table = LevelTable.read(source, "size", "groups")
+    size, groups = table.checked(
+        Column(name="size", kind="count", least=first, most=sizes),
+        Column(name="groups", kind="count", least=0, most=GROUPS_LIMIT - 1),
     )
-    bad = {own.column: (own.bad(table.frame), own.wanted) for own in wanted}
-    tree, place, keys, unlisted = table.placed(bad, listed, empty=listed is not None)
-    Faults(unlisted).check()
-    size, groups = whole(table.frame, "size") - first, whole(table.frame, "groups")
-    frame = table.frame.select(*map(text, keys), size.alias("_size"), groups.alias("_groups"))
-    cell = (pl.col("_leaf") * classes + pl.col("_size")).alias("_cell")
-    cells = table.collect(cell, "_groups", frame=frame.join(place, on=keys, how="left"))
-    at = cells["_cell"].to_numpy()
+    regions, leaf = table.placed(listed)
+    tree = regions.tree
+    at = (leaf * classes + size - first).to_numpy()
     leaves = np.zeros(tree.widths[-1] * classes, np.int64)
-    leaves[at] = cells["_groups"].to_numpy()
+    leaves[at] = groups.to_numpy()
     if (in_all := float(leaves.sum(dtype=np.float64))) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, "column groups", f"{in_all:.6g} groups in all", "fewer than 2^50")])
     if int(np.bincount(at).max(initial=0)) > 1:
@@ -87,13 +79,10 @@ def _twice(cells: NDArray[Any], tree: Tree, classes: int, first: int, name: str)
     ]
 
 
-@of_table
 def read_units(
     source: File, sizes: int, *, max_quantity: int = 1, first: int = 1, listed: Regions | None = None
 ) -> Groups:
     """Read ``level_1, ..., level_L, unit, quantity``: one row an individual; a group is a unit of a leaf region.
-
-    Units are added up by the engine in slices, so that no more than the file as it was read has to fit into memory.
 
     Args:
         source: CSV or Parquet.
@@ -106,27 +95,20 @@ def read_units(
         InputError: a column is missing, a quantity is negative, fractional or above ``max_quantity``, a
             unit has no name, the regions form no tree, or are not listed.
     """
-    table = LevelTable.by_levels(source, "unit", "quantity")
-    wanted = Whole(
-        column="quantity", wanted=f"a whole number from 0 to {max_quantity} (max_quantity)", most=max_quantity
+    table = LevelTable.read(source, "unit", "quantity")
+    most = f"max_quantity = {max_quantity}"
+    unit, quantity = table.checked(
+        Column(name="unit", kind="id"), Column(name="quantity", kind="count", least=0, most=max_quantity, unit=most)
     )
-    bad = {"quantity": (wanted.bad(table.frame), wanted.wanted), "unit": (text("unit") == "", "the unit's id")}
-    tree, place, keys, unlisted = table.placed(bad, listed, empty=listed is not None)
-    Faults(unlisted).check()
-    slices = -(-int(table.collect(pl.len()).item()) // UNITS_AT_ONCE)
-    records = table.frame.select(*map(text, keys), text("unit"), whole(table.frame, "quantity").alias("_quantity"))
-    leaves = np.zeros((tree.widths[-1], sizes + 1 - first), np.int64)
-    empty = 0
-    for part in range(slices):
-        own = records if slices == 1 else records.filter(pl.col("unit").hash() % slices == part)
-        groups = own.group_by(*keys, "unit").agg(pl.col("_quantity").sum().clip(0, sizes).alias("_size"))
-        counted = groups.group_by(*keys, "_size").agg(pl.len().cast(pl.Int64).alias("_groups"))
-        found = table.collect("_leaf", "_size", "_groups", frame=counted.join(place, on=keys, how="left"))
-        at, size, number = (found[column].to_numpy() for column in ("_leaf", "_size", "_groups"))
-        some = size >= first
-        empty += int(number[~some].sum())
-        np.add.at(leaves, (at[some], size[some] - first), number[some])
-    return Groups(tree=tree, leaves=leaves, empty=empty)
+    regions, leaf = table.placed(listed)
+    records = pl.DataFrame({"leaf": leaf, "unit": unit, "quantity": quantity})
+    groups = records.group_by("leaf", "unit").agg(pl.col("quantity").sum().clip(0, sizes).alias("size"))
+    counted = groups.group_by("leaf", "size").agg(pl.len().cast(pl.Int64).alias("groups"))
+    at, size, number = (counted[column].to_numpy() for column in ("leaf", "size", "groups"))
+    leaves = np.zeros((regions.tree.widths[-1], sizes + 1 - first), np.int64)
+    some = size >= first
+    leaves[at[some], size[some] - first] = number[some]
+    return Groups(tree=regions.tree, leaves=leaves, empty=int(number[~some].sum()))
 
 
 def check_totals(source: File, groups: Groups) -> None:

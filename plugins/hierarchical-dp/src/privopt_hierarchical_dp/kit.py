@@ -1,12 +1,12 @@
-"""What the conformance kit needs to try hierarchical-dp: small problems, neighbours, measurements, an oracle."""
+"""What the conformance kit needs to try both mechanisms: problems, neighbours, measurements, an oracle."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from functools import lru_cache, reduce
-from itertools import pairwise
+from functools import lru_cache, partial, reduce
+from itertools import combinations_with_replacement, pairwise, product
 from typing import Any, Final
 
 import numpy as np
@@ -25,15 +25,37 @@ from privopt_hierarchical_dp.noise_distributions import NoiseDistribution
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree, add_up
 
-__all__ = ["PROFILE", "PROFILES", "draws_of", "least_objective", "neighbours", "problems", "queries_of", "related"]
+__all__ = [
+    "PROFILE",
+    "PROFILES",
+    "TABLES_PROFILE",
+    "draws_of",
+    "least_objective",
+    "neighbours",
+    "problems",
+    "queries_of",
+    "related",
+    "related_tables",
+    "tables_neighbours",
+    "tables_problems",
+]
 
-COUNTS = "counts.csv"
-REGIONS = "regions.csv"
+COUNTS: Final = "counts.csv"
+REGIONS: Final = "regions.csv"
+RECORDS: Final = "records.csv"
+ZEROS: Final = "zeros.csv"
+BOUNDS: Final = "bounds.csv"
+SHAPES: Final = (
+    (("a",),),
+    ((), ("a",)),
+    (("a",), ("a", "b")),
+    (("a", "b"), ("b", "c")),
+    (("a", "b"), ("b", "c"), ("a", "c")),
+)
+"""Tables: one; numbers of individuals beside one; one within another; two that share one; a ring of three."""
 LEVELS: Final = ("level_1", "level_2", "level_3")
-PLANTED = 10**6
-_MAX_GROUPS = 40
-
-
+PLANTED: Final = 10**6
+_MAX_GROUPS: Final = 40
 BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
     "pure-dp": ({"epsilon": 1.0}, {"epsilon": 0.5}, {"epsilon": 0.1}),
     "zcdp": ({"rho": 0.5}, {"rho": 0.125}, {"rho": 0.005}),
@@ -101,9 +123,18 @@ def problems(
     return GeneratedProblem(toml=to_toml(tables), files=files, secrets=kept)
 
 
-def _leaf(row: Sequence[Any]) -> str:
-    """Return the name of a row's leaf region; those that the generator makes are unique."""
-    return str(next(name for name in reversed(row[:-2]) if name))
+def _changed(
+    problem: GeneratedProblem, file: str, header: list[str], rows: list[Any], *changes: tuple[int, int]
+) -> Iterator[GeneratedProblem]:
+    """Yield the problem with other counts in a file's last column, where none gets below 0."""
+    table = [list(row) for row in rows]
+    for index, by in changes:
+        table[index][-1] = str(int(table[index][-1]) + by)
+    now = [int(table[index][-1]) for index, _ in changes]
+    if min(now) == 0 and file == RECORDS:  # who is not there has no row
+        table = [row for row in table if row[-1] != "0"]
+    if min(now) >= 0:
+        yield problem.with_file(file, csv_bytes(header, table))
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
@@ -119,13 +150,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
         rows += [[*cell, "0"] for cell in cells if tuple(cell) not in held]
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
-    def changed(*changes: tuple[int, int]) -> Iterator[GeneratedProblem]:
-        table = [list(row) for row in rows]
-        for index, by in changes:
-            table[index][-1] = str(int(table[index][-1]) + by)
-        if all(int(table[index][-1]) >= 0 for index, _ in changes):
-            yield problem.with_file(COUNTS, csv_bytes(header, table))
-
+    changed = partial(_changed, problem, COUNTS, header, rows)
     household = tables["privacy"].get("max_household")
     for (path, size), index in where.items():
         for other in range(household + 1) if household else ():
@@ -234,3 +259,122 @@ def related(relation: str, *, kind: str = "pure-dp", first: int = 1, listed: boo
 
 PROFILES: Final = {kind: related("sizes", kind=kind) for kind in BUDGETS}
 """Of each notion the profile for problems that name it."""
+
+
+@st.composite
+def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals") -> GeneratedProblem:
+    """Draw a small tree, up to three attributes of two values; counts small, or long."""
+    shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
+    paths: list[tuple[str, ...]] = draw_from(
+        st.sampled_from([[("all", "x"), ("all", "y")], [("all", "x", "u"), ("all", "x", "v"), ("all", "z", "")]])
+    )
+    used: list[str] = sorted({attribute for table in shape for attribute in table})
+    values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in used}
+    cells = [(*path, *own) for path in paths for own in product(*values.values())]
+    counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
+    if draw_from(st.integers(0, 3)) == 3:  # an individual alone, like whom is nobody
+        counts = [1, *[0] * (len(cells) - 1)]
+    secrets: Any = []
+    if draw_from(st.booleans()):
+        counts[:2] = [draw_from(st.integers(PLANTED, 9_999_999)) for _ in range(2)]
+        secrets = [str(count).encode() for count in counts[:2]]
+    levels = [f"level_{level + 1}" for level in range(len(paths[0]))]
+    tables: dict[str, Any] = {
+        "hierarchy": {
+            "regions": "regions.csv",
+            "records": RECORDS,
+            "attributes": values,
+            "tables": {f"t{number}": {"by": list(table)} for number, table in enumerate(shape)},
+        },
+        "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
+    }
+    if relation == "replaced":  # with 8 cells, households of one: else neighbours are thousands
+        tables["privacy"]["max_household"] = draw_from(st.integers(1, 2 if len(used) < 3 else 1))
+    if draw_from(st.booleans()):
+        tables["hierarchy"]["budget"] = [draw_from(st.integers(1, 3)) for _ in levels]
+    if draw_from(st.booleans()):
+        tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
+    files: dict[str, bytes] = {}
+    two_left = relation != "attributes" or max(map(len, shape)) > 1  # cells: else the relation hides nothing
+    if draw_from(st.booleans()) and shape[0] and two_left:
+        tables["hierarchy"]["tables"]["t0"]["impossible"] = ZEROS
+        files[ZEROS] = csv_bytes(list(shape[0]), [[values[attribute][0] for attribute in shape[0]]])
+    if draw_from(st.booleans()) and relation == "individuals":  # where numbers are exact, some inputs are refused
+        tables["hierarchy"]["bounds"] = BOUNDS
+        files[BOUNDS] = csv_bytes(["region", "at_most"], [["all", draw_from(st.integers(0, 3))]])
+    rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
+    return GeneratedProblem(
+        toml=to_toml(tables),
+        files={RECORDS: csv_bytes([*levels, *used, "count"], rows), "regions.csv": csv_bytes(levels, paths), **files},
+        secrets=tuple(secrets),
+    )
+
+
+def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
+    """Yield all neighbours of a problem, written from its relation's words."""
+    tables = tomllib.loads(problem.toml)
+    relation = tables["privacy"]["relation"]
+    header, *rows = problem.rows(RECORDS)
+    depth = sum(name.startswith("level_") for name in header)
+
+    changed = partial(_changed, problem, RECORDS, header, rows)
+    if relation == "replaced":
+        for path in dict.fromkeys(tuple(row[:depth]) for row in rows):
+            cells = [index for index, row in enumerate(rows) if tuple(row[:depth]) == path]
+            persons = range(1, tables["privacy"]["max_household"] + 1)
+            homes = [own for size in persons for own in combinations_with_replacement(cells, size)]
+            for gone, come in product(homes, repeat=2):
+                net = {cell: come.count(cell) - gone.count(cell) for cell in {*gone, *come}}
+                if any(net.values()):
+                    yield from changed(*net.items())
+        return
+    for one, row in enumerate(rows):
+        if relation == "individuals":
+            yield from changed((one, 1))
+            yield from changed((one, -1))
+        for other, target in enumerate(rows) if relation != "individuals" else ():
+            if other != one and (relation == "moves" or row[:depth] == target[:depth]):
+                yield from changed((one, -1), (other, 1))
+
+
+def _tables_oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
+    """Check sums over children, and of every pair of tables, by dictionaries."""
+    attributes = list(problem.declared.hierarchy.attributes)
+    assert problem.truth is not None  # a problem that was solved
+    truth, tree = problem.truth, release.tree
+    for level, counts in enumerate(zip(*release.counts, strict=True)):
+        told: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
+        for values, margin in zip(counts, problem.declared.domain.tables, strict=True):
+            own: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
+            for (region, *at), count in np.ndenumerate(values):
+                pairs = [(attributes[a], k) for a, k in zip(margin, at, strict=True)]
+                for chosen in product((False, True), repeat=len(pairs)):
+                    part = tuple(pair for pair, yes in zip(pairs, chosen, strict=True) if yes)
+                    own[region, part] = own.get((region, part), 0) + int(count)
+            yield from (
+                f"level {level + 1}: {key} is {told[key]} and {n}" for key, n in own.items() if told.get(key, n) != n
+            )
+            told |= own
+        exact = problem.declared.relation.exact
+        if exact is None or level < exact:
+            for region in range(tree.widths[level]):
+                known = int(truth.leaves[0][slice(*tree.leaf_range(level, region))].sum())
+                if told[region, ()] != known:
+                    yield f"level {level + 1}: region {region} has {told[region, ()]} individuals, the input {known}"
+    yield from release.complaints()
+
+
+TABLES_PROFILE = Profile(
+    problems=tables_problems(),
+    neighbours=tables_neighbours,
+    queries=queries_of,
+    draws=draws_of,
+    variants={"reordering": reorder(RECORDS)},
+    oracle=_tables_oracle,
+    skip={"backends-agree": "no model is solved"},
+)
+
+
+def related_tables(relation: str, *, kind: str = "pure-dp") -> Profile:
+    """Return the profile for problems of a relation of neighbours and a notion."""
+    return evolve(TABLES_PROFILE, problems=tables_problems(kind, relation), notion="" if kind == "pure-dp" else kind)

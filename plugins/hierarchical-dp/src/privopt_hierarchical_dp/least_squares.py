@@ -10,12 +10,12 @@ pooled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from attrs import frozen
+from attrs import Factory, evolve, field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.tree import Tree
@@ -26,6 +26,7 @@ __all__ = [
     "Ends",
     "Estimate",
     "Noise",
+    "ends_of",
     "exactly",
     "increments",
     "intervals",
@@ -61,35 +62,47 @@ class Estimate:
         mean: (R, S).
         variance: (R, 1) of their errors, the same for each of the S values, or (R, S).
         fourth: fourth cumulants of the errors, likewise.
+        weighed: the variance that they are weighed by, likewise: their own in least squares.
     """
 
     mean: Floats
     variance: Floats
     fourth: Floats
+    weighed: Floats = field(default=Factory(lambda self: self.variance, takes_self=True))
 
     def mixed(self, other: Estimate) -> Estimate:
         """Combine with an independent estimate by inverse variance; one of variance 0 counts alone."""
-        own = other.variance / np.maximum(self.variance + other.variance, 1e-300)
+        own = other.weighed / np.maximum(self.weighed + other.weighed, 1e-300)
+        rest = 1.0 - own
         return Estimate(
-            mean=own * self.mean + (1.0 - own) * other.mean,
-            variance=own * self.variance,
-            fourth=own**4 * self.fourth + (1.0 - own) ** 4 * other.fourth,
+            mean=own * self.mean + rest * other.mean,
+            variance=own**2 * self.variance + rest**2 * other.variance,
+            fourth=own**4 * self.fourth + rest**4 * other.fourth,
+            weighed=own * self.weighed,
+        )
+
+    def each(self, change: Callable[[Floats], Floats]) -> Estimate:
+        """Return estimates whose mean and moments are all changed alike."""
+        return Estimate(
+            mean=change(self.mean),
+            variance=change(self.variance),
+            fourth=change(self.fourth),
+            weighed=change(self.weighed),
         )
 
     def summed(self, start: Ints) -> Estimate:
         """Return sums over the children of each region of the level above."""
-        return Estimate(
-            mean=np.add.reduceat(self.mean, start[:-1], axis=0),
-            variance=np.add.reduceat(self.variance, start[:-1], axis=0),
-            fourth=np.add.reduceat(self.fourth, start[:-1], axis=0),
-        )
+        return self.each(lambda own: np.add.reduceat(own, start[:-1], axis=0))
 
 
-def _measured(values: Ints | Floats, noise: Noise) -> Estimate:
-    """Values with noise."""
+def _measured(values: Ints | Floats, noise: Noise, weight: float | None = None) -> Estimate:
+    """Return values with noise, weighed by its inverse variance unless a weight is given."""
     column = np.ones((len(values), 1))
     return Estimate(
-        mean=np.asarray(values, dtype=np.float64), variance=noise.variance * column, fourth=noise.fourth * column
+        mean=np.asarray(values, dtype=np.float64),
+        variance=noise.variance * column,
+        fourth=noise.fourth * column,
+        weighed=(noise.variance if weight is None else 1.0 / max(weight, 1e-100)) * column,
     )
 
 
@@ -101,10 +114,14 @@ def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Se
         noisy: for each level (R_l, S) noisy values.
         noise: for each level that of its values.
     """
-    own = [_measured(*level) for level in zip([*noisy], noise, strict=True)]
-    pooled = own[-1:]
-    for start, level in zip(reversed(tree.start), reversed(own[:-1]), strict=True):
-        pooled.insert(0, level.mixed(pooled[0].summed(start)))
+    return _pooled(tree, [_measured(*level) for level in zip([*noisy], noise, strict=True)])
+
+
+def _pooled(tree: Tree, levels: Sequence[Estimate], alone: Sequence[bool] | None = None) -> list[Estimate]:
+    pooled = [levels[-1]]
+    for level, start in reversed(list(enumerate(tree.start))):
+        above = levels[level]
+        pooled.insert(0, above if alone and alone[level] else above.mixed(pooled[0].summed(start)))
     return pooled
 
 
@@ -113,7 +130,9 @@ def least_squares(
     noisy: Sequence[Ints] | Sequence[Floats],
     noise: Sequence[Noise],
     *,
-    root: Ints | None = None,
+    root: Ints | Floats | None = None,
+    weights: Sequence[float] | None = None,
+    down: bool = False,
 ) -> list[Estimate]:
     """Estimate each region from the noisy values of the whole tree.
 
@@ -122,23 +141,30 @@ def least_squares(
         noisy: for each level (R_l, S) noisy values.
         noise: for each level that of its values.
         root: (S,) the root's values where they are known exactly.
+        weights: of each level in the sum of squares that is made least; by default 1 / variance.
+        down: whether each level is fitted to the one above, which is not changed any more (``top-down``).
     """
-    pooled = pool_upwards(tree, noisy, noise)
-    aside = _measured(noisy[0], noise[0])  # what is known of a level without its descendants
-    found = [pooled[0]]
+    given = [None] * tree.depth if weights is None else weights
+    own = [_measured(*level) for level in zip([*noisy], noise, given, strict=True)]
+    alone = [down and level is not UNMEASURED for level in noise]
+    pooled = _pooled(tree, own, alone)
+    found, aside = [pooled[0]], own[0]  # what is known of a level without its descendants
     if root is not None:
         aside = _measured(root[None, :], Noise(variance=0.0))
         found = [aside]
-    for level, start in enumerate(tree.start, start=1):
-        own, parent = pooled[level], tree.parents(level)
-        total = own.summed(start)
+    for level, start in enumerate(tree.start):
+        inner, parent = pooled[level + 1], tree.parents(level + 1)
+        if alone[level]:
+            aside = evolve(found[-1], weighed=0.0 * found[-1].weighed)
+        total = inner.summed(start)
         outside = Estimate(  # the parent less the siblings
-            mean=(aside.mean - total.mean)[parent] + own.mean,
-            variance=np.maximum((aside.variance + total.variance)[parent] - own.variance, 0.0),
-            fourth=np.maximum((aside.fourth + total.fourth)[parent] - own.fourth, 0.0),
+            mean=(aside.mean - total.mean)[parent] + inner.mean,
+            variance=np.maximum((aside.variance + total.variance)[parent] - inner.variance, 0.0),
+            fourth=np.maximum((aside.fourth + total.fourth)[parent] - inner.fourth, 0.0),
+            weighed=np.maximum((aside.weighed + total.weighed)[parent] - inner.weighed, 0.0),
         )
-        found.append(own.mixed(outside))
-        aside = _measured(noisy[level], noise[level]).mixed(outside)
+        found.append(inner.mixed(outside))
+        aside = own[level + 1].mixed(outside)
     return found
 
 
@@ -273,15 +299,22 @@ def intervals(
     """
     size = counts[0].shape[1]
     steps = _increments(tree, noisy, totals, noise, size) if cumulative else _plain(tree, noisy, totals, noise)
+    return ends_of(steps, counts, totals, confidence)
+
+
+def ends_of(
+    estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
+) -> list[Ends]:
+    """Return where counts lie that were estimated, by level; other arguments as of `intervals`."""
     top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     return [
         Ends(
-            mean=step.mean,
-            reach=quantile(step.variance, step.fourth, confidence),
+            mean=own.mean,
+            reach=quantile(own.variance, own.fourth, confidence),
             most=totals[level][:, None] if level < len(totals) else top,
             released=released,
         )
-        for level, (released, step) in enumerate(zip(counts, steps, strict=True))
+        for level, (released, own) in enumerate(zip(counts, estimates, strict=True))
     ]
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from attrs import frozen
 
 from privopt.interfaces import UtilityLoss
-from privopt_hierarchical_dp.instance import Instance
+from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import squared
 
@@ -23,13 +23,11 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
     the truth: that is in ``private/truth.json``.
 
     Attributes:
-        problem: what was asked.
-        method: whose objective.
+        design: of the method whose objective it is.
         unit: groups squared, or individuals squared.
     """
 
-    problem: Instance
-    method: str
+    design: Design
     unit: str = "groups squared"
 
     def evaluate(self, release: HierarchyRelease) -> float:
@@ -38,7 +36,7 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
 
     def exactly(self, release: HierarchyRelease) -> Fraction:
         """Return the objective as a rational."""
-        design, total = self.problem.design(self.method, release.tree), Fraction(0)
+        design, total = self.design, Fraction(0)
         for table, levels in enumerate(zip(design.measured(release.counts), release.noisy, strict=True)):
             for level, (value, target) in enumerate(zip(*levels, strict=True)):
                 where = design.where(table, level)

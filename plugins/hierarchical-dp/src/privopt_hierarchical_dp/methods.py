@@ -7,7 +7,6 @@ individual's move of a group (mathematics H0) touches |R_l| of its entries.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Final, Literal
 
@@ -16,11 +15,11 @@ from attrs import frozen
 from privopt_hierarchical_dp.relations import SIZES, Relation
 
 __all__ = [
+    "DEFAULT_METHOD",
     "METHODS",
     "Method",
     "Order",
     "default_shares",
-    "level_budgets",
     "order_of",
     "sensitivity",
 ]
@@ -84,7 +83,8 @@ _ROWS: Final = (
            "chain", "fit_published_chain", totals="never", valid=False),
 )  # fmt: skip
 METHODS: Final[dict[str, Method]] = {row.name: row for row in _ROWS}
-"""By name; the first is the default."""
+"""By name."""
+DEFAULT_METHOD: Final = _ROWS[0].name
 
 
 def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
@@ -104,13 +104,6 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES) -> int:
     """Return the Delta that a level's noise is scaled for (see :mod:`.relations`); the published chain's is Q."""
     return relation.sensitivity("counts" if METHODS[method].query == "counts" else "cumulative", max_quantity)
-
-
-def level_budgets(budget: Fraction, method: str, depth: int, shares: Sequence[Fraction] | None) -> tuple[Fraction, ...]:
-    """Return each level's part of a budget: small-denominator rationals that add up to at most it."""
-    from privopt.numbers.noise import split_budget
-
-    return split_budget(budget, list(shares) if shares is not None else list(default_shares(method, depth)))
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:

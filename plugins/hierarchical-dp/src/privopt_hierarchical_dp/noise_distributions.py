@@ -24,7 +24,6 @@ from attrs import frozen
 
 from privopt.arrays import Bools, Ints
 from privopt.errors import Fault, InputError
-from privopt.interfaces.additive import NoiseCall
 from privopt.numbers import noise
 from privopt.numbers.gaussian import LARGEST_VARIANCE, variance_above
 from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, Noise, mean_absolute
@@ -49,7 +48,6 @@ class NoiseDistribution:
         budget: what it spends, in words.
         word: what its scale is called.
         meaning: what that says of one draw.
-        stated: the same for several, in files and results.
         times: the scale times the budget, over the sensitivity, is 1 / ``times``.
     """
 
@@ -58,8 +56,12 @@ class NoiseDistribution:
     budget: str
     word: str
     meaning: str
-    stated: str
     times: int
+
+    @property
+    def stated(self) -> str:
+        """Return what several scales are called, in files and results."""
+        return f"{self.word}s"
 
     def wide(self, budget: Fraction, delta: int) -> Fraction:
         """Return the scale that a budget above 0 asks for, whether or not it can be drawn."""
@@ -91,10 +93,6 @@ class NoiseDistribution:
         if scale is None:
             return Fraction(0)
         return 1 / scale**2 if self.law == "laplace" else 1 / scale
-
-    def call(self, scale: Fraction, delta: int, share: Fraction, name: str) -> NoiseCall:
-        """Return a call of this noise, for the certificate."""
-        return NoiseCall(scale=scale, sensitivity=delta, law=self.law, share=share, name=name)
 
     def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
         """Return values with noise for a part of the budget above 0."""
@@ -130,7 +128,6 @@ GEOMETRIC: Final = NoiseDistribution(
     budget="epsilon",
     word="scale",
     meaning="Scale: the noise on one number is about as large as this, and e times less likely for each further scale.",
-    stated="scales",
     times=1,
 )
 GAUSSIAN: Final = NoiseDistribution(
@@ -139,7 +136,6 @@ GAUSSIAN: Final = NoiseDistribution(
     budget="rho",
     word="variance",
     meaning="Variance: the noise on one number is about as large as its square root.",
-    stated="variances",
     times=2,
 )
 KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {

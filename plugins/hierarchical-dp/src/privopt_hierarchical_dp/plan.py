@@ -15,14 +15,13 @@ from privopt.errors import Fault, Faults, InputError
 from privopt.interfaces import Plan, SolveContext
 from privopt_hierarchical_dp.design import CountsProblem, Design
 from privopt_hierarchical_dp.groups import read_counts
-from privopt_hierarchical_dp.instance import read_listed
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.noise_distributions import KINDS
 from privopt_hierarchical_dp.problem import HierarchyProblem, Privacy
 from privopt_hierarchical_dp.shares import Point, Split, as_split, best_point
 from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.tables.design import TablesDesign
-from privopt_hierarchical_dp.tree import Tree, add_up
+from privopt_hierarchical_dp.tree import add_up
 
 __all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "expected", "least_split", "plan"]
 
@@ -47,8 +46,6 @@ NOISE_ALONE: Final = (
 LEAVES_ONLY: Final = "leaves-only"
 """The simplest way of all: the whole budget on the counts of the leaf regions, added up, and nothing else done."""
 
-Errors = Callable[[Design, int, int], Floats]
-"""Errors (trials, parts) of a design, from so many trials from a seed on; one row where none are drawn."""
 Splits = tuple[Split, Split]
 
 
@@ -66,28 +63,30 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         UsageError: an integer program is asked for a size that it cannot take.
     """
     declared.checked(file)
-    design, errors, basis, judges = _opened(declared, file, context.method)
-    weights = _weights(design)
+    design, leaves, basis = _opened(declared, file, context.method)
+    weights, few = _weights(design), leaves is not None and leaves.size <= SMALL_COUNTS
     design.check()
     weigh = np.array([float(weight) for weight in weights])
     name, whole = _budget_of(declared.privacy)
     found, simple = {}, {}
     for step in STEPS:
         context.report("errors by budget")
-        if (own := _asked(design, design.split, step * whole)) is not None:
-            found[step * whole] = tuple(errors(own, BUDGET_TRIALS, 0).mean(axis=0).tolist())
-            simple[step * whole] = tuple(own.leaves_only().tolist())
-    context.report("splits of the budget")
-    if errors is expected_once:
+        if (asked := _asked(design, design.split, step * whole)) is not None:
+            found[step * whole] = tuple(_errors(asked, leaves, BUDGET_TRIALS).mean(axis=0).tolist())
+            simple[step * whole] = tuple(asked.leaves_only().tolist())
+    if leaves is None:
         best = least_split(design, weights, lambda: context.report("splits of the budget"))
         told = expected(design.with_split(*best))
     else:
-        assert isinstance(design, SizesDesign)  # the others have no public counts
-        best = _best_simple(design, least_split(design, weights, share_below=1.0), errors, weigh, context)
-        fresh = {split: errors(design.with_split(*split), judges, FRESH_SEED) for split in (design.split, best)}
-        if not _wins(fresh[best] @ weigh, fresh[design.split] @ weigh):
-            best = design.split
-        found[whole], told = tuple(fresh[design.split].mean(axis=0).tolist()), fresh[best].mean(axis=0)
+        smooth = least_split(design, weights, share_below=1.0)
+        best = _best_simple(design, smooth, leaves, weigh, BUDGET_TRIALS if few else 1)
+        judges = JUDGE_TRIALS if few else BUDGET_TRIALS
+        own = design.split
+        fresh = {split: _errors(design.with_split(*split), leaves, judges, FRESH_SEED) for split in (own, best)}
+        best = best if _wins(fresh[best] @ weigh, fresh[own] @ weigh) else own
+        found[whole], told = tuple(fresh[own].mean(axis=0).tolist()), fresh[best].mean(axis=0)
+        more = f" ({judges} at the problem's own budget)" if few else ""
+        basis = f"mean of {BUDGET_TRIALS} trials{more} on {basis}"
     return Plan(
         method=context.method,
         budget=name,
@@ -100,32 +99,35 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         weights=weights,
         baselines={LEAVES_ONLY: simple},
         own=whole,
-        notes=tuple(_notes(design, best, drawn=errors is not expected_once)),
+        notes=tuple(_notes(design, best)) if leaves is None else (),
     )
 
 
-def _opened(declared: CountsProblem, file: str, method: str) -> tuple[Design, Errors, str, int]:
-    """Return the design, its errors, what they rest on, and how many trials judge a split."""
+def _opened(declared: CountsProblem, file: str, method: str) -> tuple[Design, Ints | None, str]:
+    """Return the design, public counts (R_L, N) where there are any, and what errors rest on.
+
+    Raises:
+        InputError: no table has the regions, one is not of its form, or has regions that another lacks.
+    """
     if not isinstance(declared, HierarchyProblem):
-        return TablesDesign.of(declared, file, method), expected_once, "least squares over all tables and levels", 1
-    tree, leaves, source = _public(declared, file)
-    declared.settings.check_lengths(tree.depth, file)
-    design = SizesDesign.of(declared, method, tree, file)
-    if leaves is None:
-        return design, expected_once, "the fit of the noisy values alone", 1
-    small = _small(design)
-    drawn = f"{BUDGET_TRIALS} trials" + (f" ({JUDGE_TRIALS} at the problem's own budget)" if small else "")
-    basis = f"mean of {drawn} on the public counts of {source}"
-    return design, _trials(leaves), basis, JUDGE_TRIALS if small else BUDGET_TRIALS
+        return TablesDesign.of(declared, file, method), None, "least squares over all tables and levels"
+    table, leaves, basis = declared.hierarchy, None, "the fit of the noisy values alone"
+    regions = None if table.regions is None else read_regions(table.regions)[0]
+    if table.like is not None:
+        regions, counted = read_regions(table.like, listed=regions)
+        if counted:
+            leaves = read_counts(table.like, table.sizes, first=table.first_size, listed=regions).leaves
+            basis = f"the public counts of {table.like.name}"
+    if regions is None:
+        wanted = "a public table of the regions, level_1,...,level_L, with size,groups of counts like the secret ones"
+        raise InputError([Fault(file, "hierarchy.like", "nothing", wanted)])
+    declared.settings.check_lengths(regions.tree.depth, file)
+    return SizesDesign.of(declared, method, regions.tree, file), leaves, basis
 
 
-def _small(design: Design) -> bool:
-    return design.tree.regions * sum(int(np.prod(form.shape)) for form in design.layout.forms) <= SMALL_COUNTS
-
-
-def _notes(design: Design, best: Splits, *, drawn: bool) -> Iterator[str]:
+def _notes(design: Design, best: Splits) -> Iterator[str]:
     if isinstance(design, SizesDesign):
-        yield from () if drawn else (NOISE_ALONE,)
+        yield NOISE_ALONE
         return
     yield SPARSE
     if best != design.split:  # lines for the problem file, in whole numbers: shares are relative
@@ -171,56 +173,22 @@ def _weights(design: Design) -> tuple[Fraction, ...]:
     if asked is None:
         return (Fraction(1),) * (depth * len(names))
     by_name: Mapping[str, Mapping[str, Fraction]] = {"": asked} if names == [""] else asked
-    unknown = [name for name in by_name if name not in names]
-    wanted = f"tables {', '.join(names)}"
-    Faults([Fault(file, f"plan.errors.{name}", "no such table", wanted) for name in unknown]).check()
-    levels = [f"level_{level}" for level in range(1, depth + 1)]
-    Faults(
-        [
-            Fault(
-                file,
-                ".".join(filter(None, ("plan.errors", name, own))),
-                "no such level",
-                f"levels {levels[0]} to {levels[-1]}",
-            )
-            for name, by_level in by_name.items()
-            for own in by_level
-            if own not in levels
-        ]
-    ).check()
+    levels, faults = [f"level_{level}" for level in range(1, depth + 1)], Faults()
+    for name, by_level in by_name.items():
+        key = f"plan.errors.{name}".removesuffix(".")
+        if name not in names:
+            faults.add(file, key, "no such table", f"tables {', '.join(names)}")
+            continue
+        for level in by_level:
+            if level not in levels:
+                faults.add(file, f"{key}.{level}", "no such level", f"levels {levels[0]} to {levels[-1]}")
+    faults.check()
     return tuple(by_name.get(name, {}).get(level, Fraction(0)) for level in levels for name in names)
-
-
-def _public(declared: HierarchyProblem, file: str) -> tuple[Tree, Ints | None, str]:
-    """Return the regions, public counts (R_L, N) where there are any, and the name of their file.
-
-    Raises:
-        InputError: neither table is there, one is not of its form, or ``like`` has regions that ``regions`` lacks.
-    """
-    table = declared.hierarchy
-    listed = read_listed(declared)
-    if table.like is None:
-        if listed is not None:
-            return listed.tree, None, ""
-        wanted = "a public table of the regions, level_1,...,level_L, with size,groups of counts like the secret ones"
-        raise InputError([Fault(file, "hierarchy.like", "nothing", wanted)])
-    regions, counted = read_regions(table.like)
-    if counted:
-        groups = read_counts(table.like, table.sizes, first=table.first_size, listed=listed)
-        return groups.tree, groups.leaves, table.like.name
-    if listed is not None:
-        Faults(listed.unlisted(regions.leaves, table.like.name)).check()
-    return (listed or regions).tree, None, ""
 
 
 def expected(design: Design) -> Floats:
     """Return sums of absolute errors of the linear fit, level by level each table's."""
     return design.forecast(design.noise_of(design.scales), [float(share) for share in design.split[1]])
-
-
-def expected_once(design: Design, trials: int, seed: int) -> Floats:
-    """Return them as one trial."""
-    return expected(design)[None, :]
 
 
 def least_split(
@@ -240,38 +208,35 @@ def least_split(
         progress: called before each split is looked at.
         share_below: share of the own split's errors that another one has to stay below.
     """
-    law, total, depth = design.law, design.problem.privacy.budget, design.tree.depth
+    law, total = design.law, design.problem.privacy.budget
     weigh = np.array([float(weight) for weight in weights])
 
     def cost(point: Point) -> float:
         progress()
         levels, tables = point
-        if any(must and not share for must, share in zip(design.needed(tables), tables, strict=True)):
+        if not levels[-1] or any(must and not share for must, share in zip(design.needed(tables), tables, strict=True)):
             return np.inf
         parts = [[total * Fraction(float(level * table)) for level in levels] for table in tables]
         scales = [[law.wide(part, design.delta) if part else None for part in own] for own in parts]
         return float(design.forecast(design.noise_of(scales), tables) @ weigh)
 
-    every = np.ones(len(design.layout.forms))
-    needed = [level == depth - 1 for level in range(depth)], design.needed(every)
     start = tuple(np.array([float(share) for share in block]) for block in design.split)
-    levels, tables = map(as_split, best_point(cost, needed, start))
+    levels, tables = map(as_split, best_point(cost, start))
     best = _asked(design, (levels, tables))
     better = best is not None and expected(best) @ weigh < share_below * (expected(design) @ weigh)
     return (levels, tables) if better else design.split
 
 
-def _best_simple(design: SizesDesign, smooth: Splits, errors: Errors, weigh: Floats, context: SolveContext) -> Splits:
+def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, trials: int) -> Splits:
     """Return the best split on public counts: the own, the linear fit's, the leaves alone, or an even one."""
-    depth, trials = design.tree.depth, BUDGET_TRIALS if _small(design) else 1
+    depth = design.tree.depth
 
     def value(split: Split) -> float:
-        context.report("splits of the budget")
         own = _asked(design, (split, (Fraction(1),)))
-        return np.inf if own is None else float((errors(own, trials, 0) @ weigh).mean())
+        return np.inf if own is None else float((_errors(own, leaves, trials) @ weigh).mean())
 
-    leaves = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
-    few = dict.fromkeys((design.split[0], smooth[0], leaves, (Fraction(1, depth),) * depth))
+    alone = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
+    few = dict.fromkeys((design.split[0], smooth[0], alone, (Fraction(1, depth),) * depth))
     return min(few, key=value), (Fraction(1),)
 
 
@@ -282,15 +247,12 @@ def _wins(other: Floats, current: Floats) -> bool:
     return bool(less.mean() > SURE_DEVIATIONS * doubt)
 
 
-def _trials(leaves: Ints) -> Errors:
-    def errors(design: Design, trials: int, seed: int) -> Floats:
-        assert isinstance(design, SizesDesign)  # others have no public counts
-        return errors_on([leaves] * trials, design, seed=seed)
-
-    return errors
+def _errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
+    """Return (trials, parts) errors on public counts, from a seed on; without any, of the linear fit."""
+    return expected(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
 
 
-def errors_on(leaves: Sequence[Ints], design: SizesDesign, *, seed: int = 0) -> Floats:
+def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Floats:
     """Return (trials, L) the L1 errors by level on known counts (R_L, N)."""
     errors = []
     for trial, known in enumerate(leaves, start=seed):

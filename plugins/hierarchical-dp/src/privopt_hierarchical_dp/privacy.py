@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
-from privopt.interfaces.additive import certify_noise
+from privopt.interfaces.additive import NoiseCall, certify_noise
 from privopt.interfaces.notions import NoGuarantee
-from privopt_hierarchical_dp.instance import Instance
+from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.release import HierarchyRelease
 
 if TYPE_CHECKING:
@@ -25,25 +25,23 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
     """Noise on every table and level, each for its share of the budget: pure DP where it is double geometric.
 
     Attributes:
-        problem: what was asked.
-        method: one that keeps its budget.
+        design: of a method that keeps its budget.
     """
 
-    problem: Instance
-    method: str
+    design: Design
 
     @property
     def guarantee(self) -> Guarantee:
         """Return the notion asked for, under the neighbour relation that the statement spells out."""
-        declared = self.problem.declared
-        privacy, relation = declared.privacy, declared.relation
+        problem = self.design.problem
+        privacy, relation = problem.privacy, problem.relation
         return Guarantee(
             kind=privacy.kind,
             epsilon=privacy.epsilon,
             unit=relation.unit,
             scope=relation.scope,
-            statement=declared.statement(self.method),
-            extra={"relation": privacy.relation, **declared.claimed(self.method), **privacy.amounts},
+            statement=self.design.statement,
+            extra={"relation": privacy.relation, **self.design.claimed, **privacy.amounts},
         )
 
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
@@ -52,7 +50,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         The scales are those stated with the noisy values; that the noise was drawn at them cannot be read off one
         release. Each table must also keep to its own share of the budget on each level.
         """
-        design = self.problem.design(self.method, release.tree)
+        design = self.design
         failures = design.shape_faults(release)
         if not design.hides:
             failures.append("no table has two cells, and exact numbers are all that it shows: nothing is hidden")
@@ -61,7 +59,9 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
             for table, (form, scales) in enumerate(zip(release.layout.forms, release.scales, strict=True)):
                 if (scale := scales[level]) is None:
                     continue
-                calls.append(design.law.call(scale, design.delta, design.budgets[table][level], form.part(level + 1)))
+                share, name = design.budgets[table][level], form.part(level + 1)
+                sensitivity, law = design.delta, design.law.law
+                calls.append(NoiseCall(scale=scale, sensitivity=sensitivity, law=law, share=share, name=name))
                 where = design.where(table, level)
                 checked += release.noisy[table][level].size if where is None else int(where.sum())
         return certify_noise(self.guarantee, calls, failures=failures, checked=checked)
@@ -72,10 +72,10 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
     """The chain of section 9.2: no guarantee at its epsilon.
 
     Attributes:
-        problem: what was asked.
+        design: of the method.
     """
 
-    problem: Instance
+    design: Design
 
     @property
     def guarantee(self) -> Guarantee:
@@ -91,5 +91,5 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
 
     def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
         """Claim nothing; the note says what one individual really costs."""
-        real = self.problem.design("cumulative-chain-as-published", release.tree).real_loss(release)
-        return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": float(real)})
+        real = float(self.design.real_loss(release))
+        return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": real})

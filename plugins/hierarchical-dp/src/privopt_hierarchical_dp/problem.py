@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 from attrs import frozen
 
@@ -13,18 +13,11 @@ from privopt.declare import File, at_least, between, key, one_of, positive
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError
 from privopt.numbers.gaussian import rho_of
-from privopt_hierarchical_dp.methods import METHODS, level_budgets
 from privopt_hierarchical_dp.noise_distributions import KINDS, NoiseDistribution
 from privopt_hierarchical_dp.region_tables import Form, Layout
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
 
 __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Settings", "by_level"]
-
-BOUNDS: Final = {
-    True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
-    False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
-}
-"""What they say, by whether numbers of groups are the same in all inputs that are alike."""
 
 
 def by_level(value: Sequence[Fraction] | None) -> str | None:
@@ -245,36 +238,9 @@ class HierarchyProblem:
             private="counts.csv",
             cells={"size": sizes},
             shape=(table.classes,),
-            noisy="level_{}",
             measured=(None,),
         )
-        return Layout(forms=(form,), noun="groups", totals="totals_{}", by_level=False)
-
-    def exact_levels(self, depth: int) -> Collection[int]:
-        """Return numbers of levels, from the root's, whose numbers of groups may be published exactly."""
-        return (1, depth) if self.relation.exact else (0,)
-
-    def statement(self, method: str) -> str:
-        """Return what a method's releases promise."""
-        return self.relation.statement(
-            totals=self.publishes_totals(method),
-            max_quantity=self.settings.max_quantity,
-            kind=self.privacy.kind,
-            listed=self.hierarchy.regions is not None,
-        ) + BOUNDS[self.relation.exact] * (self.hierarchy.bounds is not None)
-
-    def claimed(self, method: str) -> dict[str, Any]:
-        """Return what else a guarantee says of a method."""
-        return {"region_totals_exact": self.publishes_totals(method)}
-
-    def budgets(self, method: str, depth: int) -> tuple[tuple[Fraction, ...], ...]:
-        """Return each level's part of the budget, of the one table."""
-        return (level_budgets(self.privacy.budget, method, depth, self.settings.budget),)
-
-    def publishes_totals(self, method: str) -> bool:
-        """Return whether a method publishes every region's number of groups exactly."""
-        rule, asked = METHODS[method].totals, bool(self.settings.region_totals)
-        return self.relation.exact and (rule == "always" or (rule == "option" and asked))
+        return Layout(forms=(form,), noun="groups")
 
     def checked(self, file: str) -> None:
         """Check that the notion has its keys, and that the relation makes sense.

@@ -1,10 +1,10 @@
-"""Published tables with a row for each region and cell, and arrays by level: written sorted by name, and read back."""
+"""Published tables with a row for each region and cell: written sorted by name, and read back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -12,11 +12,9 @@ from attrs import frozen
 
 from privopt.arrays import Ints
 from privopt.errors import Fault, InputError, reason_of
-from privopt.files.archive import read_arrays as core_arrays
-from privopt_hierarchical_dp.noise_distributions import Scale, read_scales, scale_texts
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["Cells", "Form", "Layout", "read_levels", "read_rows", "write_arrays", "write_rows"]
+__all__ = ["Cells", "Form", "Layout", "read_rows", "write_rows"]
 
 ROWS_AT_ONCE: Final = 1_000_000
 """Rows of a table that are laid out in memory before they are written."""
@@ -38,7 +36,6 @@ class Form:
         cells: columns that identify the cells of a region.
         shape: of a region's counts, an axis for each attribute.
         margin: which attributes these are, by number: tables must agree on those that they share.
-        noisy: name of the arrays of noisy values, with a place for the number of the level.
         measured: shape of a region's noisy values; None: any length.
     """
 
@@ -50,8 +47,17 @@ class Form:
     cells: Cells
     shape: tuple[int, ...]
     margin: tuple[int, ...] = (0,)
-    noisy: str
     measured: tuple[int | None, ...]
+
+    @property
+    def title(self) -> str:
+        """Return the table's name, or what it counts by what."""
+        return self.name or f"{self.count} by {', '.join(self.cells)}"
+
+    @property
+    def prefix(self) -> str:
+        """Return what names of the table's arrays begin with."""
+        return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
         """Return a cell in words, to follow its region."""
@@ -69,24 +75,10 @@ class Layout:
     Attributes:
         forms: of its tables.
         noun: what is counted.
-        totals: name of the arrays of exact numbers, with a place for the number of the level.
-        by_level: whether scales are in an array for each level, not for each table.
     """
 
     forms: tuple[Form, ...]
     noun: str
-    totals: str
-    by_level: bool
-
-    def scale_names(self, stated: str, depth: int) -> dict[str, int]:
-        """Return the names of arrays of scales, and how many each has."""
-        if not self.by_level:
-            return {stated: depth}
-        return {f"{stated}.{level + 1}": len(self.forms) for level in range(depth)}
-
-    def by_array(self, scales: Sequence[Sequence[Scale]]) -> list[Sequence[Scale]]:
-        """Return scales of tables by level as those of arrays, or those of arrays as of tables by level."""
-        return list(zip(*scales, strict=True)) if self.by_level else list(scales)
 
 
 def _listed(tree: Tree) -> list[tuple[str, str, int, int]]:
@@ -192,60 +184,3 @@ def _tree_of(region: list[str], parent: list[str], path: Path) -> Tree:
         found = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
         raise InputError([Fault(str(path), "parent", found, "a tree whose regions all have rows")])
     return tree
-
-
-def write_arrays(
-    path: Path, tree: Tree, levels: Mapping[str, Sequence[Ints]], scales: Mapping[str, Sequence[Scale]]
-) -> None:
-    """Write arrays of every level (R_l, ...), whose rows are regions sorted by name; and scales of noise, as text.
-
-    Args:
-        path: the file.
-        tree: the regions.
-        levels: by the name that the number of the level (from 1) is put into: ``"level_{}"``.
-        scales: by name.
-    """
-    arrays: dict[str, Any] = {
-        name.format(number + 1): values[tree.by_name(number)]
-        for name, own in levels.items()
-        for number, values in enumerate(own)
-    }
-    arrays |= {name: scale_texts(own) for name, own in scales.items()}
-    with path.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)
-
-
-def read_levels(
-    path: Path,
-    tree: Tree,
-    levels: Mapping[str, tuple[int | None, ...]],
-    totals: str,
-    scales: Mapping[str, int],
-    *,
-    max_values: int = 0,
-) -> tuple[dict[str, list[Ints]], dict[str, tuple[Scale, ...]]]:
-    """Read what :func:`write_arrays` wrote: by name the arrays of all levels, and scales.
-
-    Args:
-        path: the file.
-        tree: the regions.
-        levels: by name the shape of a region's values; None: any length.
-        totals: name of totals (R_l,) of some of the first levels, or of none.
-        scales: by name, how many.
-        max_values: values of a region, at most, where they may be any number.
-
-    Raises:
-        InputError: a file that cannot be read, arrays that are missing, of another type or shape, or unknown.
-    """
-    every = range(tree.depth)
-    wanted: dict[str, Any] = {
-        name.format(k + 1): (np.int64, (tree.widths[k], *own)) for name, own in levels.items() for k in every
-    }
-    wanted |= {name: (np.str_, (count,)) for name, count in scales.items()}
-    known = {totals.format(k + 1): (np.int64, (tree.widths[k],)) for k in every}
-    headers = 4096 * (len(wanted) + len(known))
-    found = core_arrays(path, wanted, optional=known, largest=8 * (max_values + 1) * tree.regions + headers)
-    back = [np.argsort(tree.by_name(level)) for level in every]
-    arrays = {name: [found[name.format(k + 1)][back[k]] for k in every] for name in levels}
-    arrays[totals] = [found[name][back[k]] for k, name in enumerate(known) if name in found]
-    return arrays, {name: read_scales(path, name, found[name]) for name in scales}

@@ -121,7 +121,56 @@ class Relation:
             kind: the notion.
             listed: whether a public table has the regions.
         """
-        return " ".join([*_WORDS[self.name](self, totals, max_quantity, kind), LISTED if listed else REGIONS])
+        name, one = "unit" if self.vacant else "group", max_quantity == 1
+        many = f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
+        whole = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
+        said = PROMISES[self.name].format(
+            name=name,
+            any="unit, vacant or" if self.vacant else "group",
+            step="from size s to s + 1 or s - 1" if one else f"by {many}",
+            by="one size" if one else many,
+            new="1" if one else f"at most {max_quantity}",
+            two=group_cost(kind, 2),
+            four=group_cost(kind, 4),
+            whole=whole.get(kind, "k epsilon"),
+            missing=MISSING[self.vacant],
+            m=self.household,
+            larger=_larger_costs(self.household, kind, steps=not self.vacant),
+        )
+        told = "No number of groups is published exactly."
+        if self.exact:
+            name = "household" if self.name == "replaced" else name
+            which = f"Every region's number of {name}s" if totals else f"The number of {name}s of the whole hierarchy"
+            told = f"{which} is published exactly."
+        return " ".join([said, told, LISTED if listed else REGIONS])
+
+
+PROMISES: Final = {
+    "sizes": "Inputs are alike that differ in one individual who moves one existing {name} {step} (sizes of N or more "
+    "are one class). A person who moves from one {name} to another costs {two}. {missing}",
+    "individuals": "Inputs are alike that differ in one individual who joins or leaves: an existing group grows or "
+    "shrinks by {by}, or a group of size {new} appears or vanishes (sizes of N or more are one class). So who lives "
+    "alone and leaves is covered. A person who moves from one group to another costs {two}; a whole group of k "
+    "individuals that appears or vanishes {whole}.",
+    "groups": "Inputs are alike that differ in one {any} of any size, with all its individuals, that appears or "
+    "vanishes. A group that changes its size, as where one individual joins or leaves it, costs {two}; a person who "
+    "moves from one group to another {four}.",
+    "replaced": "Inputs are alike that differ in one household of at most {m} persons, which is replaced by another "
+    "one of at most {m} in its region. A person who joins or leaves a household is covered by that. {larger} Not "
+    "covered: a household that appears, vanishes or moves to another region.",
+}
+"""What is alike, what costs more, what is not covered, by relation."""
+MISSING: Final = {
+    True: "Size 0 is a class: whoever joins or leaves a unit is covered, also who lives there alone. Not covered: a "
+    "unit, vacant or not, that appears or vanishes.",
+    False: "Not covered: a group that appears or vanishes, which includes the step between one individual and none, "
+    "since size 0 is no class here.",
+}
+"""What is not covered where numbers of groups are exact, by whether vacant ones are a class."""
+REGIONS: Final = (
+    "Regions' names are public, and which of them the input lists: list all that could have groups, those without too."
+)
+LISTED: Final = "Regions are those of a public table, whether or not the input lists them; it has no others."
 
 
 SIZES: Final = Relation()
@@ -147,12 +196,6 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     )
 
 
-REGIONS: Final = (
-    "Regions' names are public, and which of them the input lists: list all that could have groups, those without too."
-)
-LISTED: Final = "Regions are those of a public table, whether or not the input lists them; it has no others."
-
-
 def group_cost(kind: str, steps: int) -> str:
     """Return what a number of steps at once cost at most: as the notion's group privacy has it."""
     if kind == "zcdp":
@@ -161,72 +204,6 @@ def group_cost(kind: str, steps: int) -> str:
         powers = ["1", "exp(epsilon)", *(f"exp({k} epsilon)" for k in range(2, steps))]
         return f"{steps} epsilon, at ({' + '.join(powers)}) delta"
     return f"{steps} epsilon"
-
-
-def _of_sizes(relation: Relation, totals: bool, max_quantity: int, kind: str) -> tuple[str, ...]:
-    step = (
-        "from size s to s + 1 or s - 1"
-        if max_quantity == 1
-        else f"by up to {max_quantity} sizes (max_quantity = {max_quantity})"
-    )
-    name = "unit" if relation.vacant else "group"
-    told = f"Every region's number of {name}s is" if totals else f"The number of {name}s of the whole hierarchy is"
-    missing = (
-        "Size 0 is a class: whoever joins or leaves a unit is covered, also who lives there alone. Not covered: a "
-        "unit, vacant or not, that appears or vanishes."
-        if relation.vacant
-        else "Not covered: a group that appears or vanishes, which includes the step between one individual and none, "
-        "since size 0 is no class here."
-    )
-    return (
-        f"Inputs are alike that differ in one individual who moves one existing {name} {step} (sizes of N or more are "
-        f"one class). A person who moves from one {name} to another costs {group_cost(kind, 2)}.",
-        missing,
-        f"{told} published exactly.",
-    )
-
-
-def _of_individuals(relation: Relation, totals: bool, max_quantity: int, kind: str) -> tuple[str, ...]:
-    by = "one size" if max_quantity == 1 else f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
-    new = "1" if max_quantity == 1 else f"at most {max_quantity}"
-    whole = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
-    return (
-        f"Inputs are alike that differ in one individual who joins or leaves: an existing group grows or shrinks by "
-        f"{by}, or a group of size {new} appears or vanishes (sizes of N or more are one class). So who lives alone "
-        f"and leaves is covered. A person who moves from one group to another costs {group_cost(kind, 2)}; a whole "
-        f"group of k individuals that appears or vanishes {whole.get(kind, 'k epsilon')}.",
-        "No number of groups is published exactly.",
-    )
-
-
-def _of_groups(relation: Relation, totals: bool, max_quantity: int, kind: str) -> tuple[str, ...]:
-    name = "unit, vacant or" if relation.vacant else "group"
-    return (
-        f"Inputs are alike that differ in one {name} of any size, with all its individuals, that appears or vanishes. "
-        f"A group that changes its size, as where one individual joins or leaves it, costs {group_cost(kind, 2)}; a "
-        f"person who moves from one group to another {group_cost(kind, 4)}.",
-        "No number of groups is published exactly.",
-    )
-
-
-def _of_replaced(relation: Relation, totals: bool, max_quantity: int, kind: str) -> tuple[str, ...]:
-    m = relation.household
-    told = "Every region's number of households is" if totals else "The number of households of the whole hierarchy is"
-    return (
-        f"Inputs are alike that differ in one household of at most {m} persons, which is replaced by another one of at "
-        f"most {m} in its region. A person who joins or leaves a household is covered by that.",
-        _larger_costs(m, kind, steps=not relation.vacant),
-        "Not covered: a household that appears, vanishes or moves to another region.",
-        f"{told} published exactly.",
-    )
-
-
-_WORDS: Final = {
-    "sizes": _of_sizes,
-    "individuals": _of_individuals,
-    "groups": _of_groups,
-    "replaced": _of_replaced,
-}
 
 
 @frozen(kw_only=True)

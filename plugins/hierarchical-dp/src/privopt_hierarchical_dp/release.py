@@ -10,12 +10,16 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Ints
-from privopt.errors import Fault, InputError
+from privopt.files.archive import read_arrays
 from privopt.interfaces import Release
-from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, NoiseDistribution, Scale
-from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.region_tables import Layout, read_levels, read_rows, write_arrays, write_rows
-from privopt_hierarchical_dp.tables.problem import TablesProblem
+from privopt_hierarchical_dp.noise_distributions import (
+    GEOMETRIC,
+    NoiseDistribution,
+    Scale,
+    read_scales,
+    scale_texts,
+)
+from privopt_hierarchical_dp.region_tables import Layout, read_rows, write_rows
 from privopt_hierarchical_dp.tree import Tree, past_sums, summed
 
 __all__ = [
@@ -26,15 +30,17 @@ __all__ = [
     "Tables",
     "errors_of",
     "numbers_of",
-    "read_true",
     "violations",
 ]
 
 NOISY: Final = "noisy.npz"
+LEVELS: Final = "level_{}"
+TOTALS: Final = "totals_{}"
+"""Names of its arrays, with a place for the number of the level; those of a table that has a name begin with it."""
 ENDS: Final = ("low", "high")
 ERRORS: Final = "l1_error_by_table_and_level"
 INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
-"""Keys of hierarchical-tables' private/truth.json."""
+"""Keys of private/truth.json."""
 Tables: TypeAlias = list[list[Ints]]
 """For each table, for each level (R_l, ...)."""
 
@@ -77,10 +83,12 @@ class HierarchyRelease(Release):
             for name, columns in files.items():
                 (folder / name).parent.mkdir(exist_ok=True)
                 write_rows(folder / name, self.tree, form.cells, columns)
-        arrays = {form.noisy: own for form, own in zip(self.layout.forms, self.noisy, strict=True)}
-        names = self.layout.scale_names(self.law.stated, self.tree.depth)
-        scales = dict(zip(names, self.layout.by_array(self.scales), strict=True))
-        write_arrays(folder / NOISY, self.tree, {**arrays, self.layout.totals: self.totals}, scales)
+        arrays = _by_name(TOTALS, self.tree, self.totals)
+        for form, noisy, scales in zip(self.layout.forms, self.noisy, self.scales, strict=True):
+            arrays |= _by_name(form.prefix + LEVELS, self.tree, noisy)
+            arrays[form.prefix + self.law.stated] = scale_texts(scales)
+        with (folder / NOISY).open("wb") as stream:
+            np.savez_compressed(stream, **arrays)
 
     def write_private(self, folder: Path) -> None:
         """Write the true counts, in the form of the release."""
@@ -94,19 +102,18 @@ class HierarchyRelease(Release):
         return numbers_of(self.counts)
 
     @classmethod
-    def read(cls, folder: Path, problem: Any) -> HierarchyRelease:
+    def read(cls, folder: Path, problem: tuple[Any, Tree | None]) -> HierarchyRelease:
         """Read what :meth:`write` wrote.
 
         Args:
             folder: DIR.
-            problem: what was asked (:class:`.instance.Instance`), without its secrets.
+            problem: what the problem file says, of either mechanism, and the regions; None: those that the files have.
 
         Raises:
             InputError: a file is missing or malformed, or has other rows than the problem's regions and values.
         """
-        declared: HierarchyProblem | TablesProblem = problem.declared
-        tree: Tree | None = problem.listed
-        layout, law = declared.layout, declared.privacy.law
+        declared, tree = problem
+        layout: Layout = declared.layout
         counts: Tables = []
         bounds: list[list[tuple[Ints, Ints]]] = []
         for form in layout.forms:
@@ -117,30 +124,24 @@ class HierarchyRelease(Release):
             counts.append([level.reshape(len(level), *form.shape) for level in own])
             bounds += [list(zip(*ends, strict=True))] if ends else []
         assert tree is not None  # there is a table
-        lengths = layout.scale_names(law.stated, tree.depth)
-        shapes = {form.noisy: form.measured for form in layout.forms}
-        most = max(int(np.prod(form.shape)) for form in layout.forms)
-        arrays, scales = read_levels(folder / NOISY, tree, shapes, layout.totals, lengths, max_values=most)
-        if len(arrays[layout.totals]) not in declared.exact_levels(tree.depth):
-            found, wanted = f"totals of {len(arrays[layout.totals])} levels", "those that privacy.relation has"
-            raise InputError([Fault(str(folder / NOISY), "totals", found, wanted)])
+        noisy, scales, totals = _read_noisy(folder / NOISY, tree, layout, declared.privacy.law)
         return cls(
             tree=tree,
             layout=layout,
             counts=counts,
-            noisy=[arrays[form.noisy] for form in layout.forms],
-            totals=arrays[layout.totals],
-            scales=layout.by_array([scales[name] for name in lengths]),
-            law=law,
+            noisy=noisy,
+            totals=totals,
+            scales=scales,
+            law=declared.privacy.law,
             bounds=bounds or None,
         )
 
     def past_sums(self) -> list[str]:
         """Return files whose numbers no sum in 64 bits can be trusted with; a line each."""
-        found = [(f"{NOISY}: {self.layout.totals}", [past_sums(own) for own in self.totals])]
+        found = [(f"{NOISY}: {TOTALS}", [past_sums(own) for own in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
             found.append((form.file, [past_sums(own) for own in counts]))
-            found.append((f"{NOISY}: {form.noisy}", [past_sums(own, rows=True) for own in noisy]))
+            found.append((f"{NOISY}: {form.prefix}{LEVELS}", [past_sums(own, rows=True) for own in noisy]))
         wanted = f"has numbers that add up to 2^61 or more; no release has as many {self.layout.noun}"
         return [f"{file.format(n)}: level {n} {wanted}" for file, off in found for n, bad in enumerate(off, 1) if bad]
 
@@ -177,6 +178,36 @@ class HierarchyRelease(Release):
         return lines
 
 
+def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
+    """Return arrays of levels (R_l, ...) by a name with a place for the level, rows sorted by region."""
+    return {name.format(k): own[tree.by_name(k - 1)] for k, own in enumerate(levels, start=1)}
+
+
+def _read_noisy(
+    path: Path, tree: Tree, layout: Layout, law: NoiseDistribution
+) -> tuple[Tables, list[tuple[Scale, ...]], list[Ints]]:
+    """Return noisy values and scales of each table by level, and the totals of the first levels.
+
+    Raises:
+        InputError: a file that cannot be read, arrays that are missing, of another type or shape, or unknown.
+    """
+    widths, stated = list(enumerate(tree.widths, start=1)), law.stated
+    wanted: dict[str, Any] = {form.prefix + stated: (np.str_, (tree.depth,)) for form in layout.forms}
+    for form in layout.forms:
+        named = form.prefix + LEVELS
+        wanted |= {named.format(k): (np.int64, (width, *form.measured)) for k, width in widths}
+    known = {TOTALS.format(k): (np.int64, (width,)) for k, width in widths}
+    values = 1 + max(int(np.prod(form.shape)) for form in layout.forms)
+    headers = 4096 * (len(wanted) + len(known))
+    found = read_arrays(path, wanted, optional=known, largest=8 * values * tree.regions + headers)
+    back = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
+    noisy = [
+        [found[(form.prefix + LEVELS).format(k)][rows] for k, rows in enumerate(back, start=1)] for form in layout.forms
+    ]
+    scales = [read_scales(path, name, found[name]) for name in (form.prefix + stated for form in layout.forms)]
+    return noisy, scales, [found[name][rows] for name, rows in zip(known, back, strict=True) if name in found]
+
+
 def numbers_of(counts: Tables) -> list[Ints]:
     """Return for each level (R_l,) numbers of groups or individuals, by the first table."""
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
@@ -205,16 +236,3 @@ def violations(tree: Tree, counts: Tables) -> int:
         for levels in counts
         for start, own, below in zip(tree.start, levels, levels[1:], strict=False)
     )
-
-
-def read_true(private: Path, layout: Layout, tree: Tree) -> Tables:
-    """Read what :meth:`HierarchyRelease.write_private` wrote.
-
-    Raises:
-        InputError: a file is missing or malformed, or has other regions.
-    """
-    found = []
-    for form in layout.forms:
-        _, (own,) = read_rows(private / form.private, form.cells, (form.count,), tree)
-        found.append([level.reshape(len(level), *form.shape) for level in own])
-    return found

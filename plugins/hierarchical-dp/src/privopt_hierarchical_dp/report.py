@@ -1,12 +1,11 @@
 """The report's body: the tree, tables with their intervals, noise, a paragraph of methods; for the owner the truth.
 
-Nothing here but :meth:`report_truth` sees a true count.
+Nothing here but :meth:`CountsReport.report_truth` sees what is computed from true counts.
 """
 
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import pairwise
@@ -19,11 +18,12 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.exact_text import exact_text
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Reporting
-from privopt.report import Section, drawing, figure_section, table_section, themed
-from privopt.report.theme import INK, LINE, MARK, PALE, SOFT, WARM, axes_of, whole
-from privopt_hierarchical_dp.instance import Instance, SizesInstance, TablesInstance
+from privopt.report import Section, figure_section, table_section, themed
+from privopt.report.theme import INK, LINE, MARK, PALE, SOFT, axes_of, whole
+from privopt_hierarchical_dp.design import Design
+from privopt_hierarchical_dp.instance import Instance
 from privopt_hierarchical_dp.region_tables import Form
-from privopt_hierarchical_dp.release import ERRORS, INSIDE, HierarchyRelease, errors_of, read_true
+from privopt_hierarchical_dp.release import ERRORS, INSIDE, HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree
 
 if TYPE_CHECKING:
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["HierarchyReport", "TablesReport", "cells_figure", "size_figure", "tree_figure"]
+__all__ = ["CountsReport", "cells_figure", "size_figure", "tree_figure"]
 
 NOTIONS: Final = {
     "pure-dp": "epsilon-differential privacy with epsilon",
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
-SHOWN_REGIONS: Final = 200
 SHOWN_ROWS: Final = 2_000
 """Rows of a table in the report; where there are more, the report says so and names the file."""
 SHOWN_CELLS: Final = 60
@@ -76,16 +75,14 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
 
 
 @themed
-def size_figure(release: HierarchyRelease, truth: Ints | None = None) -> Figure:
-    """Draw groups by size in the whole hierarchy, with intervals; for the owner the true ones, ``truth``."""
+def size_figure(release: HierarchyRelease) -> Figure:
+    """Draw groups by size in the whole hierarchy, with intervals."""
     figure, axes = axes_of(5.6, 3.8)
     sizes = np.array(list(release.layout.forms[0].cells["size"]))
     if release.bounds is not None:
         low, high = (side[0] for side in release.bounds[0][0])
         axes.fill_between(sizes, low, high, step="mid", color=LINE, label="interval of the true count")
     axes.step(sizes, release.counts[0][0][0], where="mid", color=MARK, label="released")
-    if truth is not None:
-        axes.step(sizes, truth, where="mid", color=WARM, linestyle="--", label="true")
     axes.set_yscale("symlog")
     axes.set_ylim(bottom=0)
     whole(axes.xaxis)
@@ -117,43 +114,57 @@ def _cells(form: Form) -> list[tuple[str, ...]]:
     return list(zip(*(map(str, own) for own in form.cells.values()), strict=True)) or [()]
 
 
-class _CountsReport(Reporting[Instance, HierarchyRelease]):
-    """The tree with numbers, tables with their intervals, noise, methods."""
-
-    @abstractmethod
-    def drawn(self, problem: Instance, release: HierarchyRelease) -> Mapping[str, Figure]:
-        """Draw tables."""
-
-    @abstractmethod
-    def tables(
-        self, problem: Instance, release: HierarchyRelease, drawn: Mapping[str, Figure], often: str
-    ) -> Sequence[Section]:
-        """Return sections of tables; a true count lies in its interval with a probability of ``often``."""
-
-    @abstractmethod
-    def measured(self, problem: Instance, release: HierarchyRelease, method: str) -> tuple[str, str]:
-        """Return what was measured, and what is exact, for the paragraph of methods."""
+class CountsReport(Reporting[Instance, HierarchyRelease]):
+    """The tree with numbers, tables with intervals, noise, methods; to the owner errors of the release."""
 
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the regions and the tables."""
-        return {"tree": tree_figure(release.tree, release.numbers), **self.drawn(problem, release)}
+        """Return the regions, and each table whose cells can be drawn."""
+        found = {"tree": tree_figure(release.tree, release.numbers)}
+        for number, form in enumerate(release.layout.forms):
+            if not form.name:
+                found["sizes"] = size_figure(release)
+            elif len(_cells(form)) <= SHOWN_CELLS:
+                found[f"table-{form.name}"] = cells_figure(release, number)
+        return found
 
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
         """Return tree, noise, tables with intervals, methods: from what is published alone."""
-        drawn = self.figures(problem, release, result)
-        lead = (
-            f"Each region is as wide as its released number of {release.layout.noun}; regions add up to the one above."
-        )
-        made = [figure_section("The hierarchy", drawn["tree"], lead), _noise(problem, release, result.method)]
-        made += self.tables(problem, release, drawn, f"{100 * problem.declared.confidence:g} %")
-        if release.bounds is None:
-            return made
-        return [*made, self._methods(problem, release, result)]
+        drawn, noun = self.figures(problem, release, result), release.layout.noun
+        lead = f"Each region is as wide as its released number of {noun}; regions add up to the one above."
+        design = problem.design(result.method)
+        made = [figure_section("The hierarchy", drawn["tree"], lead), _noise(design, release)]
+        lead = f"In {release.tree.names[0][0]}. How far the release is off cannot be known without its secrets."
+        if release.bounds is not None:
+            often = f"with a probability of {100 * problem.declared.confidence:g} %"
+            lead += f" A true count lies in its interval {often}: where, stands in {{file}}."
+        for number, form in enumerate(release.layout.forms):
+            name = f"table-{form.name}" if form.name else "sizes"
+            if name in drawn:
+                made.append(figure_section(form.title, drawn[name], lead.format(file=form.intervals)))
+            made.append(_all_cells(release, number))
+        return made if release.bounds is None else [*made, self._methods(design, release, result)]
 
-    def _methods(self, problem: Instance, release: HierarchyRelease, result: Result) -> Section:
+    def report_truth(
+        self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
+    ) -> Sequence[Section]:
+        """Return the errors of this very release, and how many of its intervals hold."""
+        path = private / "truth.json"
+        if not path.is_file():
+            return []
+        told, noun = json.loads(path.read_text("utf-8")), release.layout.noun
+        header = ["table", *(f"level {level}" for level in range(1, release.tree.depth + 1))]
+        errors, inside = ([[name, *own] for name, own in told[key].items()] for key in (ERRORS, INSIDE))
+        lead = f"Summed over all cells, in {noun}; there are {told[noun]:,} in the input."
+        promised = f"Of all intervals between low and high; {problem.declared.confidence:g} is promised."
+        made = [table_section("The truth: errors of this release", header, errors, lead)]
+        if release.bounds is not None:
+            made.append(table_section("The truth: share of intervals that hold", header, inside, promised))
+        return made
+
+    def _methods(self, design: Design, release: HierarchyRelease, result: Result) -> Section:
         """Return a paragraph to copy: relation, budget by part, what is exact, what intervals mean."""
-        privacy, design, law = problem.declared.privacy, problem.design(result.method, release.tree), release.law
-        what, invariant = self.measured(problem, release, result.method)
+        privacy, law = design.problem.privacy, release.law
+        what, invariant = design.in_words
         budget, amount = NOTIONS[privacy.kind], privacy.rho if privacy.epsilon is None else privacy.epsilon
         beside = "" if privacy.delta is None else f" and delta = {exact_text(privacy.delta)}"
         spent, sums = [], []
@@ -173,24 +184,24 @@ class _CountsReport(Reporting[Instance, HierarchyRelease]):
             invariant,
             "The noisy values were made non-negative whole numbers that add up, which uses nothing but them and what "
             "is public, and costs no privacy.",
-            f"An interval holds the true count with probability {problem.declared.confidence:g}, each by itself, over "
+            f"An interval holds the true count with probability {design.problem.confidence:g}, each by itself, over "
             "the noise.",
         ]
         lead = "A paragraph to copy into a publication: everything in it is public."
         return Section(title="Methods", html=f"<p>{escape(' '.join(sentences))}</p>", lead=lead)
 
 
-def _noise(problem: Instance, release: HierarchyRelease, method: str) -> Section:
+def _noise(design: Design, release: HierarchyRelease) -> Section:
     """Return noise and widths of intervals, by table and level."""
-    design, law = problem.design(method, release.tree), release.law
+    law = release.law
     header = ["table", "level", "regions", "cells a region", law.budget, f"share of {law.budget}", f"noise {law.word}"]
     rows: list[list[Any]] = []
     for number, form in enumerate(release.layout.forms):
         for level, width in enumerate(release.tree.widths):
             part, scale = design.budgets[number][level], release.scales[number][level]
-            share = f"{100 * float(part / problem.declared.privacy.budget):.4g} %"
+            share = f"{100 * float(part / design.problem.privacy.budget):.4g} %"
             cells = int(np.prod(form.shape))
-            row: list[Any] = [form.name or "sizes", level + 1, width, cells, float(part), share, float(scale or 0)]
+            row: list[Any] = [form.title, level + 1, width, cells, float(part), share, float(scale or 0)]
             if release.bounds is not None:
                 low, high = release.bounds[number][level]
                 row.append(float(f"{np.mean(high - low):.4g}"))
@@ -200,152 +211,23 @@ def _noise(problem: Instance, release: HierarchyRelease, method: str) -> Section
     return table_section("Noise by level", header, rows, law.meaning)
 
 
-class HierarchyReport(_CountsReport):
-    """Groups by size; to the owner the errors of this very release."""
-
-    def drawn(self, problem: Instance, release: HierarchyRelease) -> Mapping[str, Figure]:
-        """Draw groups by size."""
-        return {"sizes": size_figure(release)}
-
-    def measured(self, problem: Instance, release: HierarchyRelease, method: str) -> tuple[str, str]:
-        """Return counts, or cumulative ones; numbers of groups."""
-        assert isinstance(problem, SizesInstance)  # of hierarchical-dp
-        design = problem.design(method, release.tree)
-        name = "unit" if design.relation.vacant else "group"
-        exact = {0: f"No number of {name}s is exact.", 1: f"The number of all {name}s is exact."}
-        what = "counts" if design.rule.query == "counts" else "cumulative counts"
-        invariant = exact.get(len(release.totals), f"Every region's number of {name}s is exact.")
-        return f"{what} of {name}s by size in every region", invariant
-
-    def tables(
-        self, problem: Instance, release: HierarchyRelease, drawn: Mapping[str, Figure], often: str
-    ) -> Sequence[Section]:
-        """Return sizes with intervals; totals of regions."""
-        lead = "How far the release is off cannot be known without its secrets."
-        if release.bounds is not None:
-            file = release.layout.forms[0].intervals
-            lead += f" A true count lies in its interval with a probability of {often}: where, stands in {file}."
-        return [figure_section("Groups by size", drawn["sizes"], lead), _regions(release)]
-
-    def report_truth(
-        self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
-    ) -> Sequence[Section]:
-        """Return this release's real errors; nothing where ``private`` holds no true counts."""
-        if not (private / release.layout.forms[0].private).is_file():
-            return []
-        (true,) = read_true(private, release.layout, release.tree)
-        picture = drawing("True and released groups by size", size_figure(release, true[0][0]))
-        return [
-            Section(title="The truth: groups by size", html=picture),
-            _by_size(release.counts[0], true, int(release.layout.forms[0].cells["size"][0])),
-        ]
-
-
-def _regions(release: HierarchyRelease) -> Section:
-    tree, size = release.tree, np.array(list(release.layout.forms[0].cells["size"]))
-    rows = []
-    for level, (names, counts) in enumerate(zip(tree.names, release.counts[0], strict=True)):
-        above = [""] * len(names) if not level else [tree.names[level - 1][p] for p in tree.parents(level).tolist()]
-        once = tree.by_name(level)[tree.first_here(level)[tree.by_name(level)]]
-        for place in once.tolist()[:SHOWN_REGIONS]:
-            groups = counts[place]
-            rows.append((names[place], above[place], level + 1, int(groups.sum()), int((groups * size).sum())))
-    lead = "As released." + (f" The first {SHOWN_REGIONS} of {tree.regions}." if tree.regions > SHOWN_REGIONS else "")
-    header = ("region", "in", "level", "groups", "individuals at least")
-    return table_section("Totals", header, rows[:SHOWN_REGIONS], lead)
-
-
-def _by_size(released: Sequence[Ints], true: Sequence[Ints], first: int) -> Section:
-    """Return real errors by level and by the true number of groups of a region, a row a power of ten."""
-    rows: list[list[Any]] = []
-    for level, (a, b) in enumerate(zip(released, true, strict=True), start=1):
-        groups = b.sum(axis=1)
-        tens = np.floor(np.log10(np.maximum(groups, 1))).astype(int)
-        for ten in sorted(set(tens.tolist()), reverse=True):
-            own = tens == ten
-            errors = errors_of(a[own], b[own], first)
-            share = 100 * errors["l1_error"] / max(1, int(groups[own].sum()))
-            label = f"{10**ten if ten else 0:,} and more"
-            rows.append([level, label, int(own.sum()), *errors.values(), f"{share:.2g} %"])
-    lead = (
-        "Summed over regions of about as many groups. Earth mover's distance: groups times the sizes that they would "
-        "have to be moved. Individuals: how far the numbers that the counts imply are off, size N counted as N."
-    )
-    errors_are = ["L1 error", "earth mover's", "individuals", "L1, share of groups"]
-    header = ["level", "groups of a region", "regions", *errors_are]
-    return table_section("The truth: errors by size of region", header, rows, lead)
-
-
-class TablesReport(_CountsReport):
-    """Every table with its intervals; to the owner errors, and how many intervals hold."""
-
-    def drawn(self, problem: Instance, release: HierarchyRelease) -> Mapping[str, Figure]:
-        """Return each table whose cells can be drawn."""
-        return {
-            f"table-{form.name}": cells_figure(release, number)
-            for number, form in enumerate(release.layout.forms)
-            if len(_cells(form)) <= SHOWN_CELLS
-        }
-
-    def measured(self, problem: Instance, release: HierarchyRelease, method: str) -> tuple[str, str]:
-        """Return the tables; what the relation makes public."""
-        assert isinstance(problem, TablesInstance)  # of hierarchical-tables
-        named = problem.declared.hierarchy.tables.items()
-        tables = ", ".join(f"{name} (by {', '.join(own.by) or 'region alone'})" for name, own in named)
-        what = f"the tables {tables} of all individuals in every region of {release.tree.depth} levels"
-        return what, problem.declared.relation.public
-
-    def tables(
-        self, problem: Instance, release: HierarchyRelease, drawn: Mapping[str, Figure], often: str
-    ) -> Sequence[Section]:
-        """Return each table: the whole hierarchy's picture, and every cell of every region."""
-        made = []
-        for number, form in enumerate(release.layout.forms):
-            lead = f"In {release.tree.names[0][0]}. A true count lies in its interval with a probability of {often}."
-            if f"table-{form.name}" in drawn:
-                made.append(figure_section(form.name, drawn[f"table-{form.name}"], lead))
-            made.append(_all_cells(release, number))
-        return made
-
-    def report_truth(
-        self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
-    ) -> Sequence[Section]:
-        """Return the errors of this very release, and how many of its intervals hold."""
-        path = private / "truth.json"
-        if not path.is_file():
-            return []
-        told = json.loads(path.read_text("utf-8"))
-        header = ["table", *(f"level {level}" for level in range(1, release.tree.depth + 1))]
-        errors, inside = (
-            [[form.name, *told[key][form.name]] for form in release.layout.forms] for key in (ERRORS, INSIDE)
-        )
-        lead = f"Summed over all cells, in individuals; there are {told['individuals']:,} in the input."
-        promised = f"Of all intervals between low and high; {problem.declared.confidence:g} is promised."
-        return [
-            table_section("The truth: errors of this release", header, errors, lead),
-            table_section("The truth: share of intervals that hold", header, inside, promised),
-        ]
-
-
 def _all_cells(release: HierarchyRelease, number: int) -> Section:
     """Return the cells of every region of a table, up to `SHOWN_ROWS`."""
     form, tree = release.layout.forms[number], release.tree
     cells, rows = _cells(form), list[list[Any]]()
-    for level in range(tree.depth):
-        counts = release.counts[number][level].reshape(tree.widths[level], -1)
-        low, high = (release.bounds or [])[number][level]
+    ends = None if release.bounds is None else release.bounds[number]
+    for level, counts in enumerate(release.counts[number]):
         once = tree.first_here(level)
         for region in (place for place in tree.by_name(level).tolist() if once[place]):
             if len(rows) >= SHOWN_ROWS:
                 break
+            sides = [counts[region].ravel(), *(side[region] for side in (ends[level] if ends else ()))]
             rows += [
-                [tree.names[level][region], *own, int(counts[region, k]), int(low[region, k]), int(high[region, k])]
-                for k, own in enumerate(cells)
+                [tree.names[level][region], *own, *(int(side[k]) for side in sides)] for k, own in enumerate(cells)
             ]
     every = sum(int(tree.first_here(level).sum()) for level in range(tree.depth)) * len(cells)
     lead = "As released."
     if every > len(rows):
         lead += f" The first {len(rows):,} of {every:,} rows; {form.file} has all."
-    return table_section(
-        f"{form.name}: every region", ["region", *form.cells, "individuals", "low", "high"], rows, lead
-    )
+    header = ["region", *form.cells, release.layout.noun, *(("low", "high") if ends else ())]
+    return table_section(f"{form.title}: every region", header, rows, lead)

@@ -2,13 +2,13 @@
 
 Under zCDP the sum of errors is convex in the shares (precisions are linear in rho), so that any start leads to the
 optimum, but where noise is narrower than 1 and whole numbers show. Under pure DP it is not once levels are combined: of
-1 / sqrt(e1^2 + e2^2) the even split is the maximum, and the best is often a corner. So every support is tried, each
-from several starts.
+1 / sqrt(e1^2 + e2^2) the even split is the maximum, and the best is often a corner. So one start is near each corner,
+and what a descent leaves of a share is taken away where that costs nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import Final, TypeAlias
@@ -23,10 +23,8 @@ Point: TypeAlias = tuple[Floats, ...]
 """Shares of each block (levels; tables), each block's sum 1."""
 Split: TypeAlias = tuple[Fraction, ...]
 
-MOST_SUPPORTS: Final = 64
-"""Supports that are tried; where there are more, those of one share less than all and the smallest."""
-CORNER_SHARE: Final = 0.9
-"""Share of the budget that a start at a corner gives to it."""
+START_SHARE: Final = 0.9
+"""Part of a corner, or of the shares to begin with, where a descent starts; the rest is the even split."""
 SHARE_PARTS: Final = 1000
 """Shares that are proposed are multiples of one of so many parts."""
 
@@ -36,82 +34,58 @@ def normed(shares: Sequence[Fraction]) -> Split:
     return tuple(share / sum(shares) for share in shares)
 
 
-def best_point(cost: Callable[[Point], float], needed: Sequence[Sequence[bool]], current: Point) -> Point:
+def best_point(cost: Callable[[Point], float], current: Point) -> Point:
     """Return shares of least cost.
 
     Args:
         cost: of shares; infinite where they will not do.
-        needed: for each block, for each of its shares, whether it may not be 0.
         current: shares to begin with, which stay where none are better.
     """
-    best, least = current, cost(current)
-    for support in _supports(needed):
-        for start in _starts(support, current):
-            if not np.isfinite(cost(start)):
-                continue
-            found, value = _descended(cost, support, start)
-            if value < least:
-                best, least = found, value
+    even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
+    corners = list(product(*(np.eye(len(block)) for block in current)))
+    best = min((current, *corners), key=cost)
+    for start in (even, current, *corners):
+        near = tuple(START_SHARE * a + (1 - START_SHARE) * b for a, b in zip(start, even, strict=True))
+        thin = _thinned(cost, _descended(cost, near))
+        best = min(best, thin, _descended(cost, thin), key=cost)
     return best
 
 
-def _supports(needed: Sequence[Sequence[bool]]) -> Iterator[tuple[tuple[bool, ...], ...]]:
-    blocks = [tuple(block) for block in needed]
-    free = sum(not must for block in blocks for must in block)
-    whole = tuple(tuple(True for _ in block) for block in blocks)
-    if 2**free <= MOST_SUPPORTS:
-        yield from product(*(product(*((True,) if must else (True, False) for must in block)) for block in blocks))
-        return
-    yield whole
-    yield tuple(blocks)
-    for number, block in enumerate(blocks):
-        for at, must in enumerate(block):
-            if not must:
-                less = tuple(k != at for k in range(len(block)))
-                yield (*whole[:number], less, *whole[number + 1 :])
+def _thinned(cost: Callable[[Point], float], point: Point) -> Point:
+    """Return shares of which each, the smallest first, is 0 where it costs nothing to do without."""
+    for number, block in enumerate(point):
+        for at in np.argsort(block).tolist()[:-1]:
+            less = np.where(np.arange(len(block)) == at, 0.0, point[number])
+            other = (*point[:number], less / less.sum(), *point[number + 1 :])
+            point = min(point, other, key=cost)
+    return point
 
 
-def _starts(support: Sequence[Sequence[bool]], current: Point) -> Iterator[Point]:
-    masks = [np.array(block, dtype=float) for block in support]
-    even = tuple(mask / mask.sum() for mask in masks)
-    yield even
-    kept = [shares * mask for shares, mask in zip(current, masks, strict=True)]
-    if all((block > 0).sum() == mask.sum() for block, mask in zip(kept, masks, strict=True)):
-        yield tuple(block / block.sum() for block in kept)
-    for number, mask in enumerate(masks):
-        if mask.sum() > 1:
-            for at in np.flatnonzero(mask):
-                near = (1 - CORNER_SHARE) * even[number]
-                near[at] += CORNER_SHARE
-                yield (*even[:number], near, *even[number + 1 :])
-
-
-def _descended(cost: Callable[[Point], float], support: Sequence[Sequence[bool]], start: Point) -> tuple[Point, float]:
-    """Return the local minimum over shares of a support that a start leads to, by logarithms of the shares."""
+def _descended(cost: Callable[[Point], float], start: Point) -> Point:
+    """Return the local minimum that a start leads to, by logarithms of its shares above 0."""
     from scipy.optimize import minimize
 
-    places = [np.flatnonzero(np.array(block)) for block in support]
-    if all(len(at) == 1 for at in places):
-        return start, cost(start)
+    places = [np.flatnonzero(block) for block in start]
     ends = np.cumsum([len(at) for at in places])[:-1]
+    if all(len(at) == 1 for at in places) or not np.isfinite(cost(start)):
+        return start
 
     def point(logs: Floats) -> Point:
         found = []
-        for at, own, block in zip(places, np.split(logs, ends), support, strict=True):
+        for at, own, block in zip(places, np.split(logs, ends), start, strict=True):
             shares = np.zeros(len(block))
             raised = np.exp(own - own.max())
             shares[at] = raised / raised.sum()
             found.append(shares)
         return tuple(found)
 
-    first = np.concatenate([np.log(block[at]) for block, at in zip(start, places, strict=True)])
     solved = minimize(
         lambda logs: np.log(max(cost(point(logs)), 1e-300)),
-        first,
+        np.concatenate([np.log(block[at]) for block, at in zip(start, places, strict=True)]),
         method="L-BFGS-B",
-        bounds=[(-14.0, 4.0)] * len(first),
+        bounds=[(-14.0, 4.0)] * sum(map(len, places)),
     )
-    return point(solved.x), float(np.exp(solved.fun))
+    return point(solved.x)
 
 
 def as_split(shares: Floats) -> Split:

@@ -11,19 +11,13 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt_hierarchical_dp.bounds import read_limits
-from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, TablesFit
+from privopt_hierarchical_dp.bounds import Limits, read_limits
+from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions
 from privopt_hierarchical_dp.fits import qip
 from privopt_hierarchical_dp.fits.as_published import chain_query
 from privopt_hierarchical_dp.fits.fit import Fit, FitInput, fit, fit_at_once
-from privopt_hierarchical_dp.forecast import (
-    errors_of_counts,
-    errors_of_cumulative,
-    leaves_alone,
-    shape_of,
-)
+from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_cumulative, leaves_alone
 from privopt_hierarchical_dp.least_squares import UNMEASURED, Ends, Noise, intervals
-from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.methods import (
     METHODS,
     Method,
@@ -35,13 +29,18 @@ from privopt_hierarchical_dp.methods import (
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import SIZES, Relation
-from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables
-from privopt_hierarchical_dp.shares import Split, normed
+from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables, violations
+from privopt_hierarchical_dp.shares import normed
 from privopt_hierarchical_dp.totals import added_by_estimates, estimated_totals, rising, total_complaint
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["SizesDesign", "measured", "objective_weights"]
 
+BOUNDS: Final = {
+    True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
+    False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
+}
+"""What they say, by whether numbers of groups are the same in all inputs that are alike."""
 PROGRAM_SCALE: Final = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
@@ -83,17 +82,59 @@ class SizesDesign(Design):
     """What a method of hierarchical-dp measures, and what its fit has to keep."""
 
     problem: HierarchyProblem
+    totals: bool
+    """Whether every region's number of groups is published exactly."""
 
     @classmethod
-    def of(cls, problem: HierarchyProblem, method: str, tree: Tree, file: str = "problem.toml") -> SizesDesign:
-        """Read the public tables, and decide.
+    def of(
+        cls,
+        problem: HierarchyProblem,
+        method: str,
+        tree: Tree,
+        file: str = "problem.toml",
+        limits: Limits | None = None,
+    ) -> SizesDesign:
+        """Decide; public bounds are read unless they were before.
 
         Raises:
             InputError: a table of bounds that cannot be read.
             InfeasibleError: bounds that clash.
         """
-        limits = read_limits(problem.hierarchy.bounds, tree)
-        return cls(problem=problem, file=file, method=method, tree=tree, limits=limits)
+        table, settings, relation, rule = problem.hierarchy, problem.settings, problem.relation, METHODS[method]
+        asked = rule.totals == "always" or (rule.totals == "option" and bool(settings.region_totals))
+        totals = relation.exact and asked
+        said = relation.statement(
+            totals=totals,
+            max_quantity=settings.max_quantity,
+            kind=problem.privacy.kind,
+            listed=table.regions is not None,
+        )
+        name = "unit" if relation.vacant else "group"
+        what = "counts" if rule.query == "counts" else "cumulative counts"
+        told = f"The number of all {name}s is exact." if relation.exact else f"No number of {name}s is exact."
+        every = f"Every region's number of {name}s is exact."
+        return cls(
+            problem=problem,
+            file=file,
+            method=method,
+            tree=tree,
+            limits=limits or read_limits(table.bounds, tree),
+            split=(normed(settings.budget or default_shares(method, tree.depth)), (Fraction(1),)),
+            delta=sensitivity(method, settings.max_quantity, relation),
+            totals=totals,
+            exact=tree.depth if totals else int(relation.exact),
+            hides=not relation.exact or table.classes > 1,
+            valid=rule.valid,
+            statement=said + BOUNDS[relation.exact] * (table.bounds is not None),
+            claimed={"region_totals_exact": totals},
+            in_words=(f"{what} of {name}s by size in every region", every if totals else told),
+            parts=tuple(f"level {level} ({width})" for level, width in enumerate(tree.widths, start=1)),
+        )
+
+    def with_method(self, method: str) -> SizesDesign:
+        """Return what is decided of another method."""
+        same = method == self.method
+        return self if same else SizesDesign.of(self.problem, method, self.tree, self.file, self.limits)
 
     @property
     def rule(self) -> Method:
@@ -101,29 +142,9 @@ class SizesDesign(Design):
         return METHODS[self.method]
 
     @property
-    def valid(self) -> bool:
-        """Return whether the method's releases are always consistent."""
-        return self.rule.valid
-
-    @property
     def relation(self) -> Relation:
         """Return which inputs are alike."""
         return self.problem.relation
-
-    @property
-    def delta(self) -> int:
-        """Return the sensitivity of one level's measurements."""
-        return sensitivity(self.method, self.problem.settings.max_quantity, self.relation)
-
-    @property
-    def totals(self) -> bool:
-        """Return whether every region's number of groups is published exactly."""
-        return self.problem.publishes_totals(self.method)
-
-    @property
-    def exact(self) -> int:
-        """Return all levels where every region's number is published; the root's alone where the relation fixes it."""
-        return self.tree.depth if self.totals else int(self.relation.exact)
 
     @property
     def order(self) -> Order:
@@ -136,11 +157,6 @@ class SizesDesign(Design):
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
-
-    @property
-    def hides(self) -> bool:
-        """Return whether groups can have two sizes, where numbers of groups are exact."""
-        return not self.relation.exact or self.problem.hierarchy.classes > 1
 
     def measured(self, counts: Tables) -> Tables:
         """Return counts, cumulative counts or the published chain."""
@@ -160,7 +176,7 @@ class SizesDesign(Design):
         how: FitOptions = DEFAULT,
         *,
         root: int | None = None,
-    ) -> TablesFit:
+    ) -> Fit:
         """Fit by the method; numbers of groups that are not public are estimated first.
 
         Args:
@@ -193,15 +209,10 @@ class SizesDesign(Design):
         )
         found: Fit = (fit_at_once if how.at_once else fit)(asked)
         least = found.lower_bound
-        return TablesFit(
-            counts=[found.counts],
-            solver={"name": found.solver, "iterations": found.iterations},
-            lower_bound=None if least is None or not isfinite(least) else Fraction(least) + offset,
-            proved=found.proved,
-            details=found.details,
-        )
+        bound = None if least is None or not isfinite(least) else Fraction(least) + offset
+        return evolve(found, counts=[found.counts], lower_bound=bound)
 
-    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | None, bool]:
+    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
         """Return what fitting the noisy values once more proves."""
         root = int(release.counts[0][0].sum())
         found = self.fit(release.noisy, release.totals, how, root=root)
@@ -225,6 +236,15 @@ class SizesDesign(Design):
             confidence=self.problem.confidence,
         )
         return [found]
+
+    def facts(self, release: HierarchyRelease) -> dict[str, Any]:
+        """Return whether children add up, and what the published chain really costs."""
+        found = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
+        if self.rule.query != "chain":
+            return found
+        changed = [self.problem.settings.max_quantity * width for width in self.tree.widths]
+        real = float(self.real_loss(release))
+        return {**found, "real_epsilon": real, "entries_changed_by_one_individual": changed}
 
     def check(self) -> None:
         """Refuse what the method cannot do, and noise too wide for 64 bits, before anything is drawn.
@@ -277,21 +297,16 @@ class SizesDesign(Design):
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
         """Return whether as many values were measured as the method measures; one line for each that fails."""
         width = self.relation.classes - (self.order == "inner")
-        lines = []
-        if self.totals and len(release.totals) != self.tree.depth:
-            found = f"totals of {len(release.totals)} levels; the method publishes all {self.tree.depth}"
-            lines.append(f"{NOISY}: {found}")
-        return lines + [
+        return super().shape_faults(release) + [
             f"{NOISY}: level_{level + 1} has {values.shape[1]} columns; the method measures {width}"
             for level, values in enumerate(release.noisy[0])
             if values.shape[1] != width
         ]
 
     def misestimated(self, release: HierarchyRelease) -> list[str]:
-        """Return totals that are not those of the noisy values; regions that are not those of the public table."""
-        lines = self._elsewhere(release)
+        """Return totals that are not those of the noisy values."""
         if not self.valid or self.totals or (self.relation.exact and self.limits is None):
-            return lines
+            return []
         tree, totals, noisy = release.tree, [level.sum(axis=1) for level in release.counts[0]], release.noisy[0]
         known: dict[str, Any] = {
             "law": release.law,
@@ -300,8 +315,9 @@ class SizesDesign(Design):
             "limits": self.limits,
         }
         root = int(totals[0][0])
+        lines = []
         if not self.relation.exact:
-            lines += total_complaint(tree, noisy, released=root, **known)
+            lines = total_complaint(tree, noisy, released=root, **known)
         keeps = self.limits is not None or self.rule.totals == "always"
         again = estimated_totals(tree, noisy, root=root, **known) if keeps else []
         return lines + [
@@ -310,36 +326,13 @@ class SizesDesign(Design):
             for region in np.flatnonzero(own != wanted).tolist()[:1]
         ]
 
-    def _elsewhere(self, release: HierarchyRelease) -> list[str]:
-        """Return regions of the release that are not those of the public table, where there is one."""
-        regions = self.problem.hierarchy.regions
-        if regions is None:
-            return []
-        own, table = release.tree, read_regions(regions)[0].tree
-        found, wanted = ({name for level in tree.names for name in level} for tree in (own, table))
-        if found != wanted:
-            name = min(found ^ wanted)
-            return [f"region {name!r} is {'not ' * (name not in found)}there; hierarchy.regions says otherwise"]
-        return ["regions have other parents than in hierarchy.regions"] if own.names != table.names else []
-
-    @property
-    def split(self) -> tuple[Split, Split]:
-        """Return shares of the levels: as asked, or the method's own."""
-        shares = self.problem.settings.budget or default_shares(self.method, self.tree.depth)
-        return normed(shares), (Fraction(1),)
-
-    def with_split(self, levels: Split, tables: Split) -> SizesDesign:
-        """Return the same with other shares of the levels."""
-        settings = evolve(self.problem.settings, budget=tuple(levels))
-        return evolve(self, problem=evolve(self.problem, settings=settings))
-
     def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return that the table needs its share: it is the only one."""
         return [True]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
         """Return sums of absolute errors of the method's fit, of differences where cumulative counts are measured."""
-        shape, size = shape_of(self.tree), self.relation.classes
+        shape, size = self.tree, self.relation.classes
         weights = None
         if self.rule.fit != "fit_smoothed":  # that one is least squares
             given = self.problem.settings.level_weights or (Fraction(1),) * self.tree.depth
@@ -353,9 +346,4 @@ class SizesDesign(Design):
         """Return errors by level of counts of the leaves with all of the budget, added up."""
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.wide(self.problem.privacy.budget, delta))
-        return self.relation.classes * errors_of_counts(shape_of(self.tree), leaves_alone(noise, self.tree.depth))
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Return the levels, with how many regions they have."""
-        return tuple(f"level {level} ({width})" for level, width in enumerate(self.tree.widths, start=1))
+        return self.relation.classes * errors_of_counts(self.tree, leaves_alone(noise, self.tree.depth))

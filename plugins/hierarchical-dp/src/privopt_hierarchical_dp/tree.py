@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final
-from unicodedata import normalize
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Regions", "Tree", "add_up", "look_alike", "named", "past_sums", "squared", "summed"]
+__all__ = ["Regions", "Tree", "add_up", "named", "past_sums", "squared", "summed"]
 
 
+N = TypeVar("N", bound=np.number[Any])
 LARGEST_SUM: Final = 2.0**61
 """Absolute values that add up to less have sums, and differences of sums, within 64 bits, however they are grouped."""
-
-
-NAMED_REGIONS: Final = 3
-"""Regions that look alike, as far as a warning names them."""
 
 
 def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -179,15 +176,6 @@ class Regions:
         """Return the place of the leaf with this path; None if no leaf has it."""
         return self.leaves.get(_cut(path))
 
-    def unlisted(self, paths: Iterable[tuple[str, ...]], name: str) -> list[Fault]:
-        """Return a fault for each path of another table, ``name``, that is none of these leaf regions."""
-        wanted = "a leaf region of hierarchy.regions"
-        return [
-            Fault(name, f"region {' / '.join(_cut(path)) or 'without a name'}", "a region that is not listed", wanted)
-            for path in paths
-            if self.place(path) is None
-        ]
-
 
 def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return each leaf's path with the names that regions are written by, all as long as the longest.
@@ -205,23 +193,6 @@ def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     depth = max(map(len, own), default=0)
     found = [tuple(shown[path[: level + 1]] for level in range(len(path))) for path in own]
     return [path + path[-1:] * (depth - len(path)) for path in found]
-
-
-def look_alike(tree: Tree) -> list[str]:
-    """Return a line for regions of one parent whose names differ in case or in how accents are written alone."""
-    lines = []
-    for level, names in enumerate(tree.names[1:], start=1):
-        alike: dict[tuple[int, str], list[str]] = {}
-        above, own = tree.parents(level).tolist(), tree.first_here(level).tolist()
-        for name, parent in (both for both, here in zip(zip(names, above, strict=True), own, strict=True) if here):
-            alike.setdefault((parent, normalize("NFC", normalize("NFC", name).casefold())), []).append(name)
-        lines += [" and ".join(map(ascii, same)) for same in alike.values() if len(same) > 1]
-    more = f", and {len(lines) - NAMED_REGIONS} more" if len(lines) > NAMED_REGIONS else ""
-    return (
-        [f"regions look alike and are taken for different ones: {'; '.join(lines[:NAMED_REGIONS])}{more}"]
-        if lines
-        else []
-    )
 
 
 def _cut(path: tuple[str, ...]) -> tuple[str, ...]:
@@ -261,14 +232,14 @@ def _alike(paths: Sequence[tuple[str, ...]], written: Sequence[tuple[str, ...]],
     return list(found.values())
 
 
-def add_up(tree: Tree, leaves: Ints) -> list[Ints]:
+def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
     """Add up values of the leaves to those of every level, the root's first.
 
     Args:
         tree: the hierarchy.
         leaves: (R_L, ...) values that add up over regions.
     """
-    levels = [np.asarray(leaves, dtype=np.int64)]
+    levels = [leaves]
     for start in reversed(tree.start):
         levels.append(np.add.reduceat(levels[-1], start[:-1], axis=0))
     return levels[::-1]

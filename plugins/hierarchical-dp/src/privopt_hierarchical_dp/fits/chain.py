@@ -14,10 +14,10 @@ from attrs import evolve
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
-from privopt_hierarchical_dp.fits.projection import project_jointly, sum_up
+from privopt_hierarchical_dp.fits.projection import project_jointly
 from privopt_hierarchical_dp.fits.qip import MOST_NODES, Fit, solve_exactly
 from privopt_hierarchical_dp.fits.rounding import deal_down
-from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.tree import Tree, add_up
 
 __all__ = ["Fit", "fit_with_totals"]
 
@@ -68,10 +68,10 @@ def fit_with_totals(
     rows = "monotone" if cumulative else "simplex"
     found = project_jointly(tree, noisy, weights=spread, totals=tops, rows=rows, gap=gap)
     if cumulative:
-        courses = sum_up(tree, np.concatenate([found.leaves, tops[-1][:, None].astype(np.float64)], axis=1))
+        courses = add_up(tree, np.concatenate([found.leaves, tops[-1][:, None].astype(np.float64)], axis=1))
         noisy = [np.concatenate([level, total[:, None]], axis=1) for level, total in zip(noisy, tops, strict=True)]
     else:
-        courses = [np.cumsum(level, axis=1) for level in sum_up(tree, found.leaves)]
+        courses = [np.cumsum(level, axis=1) for level in add_up(tree, found.leaves)]
     counts = deal_down(tree, _round_root(courses[0][0], int(tops[0][0])), courses, tops)
     start = [np.cumsum(level, axis=1) for level in counts] if cumulative else counts
     bound = found.lower_bound * factor

@@ -19,13 +19,13 @@ from privopt_hierarchical_dp.fits import half_prices, qip
 from privopt_hierarchical_dp.fits.as_published import chain_counts, fit_chain
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
 from privopt_hierarchical_dp.fits.isotonic import isotonic_integers
-from privopt_hierarchical_dp.fits.projection import project_jointly, sum_up
+from privopt_hierarchical_dp.fits.projection import project_jointly
 from privopt_hierarchical_dp.fits.qip import Fit
 from privopt_hierarchical_dp.fits.smoothing import smooth_down
 from privopt_hierarchical_dp.fits.top_down import top_down
 from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.tree import Tree, add_up
 
 __all__ = ["Fit", "FitInput", "fit", "fit_at_once"]
 
@@ -169,7 +169,7 @@ def fit_cumulative_relaxed(asked: FitInput) -> Fit:
     else:
         tops = asked.totals
     found = project_jointly(asked.tree, noisy, weights=weights, totals=tops, gap=asked.gap, iterations=60)
-    levels = sum_up(asked.tree, found.leaves)
+    levels = add_up(asked.tree, found.leaves)
     missed = abs(float(levels[0][0, -1]) - asked.total) if asked.totals is None else 0.0
     counts = []
     for level, values in enumerate(levels):

@@ -183,46 +183,48 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 
 
 @jit()
-def _total(price: int, tables: Any, out: Ints) -> Any:
-    """Answers of all roots (one a size) to the price at the top, into ``out``; returns their sum."""
-    noisy, child, level, weight, ranked, prefix, guess, stack = tables
-    total = 0
-    for s in range(len(noisy)):
-        out[s] = _answer(0, price, (noisy[s], child, level, weight, ranked[s], prefix[s], guess[s], stack))
-        total += out[s]
-    return total
+def _count(node: int, price: int, tables: Any, first_leaf: int) -> Any:
+    """Sum of the answers of a node's children to a price."""
+    _, child, level, weight, ranked, prefix, _, _ = tables
+    first, last = child[node, 0], child[node, 1]
+    if first >= first_leaf:
+        tick = (price + weight[level[first]]) // (2 * weight[level[first]])
+        return _above_leaves(first, last, tick, ranked, prefix)
+    count = 0
+    for c in range(first, last):
+        count += _answer(c, price, tables)
+    return count
 
 
 @jit()
-def _hand_down(value: Ints, tables: Any, first_leaf: int) -> None:
-    """Split each node's value over its children: the price that reaches it, then ties in order."""
-    _, child, level, weight, ranked, prefix, guess, _ = tables
+def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, value: Ints) -> None:
+    """Split each node's value over its children: the price that reaches it, then ties."""
+    nodes = len(noisy)
+    ranked = np.empty(nodes, np.int64)
+    prefix = np.zeros(nodes + 1, np.int64)
+    guess = np.zeros(nodes, np.int64)
+    stack = np.zeros((len(weight), 11), np.int64)
+    _rank_leaves(noisy, child, first_leaf, ranked, prefix)
+    tables = (noisy, child, level, weight, ranked, prefix, guess, stack)
     for node in range(first_leaf):
         first, last = child[node, 0], child[node, 1]
         wanted = value[node]
+        if wanted == 0:
+            value[first:last] = 0
+            continue
         low, high = 0, 0
         has_low, has_high = False, False
         probe, step = guess[node], 1
         while not (has_low and has_high and high - low == 1):
-            count = 0
-            if first >= first_leaf:
-                tick = (probe + weight[level[first]]) // (2 * weight[level[first]])
-                count = _above_leaves(first, last, tick, ranked, prefix)
-            else:
-                for c in range(first, last):
-                    count += _answer(c, probe, tables)
-            if count < wanted:
+            if _count(node, probe, tables, first_leaf) < wanted:
                 low, has_low = probe, True
             else:
                 high, has_high = probe, True
-                if wanted == 0:
-                    low, has_low = probe, True
-                    high = probe + 1
             probe = _probe(low, high, has_low, has_high, step)
             step *= 2
         rest = wanted
         for c in range(first, last):
-            value[c] = 0 if wanted == 0 else _answer(c, low, tables)
+            value[c] = _answer(c, low, tables)
             rest -= value[c]
         for c in range(first, last):
             if rest == 0:
@@ -230,40 +232,6 @@ def _hand_down(value: Ints, tables: Any, first_leaf: int) -> None:
             more = min(rest, _answer(c, high, tables) - value[c])
             value[c] += more
             rest -= more
-
-
-@jit()
-def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, total: int, value: Ints) -> None:
-    sizes, nodes = noisy.shape
-    ranked = np.empty((sizes, nodes), np.int64)
-    prefix = np.zeros((sizes, nodes + 1), np.int64)
-    guess = np.zeros((sizes, nodes), np.int64)
-    stack = np.zeros((len(weight), 11), np.int64)
-    for s in range(sizes):
-        _rank_leaves(noisy[s], child, first_leaf, ranked[s], prefix[s])
-    tables = (noisy, child, level, weight, ranked, prefix, guess, stack)
-    below = np.zeros(sizes, np.int64)
-    above = np.zeros(sizes, np.int64)
-    low, high = 0, 0
-    has_low, has_high = False, False
-    probe, step = 0, 1
-    while not (has_low and has_high and high - low == 1):
-        if _total(probe, tables, above) < total:
-            low, has_low = probe, True
-        else:
-            high, has_high = probe, True
-            if total == 0:
-                return
-        probe = _probe(low, high, has_low, has_high, step)
-        step *= 2
-    rest = total - _total(low, tables, below)
-    _total(high, tables, above)
-    for s in range(sizes):
-        more = min(rest, above[s] - below[s])
-        value[s, 0] = below[s] + more
-        rest -= more
-        own = (noisy[s], child, level, weight, ranked[s], prefix[s], guess[s], stack)
-        _hand_down(value[s], own, first_leaf)
 
 
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:
@@ -288,16 +256,20 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
     return np.array(whole, dtype=np.int64)
 
 
-def _flat(tree: Tree) -> tuple[Ints, Ints, int]:
-    """Node tables of the tree, levels one after the other: (first, last) child, level, first leaf."""
-    offsets = np.concatenate([[0], np.cumsum(tree.widths)])
-    nodes = int(offsets[-1])
-    child = np.zeros((nodes, 2), np.int64)
-    level = np.repeat(np.arange(tree.depth), tree.widths)
+def _nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
+    """Return first and last child of each node, its level, and the first leaf: a tree a size below node 0.
+
+    Level after level, and in it one size after the other.
+    """
+    offsets = 1 + sizes * np.cumsum([0, *tree.widths])
+    child = np.zeros((int(offsets[-1]), 2), np.int64)
+    child[0] = 1, 1 + sizes
     for index, start in enumerate(tree.start):
+        begins = offsets[index + 1] + tree.widths[index + 1] * np.arange(sizes)[:, None]
         own = slice(offsets[index], offsets[index + 1])
-        child[own, 0] = start[:-1] + offsets[index + 1]
-        child[own, 1] = start[1:] + offsets[index + 1]
+        child[own, 0] = (begins + start[:-1]).ravel()
+        child[own, 1] = (begins + start[1:]).ravel()
+    level = np.repeat(np.arange(tree.depth + 1), [1, *(sizes * width for width in tree.widths)])
     return child, level.astype(np.int64), int(offsets[-2])
 
 
@@ -314,14 +286,16 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
         For each level (R_l, N) counts: a minimiser of sum_l w_l |x_l - noisy_l|^2.
     """
     weight = np.ones(tree.depth, np.int64) if weights is None else np.asarray(weights, dtype=np.int64)
-    child, level, first_leaf = _flat(tree)
-    table = np.ascontiguousarray(np.concatenate([np.asarray(values, dtype=np.int64) for values in noisy]).T)
     if int(weight.max()) > _largest_factor(tree, noisy, total):
         raise ValueError("noisy values times level weights pass 64 bits: take smaller weights")
-    value = np.zeros_like(table)
-    _solve(table, child, level, weight, first_leaf, int(total), value)
-    ends = np.cumsum(tree.widths)[:-1]
-    return [np.ascontiguousarray(part.T) for part in np.split(value, ends, axis=1)]
+    sizes = noisy[0].shape[1]
+    child, level, first_leaf = _nodes(tree, sizes)
+    flat = np.concatenate([[0], *(np.asarray(values, dtype=np.int64).T.ravel() for values in noisy)])
+    value = np.zeros_like(flat)
+    value[0] = total
+    _solve(flat, child, level, np.concatenate([[0], weight]), first_leaf, value)
+    ends = 1 + sizes * np.cumsum([0, *tree.widths])[:-1]
+    return [np.ascontiguousarray(part.reshape(sizes, -1).T) for part in np.split(value, ends)[1:]]
 
 
 def relax_counts(

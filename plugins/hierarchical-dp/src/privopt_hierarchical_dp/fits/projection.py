@@ -24,9 +24,9 @@ from privopt.arrays import Floats, Ints
 from privopt.execution.clock import clock
 from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.fits.isotonic import isotonic_floats
-from privopt_hierarchical_dp.tree import Tree
+from privopt_hierarchical_dp.tree import Tree, add_up
 
-__all__ = ["Projection", "project_jointly", "simplex_rows", "sum_up"]
+__all__ = ["Projection", "project_jointly", "simplex_rows"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -168,14 +168,6 @@ def simplex_rows(values: Floats, totals: Floats) -> Floats:
     return out
 
 
-def sum_up(tree: Tree, leaves: Floats) -> list[Floats]:
-    """Add up values of the leaves to those of every level, the root's first."""
-    levels = [leaves]
-    for start in reversed(tree.start):
-        levels.append(np.add.reduceat(levels[-1], start[:-1], axis=0))
-    return levels[::-1]
-
-
 def project_jointly(
     tree: Tree,
     noisy: Sequence[Ints] | Sequence[Floats],
@@ -226,7 +218,7 @@ def project_jointly(
             u -= z
         if step % 10 and step != iterations:
             continue
-        value = _weighted_square(weight, sum_up(tree, held[-1]), targets)
+        value = _weighted_square(weight, add_up(tree, held[-1]), targets)
         if value < best[0]:
             best = (value, held[-1].copy())
         # Lagrangian with multipliers y = 2 p u: tree part at t - y / 2 w, row part at its worst vertex

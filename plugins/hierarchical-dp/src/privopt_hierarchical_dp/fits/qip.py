@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any, Literal
 
@@ -36,7 +37,8 @@ class Fit:
     """Integers and what is known of their objective.
 
     Attributes:
-        counts: for each level (R_l, N); where an integer program was asked for cumulative counts, these.
+        counts: for each level (R_l, N); where an integer program was asked for cumulative counts, these; where it is of
+            all tables, for each of them.
         lower_bound: on the objective of any valid release; None where there is none.
         iterations: of ADMM or of the solver.
         solver: what solved it.
@@ -44,9 +46,9 @@ class Fit:
         details: what else the method states, which is not checked.
     """
 
-    counts: list[Ints]
+    counts: list[Any]
     solver: str
-    lower_bound: float | None = None
+    lower_bound: Fraction | float | None = None
     iterations: int = 0
     proved: bool = False
     details: Mapping[str, Any] = field(factory=dict)

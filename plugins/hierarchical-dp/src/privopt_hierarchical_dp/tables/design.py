@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -13,14 +13,15 @@ from attrs import evolve, field, frozen
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import Fault, Faults, InputError
 from privopt_hierarchical_dp.bounds import read_limits
-from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions, TablesFit
-from privopt_hierarchical_dp.forecast import errors_of_counts, leaves_alone, shape_of
+from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions
+from privopt_hierarchical_dp.fits.qip import Fit
+from privopt_hierarchical_dp.forecast import errors_of_counts, leaves_alone
 from privopt_hierarchical_dp.least_squares import Ends, Noise
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.noise_distributions import Scale
 from privopt_hierarchical_dp.release import HierarchyRelease, Tables
-from privopt_hierarchical_dp.shares import Split, normed
-from privopt_hierarchical_dp.tables.fit import ends_of, fit_tables, least_objective, noise_of_margin, noisy_numbers
+from privopt_hierarchical_dp.shares import normed
+from privopt_hierarchical_dp.tables.fit import fit_tables, intervals, least_objective, noise_of_margin, noisy_numbers
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tables.read import read_impossible
@@ -29,6 +30,21 @@ from privopt_hierarchical_dp.tree import Regions
 
 __all__ = ["TablesDesign"]
 
+IMPOSSIBLE: Final = (
+    " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "
+    "same are promised no less, and nothing tells of them."
+)
+BOUNDS: Final = (
+    " Bounds on numbers of individuals are public. Inputs whose exact numbers contradict them are refused, with all "
+    "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
+)
+LEAF_PARTS: Final = 128
+"""The leaves have all but one of so many parts of the budget, unless the problem file says otherwise.
+
+Errors of the leaves are in proportion to 1 / share, and what is measured above them hardly helps them. What is left
+keeps the errors of hierarchies with very many leaves from growing with their number: no level's are more than 2 % above
+those of the leaves alone, for an epsilon of a table up to 2.
+"""
 MOST_CELLS: Final = 1 << 27
 """Cells of all tables and regions that are held at once: a gigabyte for each copy."""
 
@@ -40,11 +56,13 @@ class TablesDesign(Design):
     Attributes:
         regions: the hierarchy, and each leaf's place.
         zeros: for each table the impossible cells.
+        able: for each table the possible cells, given those of all others.
     """
 
     problem: TablesProblem
     regions: Regions = field(repr=False)
     zeros: tuple[Bools, ...] = field(repr=False)
+    able: tuple[Bools, ...] = field(repr=False)
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
@@ -71,47 +89,57 @@ class TablesDesign(Design):
             faults.append(Fault(file, "hierarchy.tables", f"{cells:,} cells in all regions", wanted))
         Faults(faults).check()
         zeros = tuple(read_impossible(problem, name) for name in hierarchy.tables)
-        if not all(own.any() for own in domain.allowed(zeros).values()):
+        allowed = domain.allowed(zeros)
+        if not all(own.any() for own in allowed.values()):
             raise InputError([Fault(file, "hierarchy.tables", "only impossible cells", "a possible one")])
+        able = tuple(allowed[table] for table in domain.tables)
+        relation, by, above = problem.relation, hierarchy.tables.items(), tree.depth - 1
+        exact = tree.depth if relation.exact is None else relation.exact
+        moved = relation.exact is not None and tree.widths[-1] > exact  # between regions whose numbers are not exact
+        named = ", ".join(f"{name} (by {', '.join(own.by) or 'region alone'})" for name, own in by)
+        cells_named = any(own.impossible is not None for _, own in by)
+        said = relation.statement(problem.privacy.kind) + IMPOSSIBLE * cells_named
+        shares = hierarchy.budget or (*(Fraction(1),) * above, Fraction(max(1, (LEAF_PARTS - 1) * above)))
         return cls(
             problem=problem,
             file=file,
             method=method,
             tree=tree,
             limits=read_limits(hierarchy.bounds, tree),
+            split=(normed(shares), normed([own.share for _, own in by])),
+            delta=relation.sensitivity,
+            exact=exact,
+            hides=moved or exact == 0 or any(int(own.sum()) > 1 for own in able),
+            statement=said + BOUNDS * (hierarchy.bounds is not None),
+            claimed={"tables": list(hierarchy.tables)},
+            in_words=(
+                f"the tables {named} of all individuals in every region of {tree.depth} levels",
+                relation.public,
+            ),
+            parts=tuple(
+                f"{name}, level {level} ({width * int(own.sum())})"
+                for level, width in enumerate(tree.widths, start=1)
+                for name, own in zip(hierarchy.tables, able, strict=True)
+            ),
             regions=regions,
             zeros=zeros,
+            able=able,
         )
+
+    def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
+        """Return what noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
+        precision = [self.law.precision(self.law.wide(share, 1) if share else None) for share in shares]
+        return tuple(float(own / max(precision)) for own in precision)
 
     @cached_property
     def domain(self) -> Domain:
-        """Return attributes and tables."""
-        return self.problem.domain
+        """Return attributes and tables, weighed by their shares of the budget."""
+        return evolve(self.problem.domain, weights=self.weights_of(self.split[1]))
 
     @cached_property
-    def _able(self) -> tuple[Bools, ...]:
-        """Return for each table the possible cells, given those of all others."""
-        allowed = self.domain.allowed(self.zeros)
-        return tuple(allowed[table] for table in self.domain.tables)
-
-    @property
-    def delta(self) -> int:
-        """Return the sensitivity of one table on one level."""
-        return self.problem.relation.sensitivity
-
-    @property
-    def exact(self) -> int:
-        """Return what the relation fixes."""
-        exact = self.problem.relation.exact
-        return self.tree.depth if exact is None else exact
-
-    @property
-    def hides(self) -> bool:
-        """Return whether a change that the relation covers can be seen in some table."""
-        exact = self.problem.relation.exact
-        if exact == 0 or (exact is not None and self.tree.widths[-1] > exact):
-            return True
-        return any(int(able.sum()) > 1 for able in self._able)
+    def level_weights(self) -> tuple[float, ...]:
+        """Return the same weights of the levels."""
+        return self.weights_of(self.split[0])
 
     def where(self, table: int, level: int) -> Bools | None:
         """Return possible cells by the table's own file."""
@@ -122,9 +150,9 @@ class TablesDesign(Design):
         """Return for each level the scale of a table that was measured there, which weighs it; None without any."""
         return [next((own for own in level if own is not None), None) for level in zip(*scales, strict=True)]
 
-    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> TablesFit:
+    def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
         """Fit least squares over margins, then whole numbers, one margin after another."""
-        levels = self.problem.level_weights(self.tree.depth)
+        levels = self.level_weights
         counts = fit_tables(
             self.tree,
             self.domain,
@@ -138,28 +166,25 @@ class TablesDesign(Design):
             limits=self.limits,
             progress=how.report,
         )
-        return TablesFit(
-            counts=counts,
-            solver={"name": "least squares, ADMM and error diffusion", "iterations": len(self.domain.steps)},
-            lower_bound=self._least_objective(noisy, counts),
-        )
+        bound, solver = self._least_objective(noisy, counts), "least squares, ADMM and error diffusion"
+        return Fit(counts=counts, solver=solver, iterations=len(self.domain.steps), lower_bound=bound)
 
     def _least_objective(self, noisy: Tables, counts: Tables) -> Fraction:
         """Return what no tables that add up and agree can go below; any such ones keep differences within doubles."""
         off = [[a - b for a, b in zip(*own, strict=True)] for own in zip(noisy, counts, strict=True)]
-        return Fraction(least_objective(self.tree, self.domain, self.problem.level_weights(self.tree.depth), off))
+        return Fraction(least_objective(self.tree, self.domain, self.level_weights, off))
 
-    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | None, bool]:
+    def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
         """Return what least squares over the noisy values gives once more."""
         return (None if release.complaints() else self._least_objective(release.noisy, release.counts)), False
 
     def weight(self, table: int, level: int) -> Fraction:
         """Return the precision of the noise, the best 1."""
-        return Fraction(self.problem.level_weights(self.tree.depth)[level]) * Fraction(self.domain.weights[table])
+        return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
         """Return intervals of least squares over all tables and levels."""
-        return ends_of(
+        return intervals(
             self.tree,
             self.domain,
             release.noisy,
@@ -169,6 +194,11 @@ class TablesDesign(Design):
             noise=self.noise_of(release.scales),
             confidence=self.problem.confidence,
         )
+
+    def facts(self, release: HierarchyRelease) -> dict[str, Any]:
+        """Return the order in which margins are fitted."""
+        attributes = list(self.problem.hierarchy.attributes)
+        return {"fitted": [[attributes[own] for own in step.margin] for step in self.domain.steps]}
 
     def faults(self) -> list[tuple[str, str, str]]:
         """Return a fault where the relation hides nothing."""
@@ -180,7 +210,7 @@ class TablesDesign(Design):
 
     def impossible(self, table: int, level: int) -> Bools | None:
         """Return impossible cells, given those of all tables."""
-        return np.broadcast_to(~self._able[table], (self.tree.widths[level], *self.zeros[table].shape))
+        return np.broadcast_to(~self.able[table], (self.tree.widths[level], *self.zeros[table].shape))
 
     def misestimated(self, release: HierarchyRelease) -> list[str]:
         """Return whether the number of individuals, where not public, is what the noisy values give."""
@@ -196,20 +226,6 @@ class TablesDesign(Design):
             released=int(release.counts[0][0].sum()),
         )
 
-    @property
-    def split(self) -> tuple[Split, Split]:
-        """Return shares of the levels and tables, as the problem file has them."""
-        tables = self.problem.hierarchy.tables.values()
-        return normed(self.problem.level_shares(self.tree.depth)), normed([table.share for table in tables])
-
-    def with_split(self, levels: Split, tables: Split) -> TablesDesign:
-        """Return the same with other shares of levels and tables."""
-        hierarchy = self.problem.hierarchy
-        named = zip(hierarchy.tables.items(), tables, strict=True)
-        own = {name: evolve(table, share=share) for (name, table), share in named}
-        hierarchy = evolve(hierarchy, budget=tuple(levels), tables=own)
-        return evolve(self, problem=evolve(self.problem, hierarchy=hierarchy))
-
     def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return whether no table that has a share holds all attributes of one: else that one is a sum of its cells."""
         every = self.domain.tables
@@ -224,12 +240,12 @@ class TablesDesign(Design):
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
         """Return sums of absolute errors of least squares over all tables and levels."""
-        weights = self.problem.weights_of([Fraction(float(share)) for share in tables])
-        shape, domain = shape_of(self.tree), evolve(self.domain, weights=weights)
+        weights = self.weights_of([Fraction(float(share)) for share in tables])
+        shape, domain = self.tree, evolve(self.domain, weights=weights)
         by_level = list(zip(*noise, strict=True))
         leaves, by_table = by_level[-1], []
         number = noise_of_margin(domain, TOTAL, leaves).variance
-        for table, able in zip(domain.tables, self._able, strict=True):
+        for table, able in zip(domain.tables, self.able, strict=True):
             own = [noise_of_margin(domain, table, level) for level in by_level]
             part = number / (own[-1].variance * domain.cells(table) ** 2)
             by_table.append(int(able.sum()) * errors_of_counts(shape, own, part=part, known=self.exact))
@@ -240,21 +256,12 @@ class TablesDesign(Design):
         domain = self.domain
         scales = [self.law.scale(self.problem.privacy.budget * share, self.delta) for share in self.split[1]]
         by_table = []
-        for table, able in zip(domain.tables, self._able, strict=True):
+        for table, able in zip(domain.tables, self.able, strict=True):
             holding = [n for n, own in enumerate(domain.tables) if scales[n] is not None and set(table) <= set(own)]
             source = min(holding, key=lambda number: domain.cells(domain.tables[number]))
             times = domain.cells(domain.tables[source]) // domain.cells(table)
             noise = self.law.moments(scales[source])
             summed = Noise(variance=times * noise.variance, fourth=times * noise.fourth)
             alone = leaves_alone(summed, self.tree.depth)
-            by_table.append(int(able.sum()) * errors_of_counts(shape_of(self.tree), alone))
+            by_table.append(int(able.sum()) * errors_of_counts(self.tree, alone))
         return np.ravel(by_table, order="F")
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Return tables and levels, with the possible cells of all regions."""
-        return tuple(
-            f"{name}, level {level} ({width * int(able.sum())})"
-            for level, width in enumerate(self.tree.widths, start=1)
-            for name, able in zip(self.problem.hierarchy.tables, self._able, strict=True)
-        )

@@ -9,10 +9,11 @@ from typing import Final
 import polars as pl
 
 from privopt.declare import File
+from privopt.declare.tables import Column, table_of
 from privopt.errors import Fault, InputError
 from privopt.run.publish import new_file
 from privopt.run.targets import check_file
-from privopt_hierarchical_dp.level_tables import LevelTable, of_table, text
+from privopt_hierarchical_dp.level_tables import LevelTable
 from privopt_hierarchical_dp.tables.problem import RESERVED
 from privopt_hierarchical_dp.tables.read import COUNT
 
@@ -87,41 +88,34 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
     return notes
 
 
-@of_table
 def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, list[str]], list[str], list[str]]:
     """Return level columns, leaf regions, values of attributes, columns that are none, and how rows are taken."""
-    table = LevelTable.scan(source)
-    if "level_1" not in table.columns:
+    if "level_1" not in (header := table_of(source).columns):
         wanted = (
             "columns level_1, ..., level_L, from the whole (the same name in every row) to the smallest regions; "
             f"other columns are attributes, and {COUNT} is how many individuals a row counts"
         )
-        raise InputError([Fault(source.name, "header", ", ".join(table.columns), wanted)])
-    table = LevelTable.by_levels(source)
-    paths = table.paths({})
+        raise InputError([Fault(source.name, "header", ", ".join(header), wanted)])
+    table = LevelTable.read(source)
     attributes: dict[str, list[str]] = {}
-    left = []
-    rows = int(table.collect(pl.len())["len"][0])
-    notes = [] if COUNT in table.columns else [f"each of the {rows:,} rows is taken for one individual"]
-    for name in table.columns:
+    left, rows = [], table.frame.height
+    notes = [] if COUNT in header else [f"each of the {rows:,} rows is taken for one individual"]
+    for name in header:
         if name in table.levels or name == COUNT:
             continue
-        values = table.collect(text(name).unique().sort().head(MOST_VALUES + 1).alias(name))[name].to_list()
+        (own,) = table.checked(Column(name=name, kind="text"))
+        values = own.unique().sort().to_list()
         taken = name in RESERVED or name.startswith("level_") or not name.isprintable() or '"' in name
         if taken or len(values) > MOST_VALUES or not all(values):
             left.append(name)
-        elif COUNT not in table.columns and len(values) > max(2, rows / 2) and all(map(_is_number, values)):
+        elif COUNT not in header and len(values) > max(2, rows / 2) and all(map(str.isdecimal, values)):
             notes.append(
                 f"column {name} is not taken for an attribute: it has {len(values):,} different numbers, and values of "
                 f"attributes are published. If it is how many individuals a row counts, name it {COUNT}"
             )
         else:
             attributes[name] = values
-    return list(table.levels), paths, attributes, left, notes
-
-
-def _is_number(value: str) -> bool:
-    return value.strip().isdecimal()
+    return list(table.levels), list(table.paths().unique().sort(table.levels).iter_rows()), attributes, left, notes
 
 
 def _relative(table: Path, out: Path) -> str:

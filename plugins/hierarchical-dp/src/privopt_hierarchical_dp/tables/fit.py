@@ -13,19 +13,19 @@ import numpy as np
 from privopt.arrays import Bools, Floats, Ints
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
-from privopt_hierarchical_dp.least_squares import UNBOUNDED, UNMEASURED, Ends, Noise, least_squares, quantile
+from privopt_hierarchical_dp.least_squares import UNMEASURED, Ends, Estimate, Noise, ends_of, least_squares
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.release import Tables
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Effects, Margin, Step
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import Tree, summed
 
-__all__ = ["ends_of", "fit_tables", "least_objective", "noise_of_margin", "noisy_numbers"]
+__all__ = ["fit_tables", "intervals", "least_objective", "noise_of_margin", "noisy_numbers"]
 
 
 def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
     """Return for each level (R_l, 1) whole numbers of individuals, estimated from all its tables."""
-    return [np.rint(level.margin(TOTAL)).astype(np.int64)[:, None] for level in _effects(domain, noisy)]
+    return [np.rint(domain.margin(level, TOTAL)).astype(np.int64)[:, None] for level in _effects(domain, noisy)]
 
 
 def _effects(domain: Domain, tables: Tables) -> list[Effects]:
@@ -73,7 +73,7 @@ def fit_tables(
         progress(f"margin {number} of {len(domain.steps)}", number)
         given = next(margin for margin in whole if set(step.given) <= set(margin))
         tops = [summed(level, given, step.given) for level in whole[given]]
-        means = _estimates(tree, [level.margin(step.margin) for level in effects], levels)
+        means = _estimates(tree, [domain.margin(level, step.margin) for level in effects], levels)
         whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap)
     holding = [next(margin for margin in whole if set(table) <= set(margin)) for table in domain.tables]
     return [
@@ -143,7 +143,7 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
     """
     effects, total = _effects(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
-        for level, mean in enumerate(_estimates(tree, [own.margin(table) for own in effects], levels)):
+        for level, mean in enumerate(_estimates(tree, [domain.margin(own, table) for own in effects], levels)):
             total += (
                 levels[level] * weight * float(np.sum((differences[number][level].reshape(mean.shape) - mean) ** 2))
             )
@@ -159,7 +159,7 @@ def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> N
     )
 
 
-def ends_of(
+def intervals(
     tree: Tree,
     domain: Domain,
     noisy: Tables,
@@ -182,24 +182,18 @@ def ends_of(
         noise: for each table that of its cells on each level.
         confidence: of each interval by itself.
     """
-    effects = _effects(domain, noisy)
-    able = domain.allowed(zeros)
-    found: list[list[Ends]] = []
-    top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
-    for number, table in enumerate(domain.tables):
-        means: list[Floats] = [
-            level.margin(table).reshape(width, -1) for level, width in zip(effects, tree.widths, strict=True)
+    effects, able = _effects(domain, noisy), domain.allowed(zeros)
+    found = []
+    for table, released in zip(domain.tables, counts, strict=True):
+        means = [
+            domain.margin(level, table).reshape(len(own), -1) for level, own in zip(effects, released, strict=True)
         ]
         spread = [noise_of_margin(domain, table, level) for level in zip(*noise, strict=True)]
-        found.append([])
-        for level, own in enumerate(least_squares(tree, means, spread)):
-            zero = ~able[table].ravel()
-            reach = np.broadcast_to(quantile(own.variance, own.fourth, confidence), own.mean.shape)
-            ends = Ends(
-                mean=np.where(zero, 0.0, own.mean),
-                reach=np.where(zero, 0.0, reach),
-                most=totals[level][:, None] if level < len(totals) else top,
-                released=counts[number][level].reshape(own.mean.shape),
-            )
-            found[-1].append(ends)
+        possible = able[table].ravel()
+        estimates = [
+            Estimate(mean=possible * own.mean, variance=possible * own.variance, fourth=possible * own.fourth)
+            for own in least_squares(tree, means, spread)
+        ]
+        shown = [own.reshape(len(own), -1) for own in released]
+        found.append(ends_of(estimates, shown, totals, confidence))
     return found

@@ -25,6 +25,8 @@ from privopt_hierarchical_dp.tree import summed
 __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
 Margin: TypeAlias = tuple[int, ...]
+Effects: TypeAlias = dict[Margin, Floats]
+"""Effects (R, ...) of all regions of a level, from which any margin follows."""
 TOTAL: Final[Margin] = ()
 """The margin on nothing: numbers of individuals."""
 
@@ -93,7 +95,7 @@ class Domain:
         Args:
             noisy: for each table (R, ...) its noisy values.
         """
-        found: dict[Margin, Floats] = {}
+        found: Effects = {}
         for effect in sorted({part for table in self.tables for part in _subsets(table)}):
             total, weight = np.zeros(1), 0.0
             for number, (table, values) in enumerate(zip(self.tables, noisy, strict=True)):
@@ -103,7 +105,17 @@ class Domain:
             for axis in range(1, len(effect) + 1):
                 total = total - total.mean(axis=axis, keepdims=True)
             found[effect] = total / weight
-        return Effects(domain=self, found=found)
+        return found
+
+    def margin(self, effects: Effects, wanted: Margin) -> Floats:
+        """Estimate (R, ...) a margin from effects; those that no table determines are taken to be 0."""
+        rows = len(effects[TOTAL])
+        values = np.zeros((rows, *self.shape(wanted)))
+        for effect in _subsets(wanted):
+            if effect in effects:
+                own = effects[effect] / self._rest(wanted, effect)
+                values += own.reshape(rows, *(self.sizes[a] if a in effect else 1 for a in wanted))
+        return values
 
     def influence(self, margin: Margin) -> list[Floats]:
         """Return by how much each measured value moves one estimated value of a margin, one array for each table.
@@ -123,29 +135,6 @@ class Domain:
                         factor = factor * course.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
                 found[number] += factor / (whole * self._rest(margin, effect))
         return found
-
-
-@frozen(kw_only=True, eq=False)
-class Effects:
-    """Effects of all regions of a level, from which any margin follows.
-
-    Attributes:
-        domain: whose they are.
-        found: by margin (R, ...).
-    """
-
-    domain: Domain
-    found: dict[Margin, Floats]
-
-    def margin(self, wanted: Margin) -> Floats:
-        """Estimate (R, ...) a margin; effects that no table determines are taken to be 0."""
-        rows = len(self.found[TOTAL])
-        values = np.zeros((rows, *self.domain.shape(wanted)))
-        for effect in _subsets(wanted):
-            if effect in self.found:
-                own = self.found[effect] / self.domain._rest(wanted, effect)
-                values += own.reshape(rows, *(self.domain.sizes[a] if a in effect else 1 for a in wanted))
-        return values
 
 
 @frozen(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -22,18 +22,8 @@ __all__ = ["TablesProblem"]
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MOST_UNEVEN: Final = 10**6
 """By how much shares may differ."""
-LEAF_PARTS: Final = 128
-"""So that no level's errors are more than 2 % above those of the leaves alone, for an epsilon of a table up to 2."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """Columns of ``tables/NAME.csv`` beside the attributes."""
-IMPOSSIBLE: Final = (
-    " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "
-    "same are promised no less, and nothing tells of them."
-)
-BOUNDS: Final = (
-    " Bounds on numbers of individuals are public. Inputs whose exact numbers contradict them are refused, with all "
-    "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
-)
 
 
 def _attributes(value: Any) -> str | None:
@@ -159,28 +149,11 @@ class TablesProblem:
                 cells=self.cells(name),
                 shape=domain.shape(margin),
                 margin=margin,
-                noisy=f"noisy.{name}.{{}}",
                 measured=domain.shape(margin),
             )
             for name, margin in zip(self.hierarchy.tables, domain.tables, strict=True)
         ]
-        return Layout(forms=tuple(forms), noun="individuals", totals="totals.{}", by_level=True)
-
-    def exact_levels(self, depth: int) -> Collection[int]:
-        """Return the number of levels, from the root's, whose numbers of individuals are published exactly."""
-        return (depth if self.relation.exact is None else self.relation.exact,)
-
-    def statement(self, method: str) -> str:
-        """Return what releases promise."""
-        return (
-            self.relation.statement(self.privacy.kind)
-            + IMPOSSIBLE * any(table.impossible is not None for table in self.hierarchy.tables.values())
-            + BOUNDS * (self.hierarchy.bounds is not None)
-        )
-
-    def claimed(self, method: str) -> dict[str, Any]:
-        """Return what else a guarantee says of the tables."""
-        return {"tables": list(self.hierarchy.tables)}
+        return Layout(forms=tuple(forms), noun="individuals")
 
     def margin(self, name: str) -> Margin:
         """Return what a table counts by: numbers of attributes, ascending."""
@@ -196,41 +169,13 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """Return the attributes and tables; weights follow from the tables' shares of the budget."""
+        """Return the attributes and tables."""
         tables = self.hierarchy.tables
         return Domain(
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
             tables=tuple(map(self.margin, tables)),
-            weights=self.weights_of([table.share for table in tables.values()]),
+            weights=(1.0,) * len(tables),
         )
-
-    def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
-        """Return what noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
-        law = self.privacy.law
-        precision = [law.precision(law.wide(share, 1) if share else None) for share in shares]
-        return tuple(float(own / max(precision)) for own in precision)
-
-    def level_weights(self, depth: int) -> tuple[float, ...]:
-        """Return the same for the levels."""
-        return self.weights_of(self.level_shares(depth))
-
-    def level_shares(self, depth: int) -> tuple[Fraction, ...]:
-        """Return relative shares of the levels; by default the leaves have all but one of `LEAF_PARTS` parts.
-
-        Errors of the leaves are in proportion to 1 / share, and what is measured above them hardly helps them. What is
-        left keeps the errors of hierarchies with very many leaves from growing with their number.
-        """
-        above = depth - 1
-        return self.hierarchy.budget or (*(Fraction(1),) * above, Fraction(max(1, (LEAF_PARTS - 1) * above)))
-
-    def budgets(self, method: str, depth: int) -> tuple[tuple[Fraction, ...], ...]:
-        """Return for each table each level's part of the budget: in all at most it, exactly."""
-        from privopt.numbers.noise import split_budget
-
-        own = [table.share for table in self.hierarchy.tables.values()]
-        shares = [level * table for level in self.level_shares(depth) for table in own]
-        parts = split_budget(self.privacy.budget, shares)
-        return tuple(parts[number :: len(own)] for number in range(len(own)))
 
     def checked(self, file: str) -> None:
         """Check that names fit together.
