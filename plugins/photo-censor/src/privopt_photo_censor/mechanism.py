@@ -17,7 +17,7 @@ from privopt_photo_censor.app import clean_album
 from privopt_photo_censor.app.clean import copied, copies_protected, shortfall
 from privopt_photo_censor.loss import DeletedPhotos, ProtectedK
 from privopt_photo_censor.privacy import TopK
-from privopt_photo_censor.problem import FolderInstance, PhotoInstance, PhotoProblem
+from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
 from privopt_photo_censor.release import Deletions, carriers, read_scores, read_seen
 from privopt_photo_censor.score_table import LOG_TOLERANCE
@@ -30,7 +30,7 @@ POSITIONS = "positions"
 """The method of a folder without a classifier."""
 
 
-class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
+class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     """Which photos not to post, so that their classifier does not find the place."""
 
     problem_class = PhotoProblem
@@ -59,24 +59,22 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
             return super().reading(declared)
         return "reading and scoring photos" if declared.scored else "reading photos"
 
-    def load(self, declared: PhotoProblem, file: str) -> PhotoInstance | FolderInstance:
+    def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
         """Return the problem and its photos: scored, or of a folder alone looked at."""
-        return PhotoInstance.of(declared, file) if declared.scored else FolderInstance.of(declared, file)
+        return PhotoInstance.of(declared, file)
 
-    def reopen(
-        self, declared: PhotoProblem, file: str, folder: Path
-    ) -> tuple[PhotoInstance | FolderInstance, Deletions]:
+    def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
         """Read a release back; for a folder of photos what is next to the release is in for the photos."""
         if declared.photos.folder is None:
             return super().reopen(declared, file, folder)
         seen = read_seen(folder)
-        problem: PhotoInstance | FolderInstance = FolderInstance(declared=declared, file=file, seen=seen)
+        problem = PhotoInstance(declared=declared, file=file, names=seen.names, seen=seen)
         if declared.scored:
             scores, true, places = read_scores(folder, len(seen.metadata))
             problem = PhotoInstance.scored(declared, file, scores, seen.names, true, seen=seen, places=places)
         return problem, Deletions.read(folder, problem)
 
-    def check_problem(self, problem: PhotoInstance | FolderInstance, method: str) -> None:
+    def check_problem(self, problem: PhotoInstance, method: str) -> None:
         """Refuse a method that cannot take the problem."""
         declared, file = problem.declared, problem.file
         if not declared.scored and method != POSITIONS:
@@ -90,28 +88,28 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
             found = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
             raise InputError([Fault(file, "privacy", found, "top_k = 1 with method top-1")])
 
-    def privacy(self, problem: PhotoInstance | FolderInstance, method: str) -> PrivacyConstraint[Any]:
+    def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Any]:
         """Return the top-k guarantee, by the same exact rank for every method; none of photos that no one scored."""
-        if isinstance(problem, FolderInstance):
+        if not problem.declared.scored:
             return clean_album.PROMISE
         left_out = () if problem.seen is None else problem.seen.left_out
         return TopK(album=problem.album, task=problem.declared.task, left_out=left_out)
 
-    def utility(self, problem: PhotoInstance | FolderInstance, method: str) -> UtilityLoss[Deletions]:
+    def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
         """Return the number of photos deleted as the loss, or under a budget the protected k."""
-        if isinstance(problem, FolderInstance) or problem.declared.task.top_k is not None:
+        if not problem.declared.scored or problem.declared.task.top_k is not None:
             return DeletedPhotos()
         return ProtectedK(album=problem.album)
 
-    def items(self, problem: PhotoInstance | FolderInstance, method: str) -> Mapping[str, float]:
+    def items(self, problem: PhotoInstance, method: str) -> Mapping[str, float]:
         """Count the scores of all photos and locations."""
-        if isinstance(problem, FolderInstance):
+        if not problem.declared.scored:
             return {}
         return {"score of the program" if method == "milp" else "score": problem.album.scores.size}
 
-    def solve(self, problem: PhotoInstance | FolderInstance, context: SolveContext) -> Outcome[Deletions]:
+    def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos."""
-        if isinstance(problem, FolderInstance):
+        if not problem.declared.scored:
             return clean_album.solve(problem, context)
         album, task = problem.album, problem.declared.task
         if context.copies is not None and problem.declared.photos.folder is None:
@@ -163,16 +161,14 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         )
 
     def details(
-        self, problem: PhotoInstance | FolderInstance, release: Deletions, method: str, recorded: Mapping[str, Any]
+        self, problem: PhotoInstance, release: Deletions, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return ranks before and after, by exact sums, sizes, and what of a folder was omitted."""
-        return (
-            clean_album.details(problem, release) if isinstance(problem, FolderInstance) else _details(problem, release)
-        )
+        return _details(problem, release) if problem.declared.scored else clean_album.details(problem, release)
 
-    def verify(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> list[str]:
+    def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
         """Check the clean copies' guarantee by their scores; methods that try no alternatives delete the same again."""
-        if isinstance(problem, FolderInstance):
+        if not problem.declared.scored:
             return [] if release.kept.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
         if release.copy_scores is not None:
             short = shortfall(problem, release.kept, copies_protected(problem, release.kept, release.copy_scores))
@@ -184,12 +180,10 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
         same = np.array_equal(again.kept, release.kept)
         return [] if same else [f"deletions.csv: method {result.method} deletes other photos"]
 
-    def proved(
-        self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result, folder: Path
-    ) -> float | None:
+    def proved(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
         """Return the bound that is stated, where the tree in proof.npz proves it."""
         bound = result.objective.lower_bound
-        if bound is None or bound != int(bound) or isinstance(problem, FolderInstance):
+        if bound is None or bound != int(bound) or not problem.declared.scored:
             return None
         album, task = problem.album, problem.declared.task
         fault = Tree.read(folder).fault(album, *claim(album, task, _stated(album, task, int(bound))))
@@ -197,9 +191,9 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
             raise CertificationError(f"proof.npz: {fault}")
         return bound
 
-    def warnings(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[str]:
+    def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
         """Warn of scores above 0, photos not scored, and kept photos that show their position."""
-        if isinstance(problem, FolderInstance):
+        if not problem.declared.scored:
             return clean_album.warnings(problem, release)
         if problem.seen is None:
             return _unlikely(problem)
@@ -227,9 +221,9 @@ class PhotoCensor(Mechanism[PhotoInstance | FolderInstance, Deletions]):
                 )
         return lines
 
-    def audit(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
+    def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
         """Return the classifier's posterior from kept photos (paper, (1)): entropy, and how often its guess errs."""
-        if isinstance(problem, FolderInstance):
+        if not problem.declared.scored:
             return {}
         scores = problem.album.scores[release.kept].sum(axis=0)
         if np.isneginf(scores).all():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:
     Classifier = FolderContents = Any
 
-__all__ = ["FolderInstance", "PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
+__all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
 
 
 @frozen(kw_only=True)
@@ -67,13 +67,12 @@ class PhotoProblem:
 
 @frozen(kw_only=True, eq=False)
 class PhotoInstance:
-    """A problem and its photos, scored.
+    """A problem and its photos, scored or of a folder alone.
 
     Attributes:
         declared: what the problem file says.
         file: name of the problem file, for faults.
         names: file names of the photos, or their rows from 0.
-        album: the scores.
         seen: what the folder holds apart from the pictures scored; None without a folder.
         places: names of the places, as far as they are known.
         model: the classifier that scored a folder, to score its copies.
@@ -82,14 +81,26 @@ class PhotoInstance:
     declared: PhotoProblem
     file: str
     names: tuple[str, ...]
-    album: Album
+    _album: Album | None = None
     seen: FolderContents | None = None
     places: tuple[str, ...] = field(default=(), repr=False)
     model: Classifier | None = field(default=None, repr=False)
 
+    @property
+    def album(self) -> Album:
+        """The scores; only where the problem is scored."""
+        assert self._album is not None  # a folder alone is asked for none
+        return self._album
+
+    @property
+    def folder(self) -> FolderContents:
+        """What is seen; only of a folder."""
+        assert self.seen is not None  # of scores nobody asks
+        return self.seen
+
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Read the scores, or score the photos of the folder.
+        """Read the scores, or look at the photos of the folder, and score them where there is a classifier.
 
         Raises:
             InputError: every fault found.
@@ -106,16 +117,17 @@ class PhotoInstance:
 
     @classmethod
     def _of_folder(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Score the photos of the folder."""
+        """Look at the photos of the folder, and score them where there is a classifier."""
         from privopt_photo_censor.app.classifier import load_classifier
         from privopt_photo_censor.app.folder import look_at_folder, place_of
 
         photos = declared.photos
         assert photos.folder is not None  # _choices sees to it
         assert photos.folder.path is not None
-        assert photos.classifier is not None
-        model = load_classifier(photos.classifier.here)
+        model = None if photos.classifier is None else load_classifier(photos.classifier.here)
         seen, tensors = look_at_folder(photos.folder.path, model)
+        if model is None:
+            return cls(declared=declared, file=file, names=seen.names, seen=seen)
         true = photos.true_location
         if true is None:
             true = place_of([photo.point for photo in seen.metadata], model, photos.folder.path.name)
@@ -164,41 +176,6 @@ class PhotoInstance:
             margin=declared.privacy.margin,
         )
         return cls(declared=declared, file=file, names=tuple(names), album=album, seen=seen, places=places, model=model)
-
-
-@frozen(kw_only=True, eq=False)
-class FolderInstance:
-    """A folder of photos that no classifier scores.
-
-    Attributes:
-        declared: what the problem file says.
-        file: name of the problem file, for faults.
-        seen: what the folder holds.
-    """
-
-    declared: PhotoProblem
-    file: str
-    seen: FolderContents
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """File names of the photos."""
-        return self.seen.names
-
-    @classmethod
-    def of(cls, declared: PhotoProblem, file: str) -> FolderInstance:
-        """Look at the photos of the folder.
-
-        Raises:
-            InputError: every fault found.
-        """
-        from privopt_photo_censor.app.folder import look_at_folder
-
-        Faults(_choices(declared, file)).check()
-        photos = declared.photos
-        assert photos.folder is not None  # else a classifier or scores are there
-        assert photos.folder.path is not None
-        return cls(declared=declared, file=file, seen=look_at_folder(photos.folder.path)[0])
 
 
 def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:

@@ -19,7 +19,7 @@ from privopt.files.archive import read_arrays
 from privopt.interfaces import Release
 from privopt_photo_censor.album import Copy
 from privopt_photo_censor.app.metadata import FolderContents, Metadata
-from privopt_photo_censor.problem import FolderInstance, PhotoInstance
+from privopt_photo_censor.problem import PhotoInstance
 
 __all__ = ["Deletions", "carriers", "read_scores", "read_seen"]
 
@@ -91,7 +91,7 @@ class Deletions(Release):
             (folder / THUMBNAILS / f"{row}.jpg").write_bytes(small)
 
     @classmethod
-    def read(cls, folder: Path, problem: PhotoInstance | FolderInstance) -> Deletions:
+    def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
         """Read the table back, and what was made of a folder's photos.
 
         Raises:
@@ -106,7 +106,7 @@ class Deletions(Release):
         copies = _copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays])
         small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
         seen = evolve(problem.seen, thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small))
-        if isinstance(problem, FolderInstance):
+        if not problem.declared.scored:
             return cls(names=names, kept=kept, seen=seen, copies=copies)
         album = problem.album
         return cls(

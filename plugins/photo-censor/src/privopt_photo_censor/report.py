@@ -25,7 +25,7 @@ from privopt.report.theme import BAD, INK, MARK, axes_of, whole
 from privopt_photo_censor.album import Album, label, some
 from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections
 from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, tiles
-from privopt_photo_censor.problem import FolderInstance, PhotoInstance
+from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import rank
 from privopt_photo_censor.release import Deletions, carriers
 
@@ -103,24 +103,22 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
     return figure
 
 
-class AlbumReport(Reporting[PhotoInstance | FolderInstance, Deletions]):
+class AlbumReport(Reporting[PhotoInstance, Deletions]):
     """The album, ranks before and after, top places; of an unscored folder what its photos reveal."""
 
-    def report(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Sequence[Section]:
+    def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
         """See :class:`Reporting`."""
-        if isinstance(problem, FolderInstance):
+        if not problem.declared.scored:
             return folder_sections(problem, release)
         return sections(problem, release, result)
 
-    def figures(
-        self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result
-    ) -> Mapping[str, Figure]:
+    def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
         """See :class:`Reporting`."""
-        return folder_figures(problem) if isinstance(problem, FolderInstance) else figures(problem, release, result)
+        return figures(problem, release, result) if problem.declared.scored else folder_figures(problem)
 
-    def geo(self, problem: PhotoInstance | FolderInstance, release: Deletions, result: Result) -> Layer | None:
+    def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
         """See :class:`Reporting`."""
-        return folder_layer(problem) if isinstance(problem, FolderInstance) else None
+        return None if problem.declared.scored else folder_layer(problem)
 
 
 def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[str, Figure]:

@@ -14,7 +14,7 @@ from privopt_photo_censor.app.guesses import guesses, kilometres
 from privopt_photo_censor.app.metadata import Point
 from privopt_photo_censor.app.naming import revealed
 from privopt_photo_censor.app.tiles import tiles
-from privopt_photo_censor.problem import FolderInstance
+from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.release import Deletions
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ LEAST_KM: Final = 0.1
 """Height of a map whose photos are all of one point."""
 
 
-def _points(problem: FolderInstance) -> dict[str, tuple[Point, bool]]:
+def _points(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
     """Positions of photos, and whether they are guessed, by name."""
-    known = {photo.photo: (photo.point, False) for photo in problem.seen.metadata if photo.point is not None}
-    return known | {name: (guess.point, True) for name, guess in guesses(problem.seen.metadata).items()}
+    known = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
+    return known | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
 
 @themed
-def _map(problem: FolderInstance) -> Figure:
+def _map(problem: PhotoInstance) -> Figure:
     """Draw positions as the photos reveal them, and as they are guessed, with a scale bar."""
     figure, axes = axes_of(7.6, 4.6)
     points = _points(problem)
@@ -75,12 +75,12 @@ def _round(km: float) -> float:
     return float(max(digit * power for digit in ROUND if digit * power <= max(km, 1e-4)))
 
 
-def folder_figures(problem: FolderInstance) -> dict[str, Figure]:
+def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
     """Return the map, where a position is known or guessed."""
     return {"map": _map(problem)} if _points(problem) else {}
 
 
-def folder_layer(problem: FolderInstance) -> Layer | None:
+def folder_layer(problem: PhotoInstance) -> Layer | None:
     """Return the photos as points; None where no position is known or guessed."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
@@ -89,9 +89,9 @@ def folder_layer(problem: FolderInstance) -> Layer | None:
     return Layer(kind="geographic", features=features) if features else None
 
 
-def folder_sections(problem: FolderInstance, release: Deletions) -> list[Section]:
+def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]:
     """Return album, map, what each photo reveals, guesses, and what else was in the folder."""
-    album = problem.seen.metadata
+    album = problem.folder.metadata
     told = sum(photo.place for photo in album)
     guessed = guesses(album)
     lead = f"{told} of {len(album)} photos reveal a position or a place apart from their pictures. {_copies(release)}"
@@ -106,15 +106,12 @@ def folder_sections(problem: FolderInstance, release: Deletions) -> list[Section
         made.append(figure_section("Where the photos say they were taken", drawn["map"], lead))
     made.append(_revealed_table(problem))
     if guessed:
-        rows = [
-            (name, _degrees(guess.point), "" if guess.km is None else f"{guess.km:.2g} km", guess.source)
-            for name, guess in guessed.items()
-        ]
+        rows = [(name, _degrees(guess.point), f"{guess.km:.2g} km", guess.source) for name, guess in guessed.items()]
         lead = "These photos carry no position. Clean copies, without time, camera and name, cannot be guessed."
         made.append(table_section("Places that can be guessed", ("photo", "position", "within", "from"), rows, lead))
-    if problem.seen.left_out:
+    if problem.folder.left_out:
         lead = "No one looked at this, and nothing of it is copied."
-        others = [(name,) for name in problem.seen.left_out]
+        others = [(name,) for name in problem.folder.left_out]
         made.append(table_section("Also in the folder", ("name",), others, lead))
     return made
 
@@ -139,9 +136,9 @@ def _copies(release: Deletions) -> str:
     return f"{len(release.copies)} clean copies were made, which carry none of it: post these, not the files."
 
 
-def _revealed_table(problem: FolderInstance) -> Section:
+def _revealed_table(problem: PhotoInstance) -> Section:
     rows = []
-    for photo in problem.seen.metadata:
+    for photo in problem.folder.metadata:
         where = "" if photo.point is None else _degrees(photo.point)
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"

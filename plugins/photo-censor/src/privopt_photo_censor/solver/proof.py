@@ -26,7 +26,7 @@ from privopt.errors import Fault, InputError
 from privopt.files.archive import read_arrays
 from privopt.files.release_folder import PROOF
 from privopt_photo_censor.album import Album, Task
-from privopt_photo_censor.solver.bounds import EPS, Certificate
+from privopt_photo_censor.solver.bounds import Certificate, Photos, lagrangian
 
 __all__ = ["LEAF", "PHOTO", "PLACE", "Tree", "claim"]
 
@@ -151,11 +151,8 @@ def _closed(
     must[list(retained)] = True
     if (must & out).any():
         return True
-    rows = list(force)
-    weight = 1.0 + np.array(list(force.values())) @ data.diff[rows] if rows else np.ones(n)
-    total = float(weight[~out & (must | (weight > 0))].sum())
-    size = 1.0 + sum(f * float(data.size[j]) for j, f in force.items())
-    if total + 8.0 * EPS * (n + len(rows) + 8) * n * size < fewest:
+    rows, values = np.array(list(force), dtype=np.int64), np.array(list(force.values()), dtype=np.float64)
+    if lagrangian(data, rows, values, Photos(must, ~out)) < fewest:
         return True
     exact = Fraction(0)
     for i in np.flatnonzero(~out).tolist():
