@@ -12,7 +12,7 @@ from privopt.arrays import Figure, Floats, Ints
 from privopt.errors import number_of
 from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel
-from privopt.interfaces.report_parts import Layer
+from privopt.interfaces.report_parts import Layer, position_text
 from privopt.report.charts import dot_size
 from privopt.report.map_files import point_features
 from privopt.report.page import document, drawing, table
@@ -152,24 +152,34 @@ def estimate_page(
         f"{number_of(estimate.n, 'report')} ({number_of(estimate.skipped, 'row')} without one); "
         f"{estimate.method}{estimate.gaps}; {estimate.intervals} intervals at {estimate.confidence:.4g}: {kind}."
     )
+    channel = opened.mechanism.channel(opened.problem, opened.release)
+    on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
+    beside = [] if on_map is None or groups is not None else _positions(on_map)
+    names = [f"{name} ({where})" for name, where in zip(estimate.ids, beside, strict=True)] if beside else estimate.ids
     order = np.argsort(-estimate.shares, kind="stable")[:MAX_TABLE_ROWS].tolist()
-    rows = [(estimate.ids[g], *(f"{v[g]:.6g}" for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
+    rows = [(names[g], *(f"{v[g]:.6g}" for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
     return document(
         title,
         f"<header><h1>{escape(title)}</h1><p>The share of people at each record, estimated from noisy reports. "
         f"Units: parts of 1.</p><p>{escape(lead)}</p>"
         f"{mark}{notes}</header>"
-        f"<main>{_map(estimate, opened, groups)}"
+        f"<main>{'' if on_map is None else _map(estimate, on_map, groups)}"
         f"<section>{drawing('The greatest shares', interval_figure(estimate))}</section>"
         f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>",
     )
 
 
-def _map(estimate: Estimate, opened: OpenedFolder, groups: Mapping[str, Ints] | None) -> str:
-    """Draw the section with the map: of groups, or of all records; empty if they are not on a map."""
-    channel = opened.mechanism.channel(opened.problem, opened.release)
-    if not isinstance(channel, Channel) or channel.coordinates is None:
-        return ""
+def _positions(channel: Channel) -> list[str]:
+    """Return where each record lies, for a reader."""
+    assert channel.coordinates is not None  # the caller looked
+    kind, places = (
+        ("geographic", channel.coordinates[:, ::-1]) if channel.geographic else ("planar", channel.coordinates)
+    )
+    return [position_text(x, y, kind) for x, y in places.tolist()]
+
+
+def _map(estimate: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> str:
+    """Draw the section with the map: of groups, or of all records."""
     if groups is not None:
         figure = district_figure(_by_record(estimate, channel, groups), channel)
         title = "Districts: share, and the ends of its interval"

@@ -281,6 +281,10 @@ class Mechanism(ABC, Generic[P, R]):
         """See :meth:`Reporting.report`."""
         return self._reports().report(problem, release, result)
 
+    def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
+        """See :meth:`Reporting.in_readers_unit`."""
+        return self._reports().in_readers_unit(problem, result, value)
+
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
         """See :meth:`Reporting.report_check`."""
         return self._reports().report_check(release, result, folder)

@@ -25,6 +25,10 @@ class Reporting(Generic[P, R]):
         """Return the body of the report, from public data alone; the frame around it is the same for all mechanisms."""
         return ()
 
+    def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
+        """Return a value or bound of the objective in the unit that the problem's readers count in; empty without."""
+        return ""
+
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
         """Return a section that carries the release and proves its claims in the reader's browser; None without one."""
         return None

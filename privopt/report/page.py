@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from html import escape
 from importlib.resources import files
@@ -157,18 +157,23 @@ def _about(result: Result, summary: str) -> str:
     return f'<p class="soft">{escape(sentence)}Units: {escape(", ".join(units))}.</p>'
 
 
-def _tiles(result: Result) -> str:
-    """Return the report's main figures as tiles."""
+def _tiles(result: Result, in_readers_unit: Callable[[float], str]) -> str:
+    """Return the report's main figures as tiles, losses first in the reader's unit where there is one."""
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
     unit = f" <small>{shown(objective.unit_in_words)}</small>"
+
+    def measured(value: float) -> str:
+        plain, told = shown(value, 6) + unit, in_readers_unit(value)
+        return f"{escape(told)} <small>= {plain}</small>" if told else plain
+
     tiles = {}
     if guarantee.epsilon is not None:
         tiles["epsilon"] = f"{shown(float(guarantee.epsilon), 6)} <small>{shown(guarantee.unit)}</small>"
     bent = objective.unit.endswith(SQUARED)
-    tiles[objective.measured] = shown(objective.value, 6) + unit
+    tiles[objective.measured] = measured(objective.value)
     if objective.lower_bound is not None and not bent:
         over = " <small>over the outputs chosen</small>" if objective.bound_over == "chosen" else ""
-        tiles["proved bound"] = shown(objective.lower_bound, 6) + unit + over
+        tiles["proved bound"] = measured(objective.lower_bound) + over
         tiles["gap"] = shown(objective.gap, 2)
     elif not bent:
         tiles["proved bound"] = "none"
@@ -234,6 +239,7 @@ def page(
     truth: bool = False,
     absent: Sequence[str] = (),
     warnings: Sequence[str] = (),
+    in_readers_unit: Callable[[float], str] = lambda value: "",
 ) -> str:
     """Return the whole report as one HTML document.
 
@@ -245,6 +251,7 @@ def page(
         truth: whether they compare with the secrets.
         absent: names of secret files that are in ``private/`` alone.
         warnings: what anyone who uses the release must know, a sentence each.
+        in_readers_unit: says a loss in the unit that the problem names for its readers; empty without one.
     """
     made_by = f"{result.mechanism}: {result.problem.file}"
     title = heading.title or made_by
@@ -265,7 +272,7 @@ def page(
         '<a class="skip" href="#content">Skip to the content</a>'
         f"<header><h1>{escape(title)} {_verdict(result)}</h1>{''.join(told)}{_about(result, summary)}{note}"
         f'<p class="claim">{escape(claim(result))}</p>'
-        f'<p class="soft"><strong>In full.</strong> {statement}</p>{_tiles(result)}</header>'
+        f'<p class="soft"><strong>In full.</strong> {statement}</p>{_tiles(result, in_readers_unit)}</header>'
         f'<main id="content" tabindex="-1">{"".join(parts)}</main>'
         '<footer class="soft"><p>Made by privopt from the files in its folder; no network needed.</p></footer>',
     )

@@ -71,8 +71,8 @@ MOST_TICKS: Final = 8
 MIN_LABEL_GAP: Final = 0.25
 """Least distance of two labels, as a share of a label's width: a browser's letters may be wider than matplotlib's."""
 
-MAX_VECTOR_MARKS: Final = 4_000
-"""Marks beyond which a figure holds them as a picture: one by one they would fill the page's 6 MB."""
+MAX_VECTOR_MARKS: Final = 1_000
+"""Marks beyond which a figure holds them as a picture: the maps of 2,032 places took 1 MB one by one, of 1.5."""
 
 
 def themed(draw: Callable[P, T]) -> Callable[P, T]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from privopt.declare import files_of
 from privopt.errors import UsageError
 from privopt.files.release_folder import PRIVATE, REPORT
-from privopt.interfaces import Progress
+from privopt.interfaces import Progress, Release
+from privopt.ledger.cost_of_report import priced
+from privopt.ledger.entries import sum_text
 from privopt.report import Section, page
 from privopt.report.map_files import write_layer
 from privopt.report.theme import save
 from privopt.run.build_result import warned
 from privopt.run.publish import new_file, replace_in_release
-from privopt.run.verify import open_verified
+from privopt.run.verify import OpenedFolder, open_verified
 
 __all__ = ["write_figures", "write_geo", "write_report"]
 
@@ -45,7 +48,12 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
             raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
     check = mechanism.report_check(release, result, folder)
-    sections = [*compared, *mechanism.report(problem, release, result), *([] if check is None else [check])]
+    sections = [
+        *compared,
+        *_budget_of(opened),
+        *mechanism.report(problem, release, result),
+        *([] if check is None else [check]),
+    ]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
     warnings = tuple(warned(mechanism, problem, release, result))
     text = page(
@@ -56,9 +64,25 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         truth=truth,
         absent=absent,
         warnings=warnings,
+        in_readers_unit=partial(mechanism.in_readers_unit, problem, result),
     )
     replace_in_release(target, text.encode("utf-8"), folder.absolute())
     return target
+
+
+def _budget_of(opened: OpenedFolder) -> list[Section]:
+    """Say what a release whose noise is drawn took of a budget; nothing of one from which reports are drawn later."""
+    result, release = opened.result, opened.release
+    relation = opened.mechanism.privacy(opened.problem, result.method).relation
+    cost = priced(result.guarantee, relation, "", "", mark=result.mark)
+    if isinstance(cost, str) or type(release).sample is not Release.sample:
+        return []
+    lead = (
+        f"This release spends {cost.account} {sum_text(cost.amount)} once, and every further release from the "
+        "same data adds to it. The sum is in the ledger that privopt solve --ledger LEDGER charged; privopt budget "
+        "LEDGER shows what is spent and left."
+    )
+    return [Section(title="Budget", html="", lead=lead)]
 
 
 def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:

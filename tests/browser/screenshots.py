@@ -37,9 +37,9 @@ SHOTS: dict[str, tuple[str, str, int | None, int]] = {
     "report-bd-mdp": ("bd-mdp", "light", 3, 2),
     "report-lr-geo": ("lr-geo", "light", 0, 1),
     "report-lr-geo-server": ("lr-geo", "light", 3, 2),
-    "report-fl-linear": ("fl-linear", "light", 0, 2),
-    "report-fl-linear-cost": ("fl-linear", "dark", 3, 2),
-    "report-hierarchical-dp": ("hierarchical-dp", "light", None, 3),
+    "report-fl-linear": ("fl-linear", "light", 1, 2),
+    "report-fl-linear-cost": ("fl-linear", "dark", 4, 2),
+    "report-hierarchical-dp": ("hierarchical-dp", "light", None, 4),
     "report-photo-censor": ("album", "light", None, 2),
 }
 """File: the example, the colour scheme, the first section shown (None: from the top), how many sections."""

@@ -67,11 +67,13 @@ def test_a_dense_release_has_its_map_in_fewer_steps(monkeypatch):
     shown = explorer.ExplorerData(
         rows=ids, outputs=ids, probabilities=z, places=places, output_places=places, axes=("x", "y"), facts={}, unit={}
     )
-    for most, steps in ((3_000_000, {255}), (60_000, {63, 15})):
-        monkeypatch.setattr(explorer, "MOST_BYTES", most)
+    for wanted, steps in ((1_000_000, {255}), (30_000, {63, 31})):
+        monkeypatch.setattr(explorer, "WANTED_BYTES", wanted)
         data = json.loads(re.search(r'id="data">(.*?)</script>', explorer.explorer(shown).html)[1])
         assert data["steps"] in steps
-    monkeypatch.setattr(explorer, "MOST_BYTES", 6_000)
+    monkeypatch.setattr(explorer, "WANTED_BYTES", 1_000)
+    assert json.loads(re.search(r'id="data">(.*?)</script>', explorer.explorer(shown).html)[1])["steps"] == 15
+    monkeypatch.setattr(explorer, "MOST_BYTES", 3_000)
     assert explorer.explorer(shown) is None
 
 

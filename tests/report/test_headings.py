@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import re
 import shutil
 import tomllib
 
 import numpy as np
 import pytest
+from helpers.command import run
 from helpers.examples import EXAMPLES
 from helpers.mended_sums import mend, refused
 from helpers.toys import grid_text
@@ -47,6 +49,43 @@ def test_a_report_begins_with_the_title_and_the_purpose_and_says_the_loss_in_the
     sentence = f"It costs {loss:.4g} km on average: {0.8 * loss:.4g} <i>minutes."
     assert told.meaning[-1] == sentence
     assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
+    assert (
+        f"<dt>loss</dt><dd>{0.8 * loss:.4g} &lt;i&gt;minutes <small>= {loss:.6g} <small>km</small></small></dd>" in page
+    )
+    assert '<th scope="col" class=n>loss (&lt;i&gt;minutes)</th>' in page
+
+
+COMMAND = re.compile(r"<pre[^>]*>privopt (apply DIR [^\n]+)\nprivopt (budget LEDGER)</pre>")
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("told", "X,Y,SUBJECT\n1,0,ann\n"),
+        ("optimal-lp", "LAT,LON,SUBJECT\n41.9,12.45,ann\n"),
+        ("words", "TEXT,SUBJECT\ntool1 river2,ann\n"),
+    ],
+)
+def test_a_report_says_that_it_is_of_no_table_and_its_command_protects_one(name, table, told, example, tmp_path):
+    folder = shutil.copytree(told.folder if name == "told" else example(name), tmp_path / "out")
+    page = write_report(folder).read_text("utf-8")
+    assert "This page describes the release, not a table of yours" in page
+    (tmp_path / "TABLE.csv").write_text(table)
+    files = {"DIR": folder, **{name: tmp_path / name for name in ("TABLE.csv", "PROTECTED.csv", "LEDGER")}}
+    for command in COMMAND.search(page).groups():
+        done = run(*(str(files.get(word, word)) for word in command.split()))
+        assert done.exit_code == 0, done.output
+    assert "ann" in done.output  # whose budget it was
+
+
+@pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp", "photo-censor"])
+def test_noise_that_was_drawn_has_its_price_in_the_report(name, example, tmp_path):
+    folder = shutil.copytree(example(name), tmp_path / "out")
+    page = write_report(folder).read_text("utf-8")
+    assert ('<h2 id="s0">Budget</h2>' in page) == (name != "photo-censor")
+    epsilon = {"fl-linear": "epsilon 0.1 once", "hierarchical-dp": "epsilon 0.002 once"}.get(name, "<h1>")
+    assert epsilon in page
+    assert "This page describes the release" not in page
 
 
 def test_no_figure_changes_and_both_programs_hold(told, tmp_path):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from privopt.declare import File, at_least, key, non_negative
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
 from privopt.errors import Faults
+from privopt.interfaces.report_parts import position_text
 from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, spent
 from privopt_fl_linear.margins import Kind, MarginRule
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
@@ -112,6 +113,15 @@ class Locations:
     site: Site
     clients: Any
     noisy: Any
+
+    def label(self, place: int) -> str:
+        """Return an id, and where the location lies if that is known."""
+        if self.coordinates is None:
+            return str(self.ids[place])
+        names, values = self.coordinates
+        first, second = values[place].tolist()
+        where = ((first, second), "planar") if names == ("x", "y") else ((second, first), "geographic")
+        return f"{self.ids[place]} ({position_text(*where[0], where[1], unit='')})"
 
     def csv(self, noisy: NDArray[Any] | None) -> bytes:
         """Return the locations file with ``noisy_clients`` in place of the clients (neither if ``noisy`` is None)."""

@@ -163,7 +163,7 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
     header = ["facility", "locations", "capacity", "cost of one client"]
     rows: list[list[Any]] = [
         [
-            str(problem.data.ids[opened[s]]),
+            problem.data.label(int(opened[s])),
             int(sizes[s]),
             float(release.capacities[s]),
             float(problem.data.site.cost[opened[s]]),

@@ -17,6 +17,7 @@ from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.privacy import meaning
 from privopt_lr_geo.problem import PATH_TOLERANCE, LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
+from privopt_metric_dp.attacks.meaning import in_readers_unit
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report.explorer import ExplorerData, explorer
 from privopt_metric_dp.report.figures import convergence, layout, spread_from
@@ -41,8 +42,8 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
         """Return users' losses, LR set and range, what the server saw, what is left open, convergence."""
         drawn, central = self.figures(problem, release, result), result.method != "exact"
-        made = [meaning_section(meaning(problem, release, result))]
-        lead = "Choose a user, by the list or by a click on the map, to see where its report falls."
+        made = [meaning_section(meaning(problem, release, result), problem.data.records, result)]
+        lead = "Choose a user, by its place, by the list or by a click on the map, to see where its report falls."
         explored = explorer(_explored(problem, release, central), lead, "Where a user's report falls")
         if explored is not None:
             made.append(explored)
@@ -64,6 +65,10 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             lead = "Bounds of the users' common program, round by round; the truth lies between the lines."
             made.append(figure_section("Convergence of the bounds", drawn["convergence"], lead))
         return made
+
+    def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
+        """Return km of loss in the unit of ``[utility] per_km``."""
+        return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
         """Return one user's row and range, losses next to baselines, bounds by round."""
@@ -182,6 +187,9 @@ def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> E
         scale=placed[0].unit,
         facts=facts,
         unit={loss: data.loss_unit},
+        noun="user",
+        beside=[data.records.beside(user) for user in users.tolist()],
+        outputs_beside=[data.outputs.beside(place) for place in range(len(data.outputs))],
         marked=marked,
         marking="" if marked is None else "the user's LR set: the places that its own matrix has rows for",
     )
@@ -189,8 +197,10 @@ def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> E
 
 def _users(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
     z, unit = release.probabilities, problem.data.loss_unit
-    likeliest = release.outputs[z.argmax(axis=1)]
-    columns = (release.records, _losses(problem, z), likeliest, z.max(axis=1))
+    data = problem.data
+    likeliest = np.array([data.outputs.label(place) for place in z.argmax(axis=1).tolist()])
+    names = np.array([data.records.label(user) for user in problem.users.tolist()])
+    columns = (names, _losses(problem, z), likeliest, z.max(axis=1))
     rows = list(zip(*(column[:SHOWN_USERS].tolist() for column in columns), strict=True))
     lead = "What each user loses on average by its own row."
     lead += f" The first {SHOWN_USERS} of {len(z)}." if len(z) > SHOWN_USERS else ""
@@ -201,8 +211,9 @@ def _users(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
 
 def _range(problem: LRGeoInstance, release: LRGeoRelease, drawn: Figure) -> Section:
     options, unit = problem.declared.lr_geo, problem.data.unit
+    user = problem.data.records.label(int(problem.users[_middle(problem)]))
     lead = (
-        f"One user, {release.records[_middle(problem)]}. Its own matrix has a row for every place of the LR set, those "
+        f"One user, {user}. Its own matrix has a row for every place of the LR set, those "
         f"within a path of {options.radius:g} {unit}. In such a row the outputs within {options.exponential_beyond:g} "
         f"{unit} are weighed freely, those up to {options.obfuscation_radius:g} {unit} fall off by the exponential "
         "form, and beyond that all are alike."
@@ -213,7 +224,7 @@ def _range(problem: LRGeoInstance, release: LRGeoRelease, drawn: Figure) -> Sect
 def _server(problem: LRGeoInstance, drawn: Figure) -> Section:
     users, data = problem.users[:SHOWN_USERS], problem.data
     sizes = zip(users.tolist(), _lr_sets(problem, users).sum(axis=1).tolist(), strict=True)
-    rows = [(str(data.records.ids[user]), n, n * n, 3 * n * len(data.outputs)) for user, n in sizes]
+    rows = [(data.records.label(user), n, n * n, 3 * n * len(data.outputs)) for user, n in sizes]
     header = ("user", "places in the LR set", "distances sent", "other numbers sent")
     counts = table_section("What each user sent", header, rows).html
     lead = (

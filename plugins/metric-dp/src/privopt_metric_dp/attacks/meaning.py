@@ -20,7 +20,7 @@ from privopt_metric_dp.attacks.matrix_figures import bayes_error
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
-__all__ = ["Worth", "costs_in_words", "interpret_guarantee"]
+__all__ = ["Worth", "costs_in_words", "in_readers_unit", "interpret_guarantee"]
 
 NEARLY_CERTAIN: Final = 0.9
 """A best guess that is right more often than this is as good as knowing."""
@@ -121,7 +121,7 @@ def interpret_guarantee(
         np.minimum.at(nearest, ends, apart)
     if np.isfinite(nearest).any():
         first = int(apart.argmin())
-        one, two = (data.records.ids[place] for place in pairs[first].tolist())
+        one, two = (data.records.label(place) for place in pairs[first].tolist())
         closest = (one, two, float(distances[first]))
     known = nearest[np.isfinite(nearest)]
     rows, prior = release.probabilities, data.prior
@@ -142,7 +142,7 @@ def interpret_guarantee(
         records=len(data.records),
         median=float(np.median(known)) if known.size else None,
         closest=closest,
-        alone=tuple(data.records.ids[place] for place in alone),
+        alone=tuple(data.records.label(place) for place in alone),
         within=data.within,
         guess=1.0 - bayes_error(rows, prior),
         chance=float(prior.max()),
@@ -152,9 +152,13 @@ def interpret_guarantee(
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
     """Return what a release costs in the reader's unit, a sentence where the problem names one."""
-    if data.per_km is None or objective.unit != "km":
-        return ()
-    return (f"It costs {objective.value:.4g} km on average: {data.per_km.of(objective.value)}.",)
+    told = in_readers_unit(data, objective, objective.value)
+    return (f"It costs {objective.value:.4g} km on average: {told}.",) if told else ()
+
+
+def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
+    """Return a value or bound of an objective in the unit that the problem names for its readers; empty without one."""
+    return "" if data.per_km is None or objective.unit != "km" else data.per_km.of(value)
 
 
 def _factor(exponent: float) -> str:

@@ -28,7 +28,7 @@ from privopt.interfaces.incumbent import Answer, Incumbent
 from privopt.interfaces.report_parts import Layer, Section
 from privopt.registry import registry
 from privopt.version import VERSION
-from privopt_metric_dp.attacks.meaning import Worth, costs_in_words, interpret_guarantee
+from privopt_metric_dp.attacks.meaning import Worth, costs_in_words, in_readers_unit, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
@@ -375,7 +375,11 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         sections = metric_sections(release, problem.data, result, self.utility(problem, result.method))
         relation = self.privacy(problem, result.method).relation
         meaning = [*self.meaning(problem, release, result), *limit_meaning(result.guarantee, relation)]
-        return [meaning_section(meaning), *sections]
+        return [meaning_section(meaning, problem.data.records, result), *sections]
+
+    def in_readers_unit(self, problem: MetricInstance[D], result: Result, value: float) -> str:
+        """Return km of loss in the unit of ``[utility] per_km``."""
+        return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
         """Return the artefact, and a button that proves privacy and bound in the browser."""

@@ -43,6 +43,9 @@ class Columns:
     lon: str = key("lon", help="longitudes", unit="degrees")
     x: str = key("x", help="eastings", unit="km")
     y: str = key("y", help="northings", unit="km")
+    name: str | None = key(
+        None, help="what people call the places, shown beside their ids in reports; published with the problem"
+    )
     geometry: str | None = key(
         None, help="points of a GeoParquet file, or polygons for their centroids; in place of lat and lon"
     )
@@ -67,9 +70,12 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
         Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name))
         for name, unit in (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
     ]
+    if columns.name is not None:
+        wanted.append(Column(name="name", kind="text", label=columns.name))
     table = read_table(points, wanted, any_of=[] if ids_alone else [("lat", "lon"), ("x", "y")])
     parts = [table[f"id {place}"].tolist() for place in range(len(ids))]
     joined = [BETWEEN.join(names) for names in zip(*parts, strict=True)]
+    called = tuple(table["name"].tolist()) if "name" in table else None
     again = duplicate_faults(points.name, np.asarray(joined, dtype=np.str_), " and ".join(ids))
     if again:
         raise InputError(again)
@@ -87,8 +93,9 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
                 off=off,
                 rests=rests,
                 written=written,
+                names=called,
             )
-    return Space(ids=joined, kind="plain", source=points.name)
+    return Space(ids=joined, kind="plain", source=points.name, names=called)
 
 
 def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
@@ -99,23 +106,23 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
     import polars as pl
 
     columns = columns or Columns()
-    ids = (columns.id,) if isinstance(columns.id, str) else columns.id
+    texts = (*((columns.id,) if isinstance(columns.id, str) else columns.id), *filter(None, [columns.name]))
     lat, lon = columns.lat, columns.lon
     if points.name.lower().endswith(_GEOJSON):
-        frame, places = _geojson(points, ids)
+        frame, places = _geojson(points, texts)
     elif columns.geometry is None:
         return as_csv(points)
     elif points.name.lower().endswith(".csv") and f"{columns.geometry} (latitude)".encode() in points.contents:
         return None
     else:
-        frame, places = _geoparquet(points, ids, columns.geometry)
+        frame, places = _geoparquet(points, texts, columns.geometry)
     if columns.geometry is not None:
         lat, lon = f"{columns.geometry} (latitude)", f"{columns.geometry} (longitude)"
     return csv_bytes(frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None))
 
 
-def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
-    """Return the columns of ids, and (N, 2) latitudes and longitudes."""
+def _geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
+    """Return the columns of ids and names, and (N, 2) latitudes and longitudes."""
     import polars as pl
 
     if not points.contents.startswith(PARQUET):
@@ -128,11 +135,11 @@ def _geoparquet(points: File, ids: Sequence[str], geometry: str) -> tuple[pl.Dat
     if geometry not in frame.columns:
         wanted = f"one of {', '.join(frame.columns)}"
         raise InputError([Fault(points.name, "header", f"no column {geometry!r}", wanted)])
-    return frame.select(name for name in ids if name in frame.columns), centres_of(frame[geometry], points.name)
+    return frame.select(name for name in texts if name in frame.columns), centres_of(frame[geometry], points.name)
 
 
-def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
-    """Return the properties that make ids (the features' own ids without a property id), and their points."""
+def _geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
+    """Return the properties of ids and names (the features' own ids without a property id), and their points."""
     import polars as pl
 
     wanted = "a FeatureCollection of points in longitude and latitude"
@@ -144,7 +151,7 @@ def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
         features = collection["features"]
         values = {
             name: [given["properties"].get(name, given.get("id", "") if name == "id" else "") for given in features]
-            for name in ids
+            for name in texts
         }
         names = {name: ["" if one is None else str(one) for one in column] for name, column in values.items()}
         shapes = [given["geometry"] or {} for given in features]
@@ -152,4 +159,4 @@ def _geojson(points: File, ids: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
         flat = np.array(places, dtype=np.float64).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError([Fault(points.name, "", "JSON of another form", wanted)]) from None
-    return pl.DataFrame(names, schema=dict.fromkeys(ids, pl.String)), flat[:, ::-1]
+    return pl.DataFrame(names, schema=dict.fromkeys(texts, pl.String)), flat[:, ::-1]

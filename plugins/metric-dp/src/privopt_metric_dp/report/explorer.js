@@ -1,134 +1,309 @@
 (async () => {
   "use strict";
   const find = (id) => document.getElementById(id);
+  const made = (name, text) => Object.assign(document.createElement(name), { textContent: text });
   const data = JSON.parse(find("data").textContent);
-  const canvas = find("map"), list = find("record"), told = find("told");
+  const canvas = find("map"), list = find("record"), layer = find("layer"), odds = find("odds");
   const pen = canvas.getContext("2d");
-  const width = data.outputs.length, count = data.records.length;
+  const width = data.outputs.length, count = data.records.length, rows = [...data.records.keys()];
   const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, n) => [flat[2 * n], flat[2 * n + 1]]);
-  const places = pairs(data.places), outputPlaces = pairs(data.outputPlaces);
+  const places = pairs(data.places), outputPlaces = data.outputPlaces ? pairs(data.outputPlaces) : places;
   const streets = pairs(data.streets);
+  const named = (ids, beside) => ids.map((id, n) => beside[n] ? `${id} (${beside[n]})` : id);
+  const names = named(data.records, data.beside);
+  const outputNames = data.outputPlaces ? named(data.outputs, data.outputsBeside) : names;
+
   const packed = Uint8Array.from(atob(data.shares), (sign) => sign.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const shares = new Uint8Array(await new Response(stream).arrayBuffer());
+  const differences = new Uint8Array(await new Response(stream).arrayBuffer());
+  const shares = new Uint8Array(count * width), last = new Uint8Array(width);
+  const columns = data.columnOrder || data.rowOrder;
+  for (let n = 0; n < count; n++) {
+    for (let m = 0; m < width; m++) {
+      last[m] += differences[n * width + m];  // modulo 256, as they were taken
+      shares[data.rowOrder[n] * width + columns[m]] = last[m];
+    }
+  }
+  const share = (row, k) => shares[row * width + k] / data.steps;
+  const probability = (row, k) => share(row, k) ** 2 * data.greatest[row];
+  const percent = (p) => `${Number((100 * p).toPrecision(p < 0.001 ? 1 : 2))}\u00a0%`;
+
+  // --- the view: a point of the ground in the middle, and how many times the whole map is enlarged
 
   const points = outputPlaces.concat(places);
   const least = [0, 1].map((axis) => points.reduce((a, p) => Math.min(a, p[axis]), Infinity));
   const most = [0, 1].map((axis) => points.reduce((a, p) => Math.max(a, p[axis]), -Infinity));
   const span = [most[0] - least[0] || 1, most[1] - least[1] || 1];
-  const edge = 46, full = 1000;
-  const height = Math.round(Math.min(640, Math.max(260, (full - 2 * edge) * span[1] / span[0] + 2 * edge)));
-  const dense = Math.min(2, window.devicePixelRatio || 1);
-  canvas.width = full * dense;
-  canvas.height = height * dense;
-  canvas.style.aspectRatio = `${full} / ${height}`;
-  const scale = Math.min((full - 2 * edge) / span[0], (height - 2 * edge) / span[1]);
-  const shift = [(full - span[0] * scale) / 2, (height - span[1] * scale) / 2];
-  const at = (p) => [shift[0] + (p[0] - least[0]) * scale, height - shift[1] - (p[1] - least[1]) * scale];
+  const middle = [(least[0] + most[0]) / 2, (least[1] + most[1]) / 2];
+  const nearest = 64;  // times enlarged
+  let size, edge, whole, zoom = 1, centre = middle;
+  const scale = () => whole * zoom;
+  const at = (p) => [size[0] / 2 + (p[0] - centre[0]) * scale(), size[1] / 2 - (p[1] - centre[1]) * scale()];
 
-  // Half the distance to the nearest neighbour, so that a grid fills its area and close points do not hide each other.
-  function spacing() {
+  function fit() {
+    const full = canvas.clientWidth, dense = Math.min(2, window.devicePixelRatio || 1);
+    edge = 12 + 0.034 * full;
+    const wanted = (full - 2 * edge) * span[1] / span[0] + 2 * edge;
+    size = [full, Math.round(Math.min(Math.max(360, 0.64 * full), Math.max(180, 0.26 * full, wanted)))];
+    whole = Math.min((full - 2 * edge) / span[0], (size[1] - 2 * edge) / span[1]);
+    canvas.width = full * dense;
+    canvas.height = size[1] * dense;
+    canvas.style.aspectRatio = `${full} / ${size[1]}`;
+    pen.setTransform(dense, 0, 0, dense, 0, 0);
+    look(zoom, centre);
+  }
+
+  function look(wanted, point) {
+    zoom = Math.min(nearest, Math.max(1, wanted));
+    centre = point.map((value, axis) => {
+      const play = Math.max(0, span[axis] / 2 - (size[axis] / 2 - edge) / scale());
+      return Math.min(middle[axis] + play, Math.max(middle[axis] - play, value));
+    });
+    canvas.style.touchAction = zoom > 1 ? "none" : "pan-x pan-y";  // one finger scrolls the page past the whole map
+    draw();
+  }
+
+  const move = (x, y) => look(zoom, [centre[0] - x / scale(), centre[1] + y / scale()]);
+
+  function enlarge(times, x = size[0] / 2, y = size[1] / 2) {  // what is drawn at x, y stays there
+    const away = [(x - size[0] / 2) / scale(), (size[1] / 2 - y) / scale()];
+    const done = Math.min(nearest, Math.max(1, zoom * times)) / zoom;
+    look(zoom * done, centre.map((value, axis) => value + away[axis] * (1 - 1 / done)));
+  }
+
+  // --- what is shown of the chosen record: a value from 0 to 1 at each output, or at each record
+
+  let shade, chosen = data.first;
+
+  function falls(row) {
+    const marked = data.marked ? data.marked[row] : [];
+    find("least").textContent = "0 %";
+    find("most").textContent = percent(data.greatest[row]);
+    find("legend").textContent = "of its reports fall there; half the colour is a quarter of that.";
+    return { at: outputPlaces, values: Float64Array.from(outputPlaces, (_, k) => share(row, k)), marked };
+  }
+
+  // In what share of a record's reports, at least, is each other record within the odds? Probabilities are known to half
+  // a step: each is taken at the end at which the two are easier to tell apart.
+  function mistaken(row, factor) {
+    const sure = 1e-5;  // the other numbers are rounded to six figures
+    const root = (other) => Math.sqrt(data.prior[other] * data.greatest[other]);
+    const own = root(row) * (1 + sure), unit = data.greatest[row] / data.steps ** 2;
+    const mine = shares.subarray(row * width, (row + 1) * width);
+    return Float64Array.from(rows, (other) => {
+      const limit = Math.sqrt(factor) * root(other), its = other * width;
+      let within = 0, beyond = 0;
+      for (let k = 0; k < width; k++) {
+        const step = mine[k];
+        if ((step + 0.5) * own <= limit * (shares[its + k] - 0.5)) within += step ? (step - 0.5) ** 2 : 0;
+        else beyond += (step + 0.5) ** 2;
+      }
+      return other === row ? 0 : Math.max(0, within * unit, 1 - beyond * unit) * (1 - sure);
+    });
+  }
+
+  function update() {
+    const shown = falls(chosen), factor = odds && Number(odds.value);
+    const shares = odds && mistaken(chosen, factor);
+    const alike = odds && rows.filter((other) => shares[other] >= 0.95);
+    shade = shown;
+    if (odds && layer.value === "mistaken") {
+      shade = { at: places, values: shares, marked: alike };
+      find("least").textContent = "0";
+      find("most").textContent = "100";
+      find("legend").textContent = `of 100 of its reports leave the odds within ${factor} to 1; strong rim: at least 95.`;
+    }
+    shade.order = [...shade.values.keys()].sort((a, b) => shade.values[a] - shade.values[b]);
+    tell(alike, factor);
+    draw();
+  }
+
+  // --- the drawing
+
+  // Half the distance to the nearest neighbour, so that close points do not hide each other.
+  const apart = (() => {
     const some = outputPlaces.filter((_, n) => n % Math.ceil(width / 200) === 0);
     const near = some.map((p) => outputPlaces.reduce((a, q) => {
       const d = Math.hypot(p[0] - q[0], p[1] - q[1]);
       return d > 0 && d < a ? d : a;
     }, Infinity)).sort((a, b) => a - b);
-    return (near[Math.floor(near.length / 2)] || Infinity) * scale / 2;
-  }
-  const radius = Math.max(2.5, Math.min(22, 0.92 * spacing()));
-  const share = (row, k) => shares[row * width + k] / data.steps;
-  const probability = (row, k) => share(row, k) ** 2 * data.greatest[row];
-  const percent = (p) => `${Number((100 * p).toPrecision(p < 0.001 ? 1 : 2))} %`;
-
-  function dot(place, size) {
-    const [x, y] = at(place);
-    pen.beginPath();
-    pen.arc(x, y, size, 0, 2 * Math.PI);
-  }
+    return (near[Math.floor(near.length / 2)] || Infinity) / 2;
+  })();
 
   const part = (colour) => [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16));
   const mixed = (low, high, value) => `rgb(${low.map((from, n) => Math.round(from + (high[n] - from) * value)).join()})`;
 
-  function ruler(ink) {
+  function outline(place, radius) {
+    const [x, y] = at(place), sides = data.cell && data.cell.map((side) => side * scale());
+    pen.beginPath();
+    if (sides) pen.rect(x - sides[0] / 2, y - sides[1] / 2, ...sides);
+    else pen.arc(x, y, radius, 0, 2 * Math.PI);
+  }
+
+  function ruler(ink, ground) {
     if (!data.scale) return;
-    const wanted = span[0] / 5, power = 10 ** Math.floor(Math.log10(wanted));
+    const wanted = size[0] / scale() / 5, power = 10 ** Math.floor(Math.log10(wanted));
     const length = [5, 2, 1].map((n) => n * power).find((n) => n <= wanted) || power;
+    pen.fillStyle = ground;
+    pen.fillRect(8, size[1] - 34, Math.max(60, length * scale() + 12), 28);
     pen.strokeStyle = pen.fillStyle = ink;
     pen.lineWidth = 2;
     pen.beginPath();
-    pen.moveTo(14, height - 12);
-    pen.lineTo(14 + length * scale, height - 12);
+    pen.moveTo(14, size[1] - 12);
+    pen.lineTo(14 + length * scale(), size[1] - 12);
     pen.stroke();
     pen.font = "13px system-ui, sans-serif";
-    pen.fillText(`${Number(length.toPrecision(2))} ${data.scale}`, 14, height - 18);
+    pen.fillText(`${Number(length.toPrecision(2))} ${data.scale}`, 14, size[1] - 18);
   }
 
-  function show(row) {
+  function draw() {
+    if (!shade) return;
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
     const wide = (hex) => hex.length === 4 ? `#${[...hex.slice(1)].map((c) => c + c).join("")}` : hex;
     const low = part(wide(colour("pale"))), high = part(wide(colour("mark")));
-    pen.setTransform(dense, 0, 0, dense, 0, 0);
-    pen.clearRect(0, 0, full, height);
+    const radius = Math.max(2.5, Math.min(22, edge - 4, 0.92 * apart * scale()));
+    pen.clearRect(0, 0, ...size);
     pen.strokeStyle = colour("soft");  // faint outputs would vanish, in the dark above all
     pen.lineWidth = 1;
     pen.beginPath();
     for (const [a, b] of streets) { pen.moveTo(...at(places[a])); pen.lineTo(...at(places[b])); }
     pen.stroke();
-    const order = [...data.outputs.keys()].sort((a, b) => share(row, a) - share(row, b));
-    for (const k of order) {
-      dot(outputPlaces[k], radius);
-      pen.fillStyle = mixed(low, high, share(row, k));
+    for (const k of shade.order) {
+      outline(shade.at[k], radius);
+      pen.fillStyle = mixed(low, high, shade.values[k]);
       pen.fill();
       pen.stroke();
     }
-    if (data.marked) {
-      pen.strokeStyle = colour("ink");
-      pen.lineWidth = 1.5;
-      for (const k of data.marked[row]) { dot(outputPlaces[k], radius); pen.stroke(); }
-    }
-    ruler(colour("soft"));
+    pen.strokeStyle = colour("ink");
+    pen.lineWidth = Math.min(2, radius / 2);
+    for (const k of shade.marked) { outline(shade.at[k], radius); pen.stroke(); }
+    ruler(colour("soft"), colour("paper"));
     pen.lineWidth = 3;
     pen.strokeStyle = colour("bad");
-    dot(places[row], radius + 3);
+    pen.beginPath();
+    pen.arc(...at(places[chosen]), radius + 3, 0, 2 * Math.PI);
     pen.stroke();
-    tell(row, order.slice(-5).reverse().filter((k) => share(row, k) > 0));
   }
 
-  function tell(row, likely) {
-    const facts = Object.entries(data.facts).map(([name, values]) => `${name}: ${values[row]} ${data.unit[name] || ""}`);
+  // --- in words
+
+  function tell(alike, factor) {
+    const likely = [...outputPlaces.keys()].sort((a, b) => share(chosen, b) - share(chosen, a)).slice(0, 5);
+    const about = data.steps < 255 ? "about " : "";
     const lists = [
-      [`From ${data.records[row]}, most likely`, likely.map((k) => `${data.outputs[k]}: ${data.steps < 255 ? "about " : ""}${percent(probability(row, k))}`)],
-      [`Of ${data.records[row]}`, facts],
+      [`From ${names[chosen]}, most likely`, likely.filter((k) => share(chosen, k) > 0)
+        .map((k) => `${outputNames[k]}: ${about}${percent(probability(chosen, k))}`)],
+      [`Of ${data.records[chosen]}`, Object.entries(data.facts)
+        .map(([name, values]) => `${name}: ${values[chosen]} ${data.unit[name] || ""}`)],
     ];
-    told.replaceChildren(...lists.map(([head, lines]) => {
-      const box = document.createElement("div"), title = document.createElement("p");
-      const strong = document.createElement("strong"), items = document.createElement("ul");
-      strong.textContent = head;
-      title.append(strong);
-      for (const line of lines) items.append(Object.assign(document.createElement("li"), { textContent: line.trim() }));
+    if (alike) lists.push([`Mistaken for ${data.records[chosen]}`, confusion(data.records[chosen], alike.length, factor)]);
+    find("told").replaceChildren(...lists.map(([head, lines]) => {
+      const box = document.createElement("div"), title = document.createElement("p"), items = document.createElement("ul");
+      title.append(made("strong", head));
+      items.append(...lines.map((line) => made("li", line.trim())));
       box.append(title, items);
       return box;
     }));
   }
 
-  const choose = (row) => { list.value = String(row); show(row); };
-  list.addEventListener("change", () => show(Number(list.value)));
-  find("before").addEventListener("click", () => choose((Number(list.value) + count - 1) % count));
-  find("after").addEventListener("click", () => choose((Number(list.value) + 1) % count));
-  canvas.addEventListener("click", (event) => {
-    const box = canvas.getBoundingClientRect();
-    const x = (event.clientX - box.left) * full / box.width, y = (event.clientY - box.top) * height / box.height;
-    let best = 0, nearest = Infinity;
-    places.forEach((place, row) => {
-      const [px, py] = at(place), away = (px - x) ** 2 + (py - y) ** 2;
-      if (away < nearest) { nearest = away; best = row; }
-    });
-    choose(best);
+  function confusion(id, alike, factor) {
+    const others = (number) => `${number.toLocaleString("en")} other ${data.noun}${number === 1 ? "" : "s"}`;
+    const lines = [alike
+      ? `Measured on this release: in at least 95 of 100 reports, whoever sees the report cannot tell ${id} from ` +
+        `${others(alike)} better than at odds of ${factor} to 1, even knowing the problem's prior.`
+      : `Measured on this release: whoever sees the report and knows the problem's prior may tell ${id} from every ` +
+        `other ${data.noun} at better odds than ${factor} to 1, in more than 5 of 100 reports.`];
+    if (data.hidden) {
+      const hidden = data.hidden[chosen][data.odds.indexOf(factor)];
+      lines.push(hidden
+        ? `Proved, of every report and whatever is known before: none changes the odds between ${id} and ` +
+          `${others(hidden)} by more than a factor of ${factor}.`
+        : `Proved: nothing within a factor of ${factor}; the promise lets a report change the odds between ${id} and ` +
+          `every other ${data.noun} by more.`);
+    }
+    return lines;
+  }
+
+  // --- choosing, finding, moving
+
+  const offer = (some) => list.replaceChildren(...some.map((row) => new Option(names[row], row)));
+
+  function choose(row) {
+    list.value = String(row);
+    if (list.value !== String(row)) {  // it is none of those that were found
+      find("find").value = find("found").textContent = "";
+      offer(rows);
+      list.value = String(row);
+    }
+    chosen = row;
+    update();
+    if (at(places[row]).some((value, axis) => value < 0 || value > size[axis])) look(zoom, places[row]);
+  }
+
+  function search() {
+    const wanted = find("find").value.trim().toLowerCase();
+    const found = rows.filter((row) => names[row].toLowerCase().includes(wanted));
+    const same = found.find((row) => data.records[row].toLowerCase() === wanted);
+    find("found").textContent = wanted ? `${found.length.toLocaleString("en")} of ${count.toLocaleString("en")}` : "";
+    if (!found.length) return;
+    offer(found);
+    choose(same ?? (found.includes(chosen) ? chosen : found[0]));
+  }
+
+  function step(by) {
+    const length = list.options.length;
+    choose(Number(list.options[(list.selectedIndex + by + length) % length].value));
+  }
+
+  function near(x, y) {
+    const away = places.map((place) => { const [px, py] = at(place); return (px - x) ** 2 + (py - y) ** 2; });
+    return away.reduce((best, value, row) => value < away[best] ? row : best, 0);
+  }
+
+  list.addEventListener("change", () => choose(Number(list.value)));
+  find("find").addEventListener("input", search);
+  find("before").addEventListener("click", () => step(-1));
+  find("after").addEventListener("click", () => step(1));
+  for (const box of [layer, odds]) if (box) box.addEventListener("change", update);
+  const keys = {
+    "+": () => enlarge(2), "=": () => enlarge(2), "-": () => enlarge(0.5), Escape: () => look(1, middle),
+    ArrowLeft: () => move(80, 0), ArrowRight: () => move(-80, 0), ArrowUp: () => move(0, 80), ArrowDown: () => move(0, -80),
+  };
+  for (const [id, key] of [["nearer", "+"], ["farther", "-"], ["whole", "Escape"]]) find(id).addEventListener("click", keys[key]);
+  canvas.addEventListener("keydown", (event) => {
+    if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    keys[event.key]();
   });
-  const again = () => show(Number(list.value));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-  matchMedia("print").addEventListener("change", again);
-  choose(Number(list.value) || 0);
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey && document.activeElement !== canvas) return;  // the page scrolls; ctrl is what a touchpad's pinch sends
+    event.preventDefault();
+    enlarge(2 ** (-event.deltaY * (event.deltaMode ? 20 : 1) / 200), event.offsetX, event.offsetY);
+  }, { passive: false });
+  const fingers = new Map();
+  let dragged = 0;
+  canvas.addEventListener("pointerdown", (event) => {
+    if (!fingers.size) dragged = 0;
+    fingers.set(event.pointerId, [event.offsetX, event.offsetY]);
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const from = fingers.get(event.pointerId), to = [event.offsetX, event.offsetY];
+    if (!from) { canvas.title = names[near(...to)]; return; }
+    const [, other] = [...fingers].find(([id]) => id !== event.pointerId) || [];
+    const away = (one) => Math.hypot(one[0] - other[0], one[1] - other[1]);
+    fingers.set(event.pointerId, to);
+    dragged += Math.hypot(to[0] - from[0], to[1] - from[1]);
+    if (other) enlarge(away(to) / (away(from) || 1), ...other);
+    else move(to[0] - from[0], to[1] - from[1]);
+  });
+  for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, (event) => fingers.delete(event.pointerId));
+  canvas.addEventListener("click", (event) => { if (dragged < 6) choose(near(event.offsetX, event.offsetY)); });
+  for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", draw);
+  addEventListener("resize", fit);
+  offer(rows);
+  fit();
+  choose(data.first);
   canvas.dataset.ready = "yes";
 })();

@@ -19,18 +19,27 @@ from privopt.report.page import script_json
 __all__ = ["ExplorerData", "explorer"]
 
 
-STEPS: Final = (255, 63, 15)
+STEPS: Final = (255, 63, 31, 15)
 """A probability is shown in so many steps: its share of the row's greatest, on a root scale, in one byte. Fewer steps
 where the finer ones do not fit: rows of the exponential mechanism have no zeros, and compress badly."""
 
+WANTED_BYTES: Final = 1_000_000
+"""Bytes of shares, compressed and written out, up to which finer steps are taken: a page of 2,032 street nodes of Rome
+(exponential, 3 per km) keeps 63 steps and stays below 1.5 MB."""
+
 MOST_BYTES: Final = 3_000_000
-"""Bytes of shares, compressed and written out, that a page may hold."""
+"""Bytes of shares in the fewest steps that a page may hold."""
 
 MAX_EXCESS_FACTOR: Final = 3.0
-"""Beyond so many times that no fewer steps fit: 15 took .5 of the bytes of 255 (exponential, 2,032 random points)."""
+"""Beyond so many times that no fewer steps fit: 15 took .36 of the bytes of 255 (exponential, those 2,032 nodes)."""
 
 MOST_ENTRIES: Final = 40_000_000
 """Entries that a browser is asked to unpack."""
+
+ODDS: Final = (2, 3, 5, 10, 20)
+"""Odds to 1, of which the reader picks one: within them two places may be mistaken for each other."""
+
+ODDS_AT_FIRST: Final = 3
 
 
 @frozen(kw_only=True, eq=False)
@@ -49,7 +58,13 @@ class ExplorerData:
         unit: of the facts.
         marked: for each record the outputs that get a dark rim, by number; None for none.
         marking: what a rim means.
-        streets: (E, 2) numbers of records that a street joins; None without streets.
+        streets: (E, 2) numbers of records that a street, or a side of a triangle, joins; None without them.
+        noun: what a record is called.
+        beside: (N,) name or position of each record; empty where the ids say all.
+        outputs_beside: (K,) of each output.
+        cell: width and height of a cell around each output, in the axes' unit; None for dots.
+        prior: (N,) by which it is told who could be mistaken for whom; None where that is not shown.
+        hidden: (N, len(ODDS)) how many other records the promise keeps within each of the odds; None without a promise.
     """
 
     rows: Sequence[str]
@@ -64,17 +79,38 @@ class ExplorerData:
     marked: Sequence[Sequence[int]] | None = None
     marking: str = ""
     streets: Ints | None = None
+    noun: str = "record"
+    beside: Sequence[str] = ()
+    outputs_beside: Sequence[str] = ()
+    cell: tuple[float, float] | None = None
+    prior: Floats | None = None
+    hidden: Ints | None = None
 
 
-def _packed(z: Floats) -> tuple[int, str] | None:
-    """Return the shares in the finest steps that fit, and how many steps; None if none do."""
+def _walk(places: Floats) -> Ints:
+    """Return (N,) the places in an order in which each is followed by the nearest one that is left."""
+    order, left = np.zeros(len(places), dtype=np.int64), np.ones(len(places), dtype=np.bool_)
+    for step in range(1, len(places)):
+        left[order[step - 1]] = False
+        away = ((places - places[order[step - 1]]) ** 2).sum(axis=1)
+        order[step] = np.where(left, away, np.inf).argmin()
+    return order
+
+
+def _packed(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
+    """Return the shares in the finest steps that fit, and how many steps; None if none do.
+
+    Rows and columns are in the orders given, and each row is its difference from the one before, modulo 256: rows of
+    places near each other are alike.
+    """
     if z.size > MOST_ENTRIES:
         return None
-    roots = np.sqrt(z / z.max(axis=1, keepdims=True))
+    roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]
     for steps in STEPS:
         shares = np.asarray(np.rint(roots * steps), dtype=np.uint8)
+        shares[1:] -= shares[:-1].copy()
         text = base64.b64encode(zlib.compress(shares.tobytes(), 6)).decode()
-        if len(text) <= MOST_BYTES:
+        if len(text) <= (MOST_BYTES if steps == STEPS[-1] else WANTED_BYTES):
             return steps, text
         if len(text) > MAX_EXCESS_FACTOR * MOST_BYTES:
             return None
@@ -87,43 +123,73 @@ def _short(values: Floats, figures: int = 6) -> list[float]:
 
 def explorer(shown: ExplorerData, lead: str = "", title: str = "Where a release falls") -> Section | None:
     """Return the section, None of a matrix too large for the map; a page can hold one."""
-    packed = _packed(shown.probabilities)
+    rows, columns = _walk(shown.places), _walk(shown.output_places)
+    packed = _packed(shown.probabilities, rows, columns)
     if packed is None:
         return None
+    own = np.array_equal(shown.places, shown.output_places)
     content: dict[str, Any] = {
         "records": list(shown.rows),
         "outputs": list(shown.outputs),
+        "beside": list(shown.beside),
+        "outputsBeside": [] if own else list(shown.outputs_beside),
         "places": _short(shown.places),
-        "outputPlaces": _short(shown.output_places),
+        "outputPlaces": None if own else _short(shown.output_places),
+        "first": int(np.linalg.norm(shown.places - shown.places.mean(axis=0), axis=1).argmin()),
         "greatest": _short(shown.probabilities.max(axis=1)),
         "scale": shown.scale,
         "facts": {name: _short(values, 4) for name, values in shown.facts.items()},
         "unit": dict(shown.unit),
         "marked": None if shown.marked is None else [list(map(int, some)) for some in shown.marked],
         "streets": [] if shown.streets is None else shown.streets.ravel().tolist(),
+        "cell": shown.cell,
+        "noun": shown.noun,
+        "prior": None if shown.prior is None else _short(shown.prior),
+        "odds": ODDS,
+        "hidden": None if shown.hidden is None else shown.hidden.tolist(),
+        "rowOrder": rows.tolist(),
+        "columnOrder": None if own else columns.tolist(),
         "steps": packed[0],
         "shares": packed[1],
     }
-    text = script_json(content)
-    middle = int(np.linalg.norm(shown.places - shown.places.mean(axis=0), axis=1).argmin())
-    options = "".join(
-        f'<option value="{place}"{" selected" if place == middle else ""}>{escape(name)}</option>'
-        for place, name in enumerate(shown.rows)
-    )
     script = files("privopt_metric_dp.report").joinpath("explorer.js").read_text("utf-8")
     rim = f" A rim marks {escape(shown.marking)}." if shown.marking else ""
     axes = f"{escape(shown.axes[0])} to the right, {escape(shown.axes[1])} upwards. " if shown.axes[0] else ""
     html = (
-        '<p class="pick noprint"><label for="record">Record</label> '
-        f'<select id="record" autocomplete="off">{options}</select> '
-        '<button type="button" id="before">Previous</button> <button type="button" id="after">Next</button></p>'
-        '<figure><canvas id="map" width="1000" height="600" role="img" '
+        f"{_controls(shown)}"
+        '<figure><canvas id="map" tabindex="0" role="application" aria-roledescription="map" '
         'aria-label="Map of the outputs, shaded by the probability of being released from the chosen record" '
-        'aria-describedby="told"></canvas>'
-        f"<figcaption>{axes}The fuller the colour, the likelier the output; the red ring is the chosen record.{rim}"
-        "</figcaption></figure>"
+        'aria-describedby="told keys"></canvas>'
+        '<p class="legend"><span id="least"></span><i></i><span id="most"></span> '
+        f'<span id="legend"></span></p><figcaption>{axes}The red ring is the chosen {escape(shown.noun)}.{rim} '
+        '<span id="keys" class="noprint">On the map: + and - zoom, arrows move, Esc shows all; so do two fingers, and '
+        "the wheel after a click.</span></figcaption></figure>"
         '<div id="told" class="told" aria-live="polite"></div>'
         "<noscript><p>The map needs scripts; the figures below do not.</p></noscript>"
-        f'<script type="application/json" id="data">{text}</script><script>{script}</script>'
+        f'<script type="application/json" id="data">{script_json(content)}</script><script>{script}</script>'
     )
     return Section(title=title, html=html, lead=lead)
+
+
+def _controls(shown: ExplorerData) -> str:
+    """Return what chooses the record, what the map shows and which part of it."""
+    noun, off = escape(shown.noun), 'autocomplete="off"'
+    layers = ""
+    if shown.prior is not None:
+        odds = "".join(f"<option{' selected' * (value == ODDS_AT_FIRST)} value={value}>{value} to 1" for value in ODDS)
+        layers = (
+            f'<label>Show <select id="layer" {off}><option value="falls">where its report falls'
+            f'<option value="mistaken">who could be mistaken for it</select></label> <label>within odds of '
+            f'<select id="odds" {off}>{odds}</select></label> '
+        )
+    return (
+        f'<p class="pick noprint"><label>Find <input type="search" id="find" {off} spellcheck="false" '
+        f'aria-describedby="found" placeholder="id, name or position"></label> '
+        f'<label>{noun.capitalize()} <select id="record" {off}></select></label> '
+        '<span><button type="button" id="before">Previous</button> '
+        '<button type="button" id="after">Next</button></span> '
+        f'<span id="found" class="soft" role="status"></span></p><p class="pick noprint">{layers}'
+        '<span><button type="button" id="nearer" aria-label="Zoom in">+</button> '
+        '<button type="button" id="farther" aria-label="Zoom out">\u2212</button> '
+        '<button type="button" id="whole">Whole map</button></span></p>'
+    )

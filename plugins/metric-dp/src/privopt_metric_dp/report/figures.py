@@ -89,8 +89,9 @@ def _map(where: Layout, values: Floats, label: str, *, low: float | None = None,
     figure, axes = axes_of(5.6, 4.3)
     size = dot_size(where.places, 3.4)
     x, y = where.places.T
-    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=low, vmax=high, **RIM)
-    drawn.set_rasterized(len(x) > MAX_VECTOR_MARKS)
+    many = len(x) > MAX_VECTOR_MARKS  # smoothed edges took three times the bytes
+    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=low, vmax=high, antialiased=not many, **RIM)
+    drawn.set_rasterized(many)
     figure.colorbar(drawn, ax=axes, label=label)
     axes.set_xlabel(where.axes[0])
     axes.set_ylabel(where.axes[1])
@@ -164,6 +165,7 @@ def spent_by_distance(release: MatrixRelease, data: MetricData, *, max_points: i
     end = float(distance.max()) if len(distance) else 1.0
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")
     axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label="a required pair", zorder=3)
+    axes.collections[-1].set_rasterized(len(chosen) > MAX_VECTOR_MARKS)
     axes.set_xlabel(f"distance d ({data.unit})")
     axes.set_ylabel("greatest log ratio")
     axes.legend(loc="upper left")

@@ -20,11 +20,11 @@ from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report import figures
-from privopt_metric_dp.report.explorer import ExplorerData, explorer
+from privopt_metric_dp.report.explorer import ODDS, ExplorerData, explorer
+from privopt_metric_dp.report.map_parts import cell_around, hidden_among, lines_between
 from privopt_metric_dp.report.word_figures import word_section
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import Space
-from privopt_metric_dp.space.road_metric import RoadMetric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +44,14 @@ __all__ = [
 
 MOST_ATTACKED: Final = 4_000_000
 """Entries of a matrix up to which the report shows attacks on many reports."""
+
+_SECRET: Final = {
+    "geographic": "--lat LAT --lon LON",
+    "planar": "--x X --y Y",
+    "vector": "--text TEXT --unknown mask",
+    "plain": "--id ID",
+}
+"""Options of ``privopt apply`` by kind of records: where the secret is."""
 
 _MANY = (
     "Fresh reports of one place add up. An attacker guesses the record that is likeliest under the release's own "
@@ -119,8 +127,12 @@ def metric_sections(
     attacked = _attacked(release, data)
     made = _figures(release, data, result, loss, attacked)
     sections = []
-    lead = "Choose a record, by the list or by a click on the map, to see where its release falls."
-    explored = explorer(_explored(release, data, loss), lead)
+    shown = _explored(release, data, loss, result)
+    lead = (
+        f"Choose a {shown.noun}, by its name, by the list or by a click on the map, to see where its release falls, "
+        "and for which others it could be mistaken."
+    )
+    explored = explorer(shown, lead)
     if explored is not None:
         sections.append(explored)
     else:
@@ -152,9 +164,17 @@ def _bounded(result: Result) -> str:
     return "no mechanism with this guarantee"
 
 
-def meaning_section(sentences: Sequence[str]) -> Section:
-    """Return the promise at the distance between neighbours, and the attacker's best guess."""
+def meaning_section(sentences: Sequence[str], records: Space, result: Result) -> Section:
+    """Return the promise at the distance between neighbours, the attacker's best guess, and what to do next."""
     html = "".join(f"<p>{escape(line)}</p>" for line in sentences)
+    if not result.mark:
+        command = f"privopt apply DIR TABLE.csv {_SECRET[records.kind]} --out PROTECTED.csv"
+        html += (
+            "<p>This page describes the release, not a table of yours, of which it has seen no row. To protect a "
+            "table, run this with your own names for the words in capitals, and this page's folder for DIR. The "
+            "ledger counts what each subject has spent, and budget shows it.</p>"
+            f'<pre tabindex="0">{command} --ledger LEDGER --subject SUBJECT\nprivopt budget LEDGER</pre>'
+        )
     return Section(title="What the promise means", lead="Epsilon is per unit of distance; in figures:", html=html)
 
 
@@ -240,8 +260,8 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
     order = np.argsort(-variation / np.maximum(release.distances[chosen], 1e-300))[:10]
     return [
         (
-            str(release.records[i[n]]),
-            str(release.records[j[n]]),
+            data.records.label(int(i[n])),
+            data.records.label(int(j[n])),
             float(release.distances[chosen[n]]),
             float(variation[n]),
             float(math.tanh(float(data.epsilon) * release.distances[chosen[n]] / 2)),
@@ -252,21 +272,31 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
 
 def _show_comparison(data: MetricData | None, result: Result, unit: str, drawn: Figure) -> Section:
     """Return the loss next to the bound and mechanisms that need no solver."""
-    rows: list[tuple[Any, ...]] = list(compare_losses(data, result))
+    rows = compare_losses(data, result)
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)
         rows.insert(1, ("proved bound", bound, f"{_bounded(result)} is below"))
-    shown = table("Losses", ("mechanism", f"loss ({unit})", "remark"), rows)
+    price = None if data is None or unit != "km" else data.per_km
+    header = ["mechanism", f"loss ({unit})", *([] if price is None else [f"loss ({price.unit})"]), "remark"]
+    cells = [[name, value, *([] if price is None else [price.cost * value]), more] for name, value, more in rows]
+    shown = table("Losses", header, cells)
     figure = drawing("Loss next to bound and baselines", drawn)
     lead = "What the average person loses, under the problem's prior; shorter is better."
     return Section(title="Loss next to bound and baselines", lead=lead, html=figure + shown)
 
 
-def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> ExplorerData:
+def _explored(
+    release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease], result: Result
+) -> ExplorerData:
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
     placed = figures.layout(*spaces)
     lost, spent = "expected loss", "share of epsilon used"
     costed = costs_of(loss, data)
+    facts, unit = {}, {}
+    if costed is not None:
+        facts[lost], unit[lost] = figures.loss_of_records(release, costed), loss.unit
+        if data.per_km is not None and loss.unit == "km":
+            facts["that is"], unit["that is"] = data.per_km.cost * facts[lost], data.per_km.unit
     return ExplorerData(
         rows=release.records.tolist(),
         outputs=release.outputs.tolist(),
@@ -275,11 +305,17 @@ def _explored(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Matrix
         output_places=placed[-1].places,
         axes=placed[0].axes,
         scale=placed[0].unit,
-        facts=({} if costed is None else {lost: figures.loss_of_records(release, costed)})
+        facts=facts
         | {
             spent: figures.spent_of_records(release, float(data.epsilon)),
             "share of people here": data.prior,
         },
-        unit={} if costed is None else {lost: loss.unit},
-        streets=data.metric.joined if isinstance(data.metric, RoadMetric) else None,
+        unit=unit,
+        streets=lines_between(data),
+        noun={"vector": "word", "plain": "record"}.get(data.records.kind, "place"),
+        beside=[data.records.beside(place) for place in range(len(data.records))],
+        outputs_beside=[data.outputs.beside(place) for place in range(len(data.outputs))],
+        cell=cell_around(placed[-1].places) if placed[0].unit and data.region is None else None,
+        prior=data.prior,
+        hidden=hidden_among(release, result, ODDS),
     )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, doubles, no_doubles
 from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UsageError
+from privopt.interfaces.report_parts import position_text
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_metric_dp.space.projection import Projection
 
@@ -93,6 +94,7 @@ class Space:
             north and east of it then, in km.
         triangles: (S, 3) of a mesh or a grid, counter-clockwise, whose corners the places are; None without any.
         projection: by which planar coordinates came from the earth; None where they did not.
+        names: N texts, what people call the places; None where they have no names.
 
     Raises:
         InputError: duplicate ids, a wrong shape, numbers that are not finite, latitudes beyond 90 or
@@ -110,6 +112,7 @@ class Space:
     corner: tuple[Fraction, Fraction] | None = None
     triangles: Ints | None = None
     projection: Projection | None = None
+    names: tuple[str, ...] | None = None
 
     def __attrs_post_init__(self) -> None:
         faults = list(self._id_faults())
@@ -136,12 +139,27 @@ class Space:
             rests=None if self.rests is None else self.rests[rows],
             written=None if self.written is None else self.written[rows],
             triangles=None,
+            names=None if self.names is None else tuple(self.names[row] for row in rows.tolist()),
         )
 
     @property
     def on_map(self) -> Floats | None:
         """(N, 2) coordinates of places on the earth or on a plane; None of others."""
         return self.coordinates if self.kind in ("geographic", "planar") else None
+
+    def beside(self, place: int) -> str:
+        """Return what stands beside an id for a reader: the place's name, or else its position; empty without both."""
+        if self.names is not None and self.names[place]:
+            return self.names[place]
+        if self.on_map is None:
+            return ""
+        first, second = self.on_map[place].tolist()
+        return position_text(*((second, first) if self.kind == "geographic" else (first, second)), self.kind)
+
+    def label(self, place: int) -> str:
+        """Return an id and what stands beside it."""
+        beside = self.beside(place)
+        return f"{self.ids[place]} ({beside})" if beside else self.ids[place]
 
     def numbers(self, ids: Iterable[str]) -> Ints:
         """Return (M,) the place in ``ids`` of each of some of them, in the order given.
