@@ -10,21 +10,21 @@ from attrs import frozen
 Position = tuple[float, float]
 
 
-def position_text(x: float, y: float, kind: str, unit: str = " km") -> str:
+def position_text(east: float, north: float, kind: str, unit: str = " km") -> str:
     """Return a position as a reader finds it on a map, to four decimals (some ten metres).
 
     >>> position_text(12.4789, -41.9, "geographic"), position_text(0.5, 12.25, "planar")
     ('41.9000\u00b0 S, 12.4789\u00b0 E', 'x 0.5 km, y 12.25 km')
 
     Args:
-        x, y: longitude and latitude in degrees, or lengths.
+        east, north: longitude and latitude in degrees, or x and y.
         kind: geographic or planar.
         unit: of planar ones, after a blank; empty where it is not known.
     """
     if kind == "planar":
-        return ", ".join(f"{axis} {round(value, 4) + 0.0:.10g}{unit}" for axis, value in (("x", x), ("y", y)))
-    east = x - 360.0 if x > 180.0 else x
-    return f"{abs(y):.4f}\u00b0 {'S' if y < 0 else 'N'}, {abs(east):.4f}\u00b0 {'W' if east < 0 else 'E'}"
+        return ", ".join(f"{axis} {round(value, 4) + 0.0:.10g}{unit}" for axis, value in (("x", east), ("y", north)))
+    around = east - 360.0 if east > 180.0 else east
+    return f"{abs(north):.4f}\u00b0 {'S' if north < 0 else 'N'}, {abs(around):.4f}\u00b0 {'W' if around < 0 else 'E'}"
 
 
 @frozen(kw_only=True)

@@ -32,11 +32,11 @@ OUT = HERE.parents[1] / "docs" / "img"
 
 SHOTS: dict[str, tuple[str, str, int | None, int]] = {
     "report-metric": ("optimal-lp", "light", None, 2),
-    "report-metric-maps": ("optimal-lp", "dark", 2, 2),
-    "report-words": ("words", "light", 0, 1),
-    "report-bd-mdp": ("bd-mdp", "light", 3, 2),
-    "report-lr-geo": ("lr-geo", "light", 0, 1),
-    "report-lr-geo-server": ("lr-geo", "light", 3, 2),
+    "report-metric-maps": ("optimal-lp", "dark", 3, 2),
+    "report-words": ("words", "light", 1, 1),
+    "report-bd-mdp": ("bd-mdp", "light", 4, 3),
+    "report-lr-geo": ("lr-geo", "light", 1, 1),
+    "report-lr-geo-server": ("lr-geo", "light", 4, 2),
     "report-fl-linear": ("fl-linear", "light", 1, 2),
     "report-fl-linear-cost": ("fl-linear", "dark", 4, 2),
     "report-hierarchical-dp": ("hierarchical-dp", "light", None, 4),

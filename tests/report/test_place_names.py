@@ -57,7 +57,7 @@ def data_of(page):
 def test_names_stand_beside_ids_and_are_published_where_the_problem_asks_for_them(streets):
     folder = streets('columns = { name = "street" }\n')
     page = write_report(folder).read_text("utf-8")
-    assert data_of(page)["beside"] == [*NAMES[:2], "41.9009\u00b0 N, 12.4833\u00b0 E", "Trevi"]
+    assert data_of(page)["descriptions"] == [*NAMES[:2], "41.9009\u00b0 N, 12.4833\u00b0 E", "Trevi"]
     assert "<td>246150584 (Piazza Navona)</td>" in page
     assert "246150585 (&lt;/script&gt;&lt;b&gt;Pantheon)" in page
     assert "<b>Pantheon" not in page
@@ -71,7 +71,7 @@ def test_a_column_that_no_problem_names_is_neither_shown_nor_published(streets):
     folder = streets("")
     page = write_report(folder).read_text("utf-8")
     assert "Navona" not in page
-    assert data_of(page)["beside"][0] == "41.8992\u00b0 N, 12.4731\u00b0 E"
+    assert data_of(page)["descriptions"][0] == "41.8992\u00b0 N, 12.4731\u00b0 E"
     assert "<td>246150584 (41.8992\u00b0 N, 12.4731\u00b0 E)</td>" in page
     assert b"Navona" not in b"".join(path.read_bytes() for path in (folder / "problem").iterdir())
 

@@ -188,8 +188,8 @@ def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> E
         facts=facts,
         unit={loss: data.loss_unit},
         noun="user",
-        beside=[data.records.beside(user) for user in users.tolist()],
-        outputs_beside=[data.outputs.beside(place) for place in range(len(data.outputs))],
+        descriptions=[data.records.description(user) for user in users.tolist()],
+        output_descriptions=[data.outputs.description(place) for place in range(len(data.outputs))],
         marked=marked,
         marking="" if marked is None else "the user's LR set: the places that its own matrix has rows for",
     )

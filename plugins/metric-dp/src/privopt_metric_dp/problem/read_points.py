@@ -44,7 +44,7 @@ class Columns:
     x: str = key("x", help="eastings", unit="km")
     y: str = key("y", help="northings", unit="km")
     name: str | None = key(
-        None, help="what people call the places, shown beside their ids in reports; published with the problem"
+        None, help="what people call the places, shown with their ids in reports; published with the problem"
     )
     geometry: str | None = key(
         None, help="points of a GeoParquet file, or polygons for their centroids; in place of lat and lon"

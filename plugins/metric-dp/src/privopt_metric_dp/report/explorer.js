@@ -9,9 +9,9 @@
   const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, n) => [flat[2 * n], flat[2 * n + 1]]);
   const places = pairs(data.places), outputPlaces = data.outputPlaces ? pairs(data.outputPlaces) : places;
   const streets = pairs(data.streets);
-  const named = (ids, beside) => ids.map((id, n) => beside[n] ? `${id} (${beside[n]})` : id);
-  const names = named(data.records, data.beside);
-  const outputNames = data.outputPlaces ? named(data.outputs, data.outputsBeside) : names;
+  const named = (ids, described) => ids.map((id, n) => described[n] ? `${id} (${described[n]})` : id);
+  const names = named(data.records, data.descriptions);
+  const outputNames = data.outputPlaces ? named(data.outputs, data.outputDescriptions) : names;
 
   const packed = Uint8Array.from(atob(data.shares), (sign) => sign.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -144,8 +144,10 @@
     if (!data.scale) return;
     const wanted = size[0] / scale() / 5, power = 10 ** Math.floor(Math.log10(wanted));
     const length = [5, 2, 1].map((n) => n * power).find((n) => n <= wanted) || power;
+    pen.globalAlpha = 0.7;
     pen.fillStyle = ground;
     pen.fillRect(8, size[1] - 34, Math.max(60, length * scale() + 12), 28);
+    pen.globalAlpha = 1;
     pen.strokeStyle = pen.fillStyle = ink;
     pen.lineWidth = 2;
     pen.beginPath();

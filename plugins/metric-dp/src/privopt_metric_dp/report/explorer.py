@@ -60,10 +60,10 @@ class ExplorerData:
         marking: what a rim means.
         streets: (E, 2) numbers of records that a street, or a side of a triangle, joins; None without them.
         noun: what a record is called.
-        beside: (N,) name or position of each record; empty where the ids say all.
-        outputs_beside: (K,) of each output.
+        descriptions: (N,) name or position of each record; empty where the ids say all.
+        output_descriptions: (K,) of each output.
         cell: width and height of a cell around each output, in the axes' unit; None for dots.
-        prior: (N,) by which it is told who could be mistaken for whom; None where that is not shown.
+        prior: (N,) of the records, for who could be mistaken for whom; None where that is not shown.
         hidden: (N, len(ODDS)) how many other records the promise keeps within each of the odds; None without a promise.
     """
 
@@ -80,8 +80,8 @@ class ExplorerData:
     marking: str = ""
     streets: Ints | None = None
     noun: str = "record"
-    beside: Sequence[str] = ()
-    outputs_beside: Sequence[str] = ()
+    descriptions: Sequence[str] = ()
+    output_descriptions: Sequence[str] = ()
     cell: tuple[float, float] | None = None
     prior: Floats | None = None
     hidden: Ints | None = None
@@ -131,8 +131,8 @@ def explorer(shown: ExplorerData, lead: str = "", title: str = "Where a release 
     content: dict[str, Any] = {
         "records": list(shown.rows),
         "outputs": list(shown.outputs),
-        "beside": list(shown.beside),
-        "outputsBeside": [] if own else list(shown.outputs_beside),
+        "descriptions": list(shown.descriptions),
+        "outputDescriptions": [] if own else list(shown.output_descriptions),
         "places": _short(shown.places),
         "outputPlaces": None if own else _short(shown.output_places),
         "first": int(np.linalg.norm(shown.places - shown.places.mean(axis=0), axis=1).argmin()),

@@ -20,12 +20,12 @@ __all__ = ["cell_around", "hidden_among", "lines_between"]
 BLOCK = 1 << 22
 """Path lengths that are held at once."""
 
-ROUNDING = 1e-9
+LENGTH_MARGIN = 1e-9
 """By which path lengths and epsilon are taken larger: more than sums of doubles can be off by."""
 
 
 def cell_around(places: Floats) -> tuple[float, float] | None:
-    """Return width and height of the cells whose centres the places are; None of places that are no even grid.
+    """Return width and height of the cells whose centres the places are; None where the places form no even grid.
 
     Args:
         places: (N, 2), where they are drawn.
@@ -65,13 +65,13 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
         return None
     from scipy.sparse.csgraph import dijkstra
 
-    unit = float(guarantee.epsilon) * (1.0 + ROUNDING)
+    unit = float(guarantee.epsilon) * (1.0 + LENGTH_MARGIN)
     limits = [math.log(factor) / unit for factor in odds]
     near = release.distances <= limits[-1]
     count = len(release.records)
     graph = edge_matrix(count, release.pairs[near], release.distances[near], both=True)
     found = np.zeros((count, len(limits)), dtype=np.int64)
     for rows in slices(count, count, BLOCK):
-        lengths = dijkstra(graph, indices=np.arange(count)[rows], limit=limits[-1]) * (1.0 + ROUNDING)
+        lengths = dijkstra(graph, indices=np.arange(count)[rows], limit=limits[-1]) * (1.0 + LENGTH_MARGIN)
         found[rows] = np.stack([(lengths <= limit).sum(axis=1) for limit in limits], axis=1) - 1
     return found

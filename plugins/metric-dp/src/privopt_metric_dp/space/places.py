@@ -147,8 +147,8 @@ class Space:
         """(N, 2) coordinates of places on the earth or on a plane; None of others."""
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
-    def beside(self, place: int) -> str:
-        """Return what stands beside an id for a reader: the place's name, or else its position; empty without both."""
+    def description(self, place: int) -> str:
+        """Describe a place to a reader: its name, or else its position; empty without both."""
         if self.names is not None and self.names[place]:
             return self.names[place]
         if self.on_map is None:
@@ -157,9 +157,9 @@ class Space:
         return position_text(*((second, first) if self.kind == "geographic" else (first, second)), self.kind)
 
     def label(self, place: int) -> str:
-        """Return an id and what stands beside it."""
-        beside = self.beside(place)
-        return f"{self.ids[place]} ({beside})" if beside else self.ids[place]
+        """Return an id and its description in brackets."""
+        description = self.description(place)
+        return f"{self.ids[place]} ({description})" if description else self.ids[place]
 
     def numbers(self, ids: Iterable[str]) -> Ints:
         """Return (M,) the place in ``ids`` of each of some of them, in the order given.
