@@ -166,7 +166,7 @@ class Ledger:
         self,
         subjects: Sequence[str],
         cost: Cost,
-        periods: Sequence[str] | None = None,
+        periods: Sequence[str | None] | None = None,
         times: Sequence[int] | None = None,
         closed: dict[str, int] | None = None,
     ) -> list[bool]:
@@ -216,14 +216,13 @@ class Ledger:
         self,
         subjects: Sequence[str],
         cost: Cost,
-        periods: Sequence[str] | None = None,
+        periods: Sequence[str | None] | None = None,
         times: Sequence[int] | None = None,
         closed: dict[str, int] | None = None,
     ) -> list[Mark | None]:
         """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
         with self._charging(cost) as (book, terms, limit):
-            when: Sequence[str | None] = periods or [None] * len(subjects)
-            whose = list(zip(subjects, when, strict=True))
+            whose = list(zip(subjects, periods or [None] * len(subjects), strict=True))
             costs = {count: cost.times(count) for count in {1, *(times or ())}}
             priced = {count: terms if count == 1 else Terms.charge(each) for count, each in costs.items()}
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}

@@ -10,13 +10,13 @@ import shapely
 from scipy.stats import chisquare
 
 import privopt as po
+from privopt.api.released import handle_of
 from privopt.errors import UsageError
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.tables.apply_file import apply
-from privopt_metric_dp.tables.draw_at_position import draw_at
 from privopt_metric_dp.tables.secret_columns import Secret
 
 STREETS = "from,to,km\na,b,0.8\nb,c,0.5\nc,a,1.1\nc,d,0.3\n"
@@ -101,7 +101,9 @@ def test_reports_are_the_mixture_of_the_rows_around(name, secret, positions, req
     reports = found["report"].to_list()
     for row, exact in enumerate(wanted):
         assert fits(reports[row * count : (row + 1) * count], outputs, exact)
-    assert fits(draw_at(open_verified(folder), positions[0], degrees=secret is AT)(count), outputs, wanted[0])
+    assert fits(
+        handle_of(open_verified(folder)).draws_at(positions[0], degrees=secret is AT)(count), outputs, wanted[0]
+    )
 
 
 def test_what_lies_between_records_is_hidden_too(plane):

@@ -15,6 +15,7 @@ import shapely
 from helpers.mended_sums import edit
 from scipy.stats import chisquare
 
+from privopt.api.released import handle_of
 from privopt.declare import table_files as files
 from privopt.errors import InputError, StoppedError, UsageError
 from privopt.numbers import TOTAL
@@ -24,7 +25,6 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.tables import apply_file as module
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
-from privopt_metric_dp.tables.draw_at_position import draw_at
 from privopt_metric_dp.tables.secret_columns import Secret
 
 TOWN = """
@@ -348,7 +348,7 @@ def test_a_position_is_sampled_as_its_nearest_record(town, solved_toy, privopt):
         assert "km from every record" not in done.stderr
     assert "km from every record" in privopt("sample", town, "--at", "12.4099,41.9001").stderr
     opened = open_verified(town)
-    drawn = draw_at(opened, (41.9001, 12.4099), degrees=True)(20_000)
+    drawn = handle_of(opened).draws_at((41.9001, 12.4099), degrees=True)(20_000)
     counts = [drawn.count(name) for name in opened.release.outputs]
     assert chisquare(counts, opened.release.weights[1] / TOTAL * 20_000).pvalue > 1e-6
     for arguments, words in (

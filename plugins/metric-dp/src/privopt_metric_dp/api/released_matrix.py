@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import narwhals as nw
+import numpy as np
+import polars as pl
 from attrs import frozen
 
 from privopt.api.draws import Draw
@@ -17,10 +20,11 @@ from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.api import engines
 from privopt_metric_dp.api.released_rows import ReleasedRows
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_table import whole_secret
-from privopt_metric_dp.tables.draw_at_position import draw_at
+from privopt_metric_dp.tables.apply_table import matrix_of, whole_secret
 from privopt_metric_dp.tables.partitions import PartitionedBatch, Partitions
+from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.row_reports import RowReports
+from privopt_metric_dp.tables.secret_columns import Secret
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -134,6 +138,39 @@ class ReleasedMatrix(ReleasedRows):
             note: called with each sentence that the position's owner should know, before the first draw is given.
 
         Raises:
-            UsageError: the position is not two numbers, or the records have no such coordinates.
+            UsageError: the position is not two numbers, the release has no matrix, or its records no such coordinates.
+                Drawing raises it where no record, and no point, is at the position.
         """
-        return draw_at(self.opened, position, degrees=degrees, note=note)
+        at = _pair(position, "at" if degrees else "xy")
+        release, problem = matrix_of(self.opened)
+        names = ("lat", "lon") if degrees else ("x", "y")
+        protector = Protector.of(release, problem.data, Secret.at(names, planar=not degrees), Application())
+        unsaid = [note] if note is not None else []
+
+        def draw(count: int) -> list[str]:
+            rows = pl.DataFrame({name: np.full(count, side) for name, side in zip(names, at, strict=True)})
+            made = protector.protect(nw.from_native(rows, eager_only=True))
+            if protector.refused:
+                found = next(iter(protector.refused))
+                raise UsageError(f"{at[0]:g},{at[1]:g}: must be {' and '.join(names)} of a record's row, got {found}")
+            while unsaid:
+                say = unsaid.pop()
+                for sentence in protector.notes(self.opened.result.guarantee):
+                    say(sentence)
+                if protector.strays.rows:
+                    far = f"the position lies {protector.strays.farthest:,.0f} km from every record"
+                    cure = "are its numbers swapped? (this note is for its owner alone)"
+                    say(f"{far} and is drawn for as the nearest: {cure}")
+            drawn: list[str] = made[protector.reports[0]].to_list()
+            return drawn
+
+        return draw
+
+
+def _pair(position: object, name: str) -> tuple[float, float]:
+    """Two numbers of a position."""
+    try:
+        first, second = map(float, np.asarray(position, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} must be two numbers, got {position!r}") from None
+    return first, second

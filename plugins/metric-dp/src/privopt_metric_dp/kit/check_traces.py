@@ -218,11 +218,11 @@ def _drawn(
     found: Counter[Reports] = Counter()
     least: dict[Reports, Fraction] = {}
     assert protector.tracer is not None  # a release that draws traces
-    spent = protector.tracer.limit.spent
+    spent = [protector.tracer.limit.spent.get(str(subject), Fraction(0)) for subject in range(TRACE_DRAWS)]
     for subject, (marks, numbers) in enumerate(zip(kept.T.tolist(), outputs.T.tolist(), strict=True)):
         seen = tuple(zip(marks, numbers, strict=True))
         found[seen] += 1
-        least[seen] = min(least.get(seen, spent.get(subject, Fraction(0))), spent.get(subject, Fraction(0)))
+        least[seen] = min(least.get(seen, spent[subject]), spent[subject])
     return found, least
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
@@ -33,8 +34,8 @@ from privopt_metric_dp.studies.curve_lines import Line, Refusals, Setting, read_
 from privopt_metric_dp.studies.curve_points import (
     OF_RELEASE,
     Point,
-    RankedDistances,
     Status,
+    describe_matrix,
     own_matrices,
     own_points,
     point_of,
@@ -144,11 +145,15 @@ def draw_curves(
             say(told)
     single: dict[Key, Point] = {}
     if stored is not None:
-        single = stored.begin(_digest_of(source, lines, options), names, [one.point.mechanism for one in own], epsilons)
-    with interrupts() as came, from_url(None, options.jobs or 1) as executor:
-        keep = None if stored is None else stored.append
-        solving = _PointSolver(refusals, options, executor, came, single, keep)
-        solving.run(lines)
+        single = stored.begin(_digest_of(source, lines, options), names, [one.mechanism for one in own], epsilons)
+    with (
+        interrupts() as came,
+        from_url(None, options.jobs or 1) as executor,
+        suppress(KeyboardInterrupt),  # what there is stands
+        limit(options.time_limit),
+        remembering(),  # what a repair certified is not certified again
+    ):
+        _solve_points(lines, refusals, options, executor, came, single, stored)
     found = {
         name: [single.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons] for name in names
     }
@@ -167,7 +172,7 @@ def draw_curves(
     known = [None] * len(epsilons) if metric is None else [point.lower_bound for point in found[metric.name]]
     for matrix in own:
         points += own_points(matrix, epsilons, known)
-        notes.append(matrix.note)
+        notes.append(describe_matrix(matrix, first.unit))
     return Curves(
         points=tuple(points),
         notes=tuple(notes),
@@ -188,67 +193,55 @@ def _digest_of(source: File, lines: Sequence[Line], options: Options) -> str:
     return digest.hexdigest()
 
 
-@frozen(eq=False)
-class _PointSolver:
-    """Solves point after point, while there is time and no interrupt has come.
+def _solve_points(
+    lines: Sequence[Line],
+    refusals: Refusals,
+    options: Options,
+    executor: Executor,
+    came: Sequence[int],
+    points: dict[Key, Point],
+    stored: PointsFile | None,
+) -> None:
+    """Solve what no earlier run has found, and then what it was stopped at, until an interrupt comes.
 
-    Attributes:
+    Args:
+        lines: of the curve.
         refusals: points that are not to be solved; more come.
-        options, executor: as of :func:`draw_curves`.
+        options: as of :func:`draw_curves`.
+        executor: likewise.
         came: interrupts.
-        found: by mechanism and epsilon; those of earlier runs are there already.
-        keep: is called with every point that was found.
+        points: by mechanism and epsilon, those of earlier runs; more come.
+        stored: file that every point is written to as it is found.
     """
-
-    refusals: Refusals
-    options: Options
-    executor: Executor
-    came: Sequence[int]
-    found: dict[Key, Point]
-    keep: Callable[[Point], object] | None
-
-    def run(self, lines: Sequence[Line]) -> None:
-        """Solve what no earlier run has found, and then what it was stopped at."""
-        asked = [line for line in lines if not self.refusals.whole(line.name)]
-        stopped = {key for key, point in self.found.items() if point.status == "stopped"}
+    asked = [line for line in lines if not refusals.whole(line.name)]
+    every = [(line, number, epsilon) for line in asked for number, epsilon in enumerate(refusals.epsilons, start=1)]
+    was = {key: point.status for key, point in points.items()}
+    new = [each for each in every if (each[0].name, each[2]) not in was]
+    again = [each for each in every if was.get((each[0].name, each[2])) == "stopped"]
+    for line, number, epsilon in [*new, *again]:
+        key = (line.name, epsilon)
+        if came:  # a mechanism that was interrupted may hand over what it has, and say nothing
+            return
+        if key in refusals:
+            continue
+        if options.progress is not None:
+            at = f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(refusals.epsilons)})"
+            options.progress(at, 0, None, None)
+        context = SolveContext(method=line.method, solver=options.solver, gap=line.gap, executor=executor)
         try:
-            with limit(self.options.time_limit), remembering():  # what a repair certified is not certified again
-                for line in asked:
-                    self._solve(line, lambda key: key not in self.found)
-                for line in asked:
-                    self._solve(line, stopped.__contains__)
-        except KeyboardInterrupt:
-            pass  # what there is stands
-
-    def _solve(self, line: Line, wanted: Callable[[Key], bool]) -> None:
-        """Solve the points of a line that ``wanted`` selects."""
-        epsilons = self.refusals.epsilons
-        todo = [(number, epsilon) for number, epsilon in enumerate(epsilons, start=1) if wanted((line.name, epsilon))]
-        ranked = RankedDistances.of(line.problem) if todo else None
-        context = SolveContext(method=line.method, solver=self.options.solver, gap=line.gap, executor=self.executor)
-        for number, epsilon in todo:
-            key = (line.name, epsilon)
-            if self.came:  # a mechanism that was interrupted may hand over what it has, and say nothing
-                return
-            if key in self.refusals:
-                continue
-            if self.options.progress is not None:
-                at = f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(epsilons)})"
-                self.options.progress(at, 0, None, None)
-            try:
-                point = _solved(line, epsilon, context, ranked)
-            except InputError as error:  # of a mechanism that looks no sooner
-                self.refusals.add(line.name, {epsilon: error})
-                continue
-            if point.status == "stopped" and not _loses_less(point, self.found.get(key)):
-                self.found.setdefault(key, point)
-                continue
-            self.found[key] = point
-            if self.keep is not None:
-                self.keep(point)
+            point = _solved(line, epsilon, context)
+        except InputError as error:  # of a mechanism that looks no sooner
+            refusals.add(line.name, {epsilon: error})
+            continue
+        if point.status == "stopped" and not _loses_less(point, points.get(key)):
+            points.setdefault(key, point)
+            continue
+        points[key] = point
+        if stored is not None:
+            stored.append(point)
 
 
-def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: RankedDistances | None) -> Point:
+def _solved(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
     start = time.perf_counter()
     blank = Point(mechanism=line.name, epsilon=epsilon)
     if clock().left == 0.0:
@@ -267,8 +260,7 @@ def _solved(line: Line, epsilon: Fraction, context: SolveContext, ranked: Ranked
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
     bound = outcome.lower_bound
-    ranked = ranked if problem.data.region is None else RankedDistances.of(problem)
-    point = point_of(line.name, epsilon, release, problem, loss, certificate.worst, ranked)
+    point = point_of(line.name, epsilon, release, problem, loss, certificate.worst)
     return evolve(
         point,
         lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, point.loss),

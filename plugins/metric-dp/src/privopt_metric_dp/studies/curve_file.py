@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, get_args
 
 import polars as pl
-from attrs import define, field
+from attrs import define, field, fields
 
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError
@@ -26,14 +26,9 @@ __all__ = ["CurveTable", "Key", "PointsFile"]
 Key = tuple[str, Fraction]
 """Of a point: mechanism and epsilon."""
 
-SCHEMA: Final = {
-    "mechanism": pl.String,
-    "epsilon": pl.String,
-    **dict.fromkeys(("loss", "lower_bound", "gap", "bayes_error", "error_p50", "error_p95", "seconds"), pl.Float64),
-    "status": pl.String,
-    "epsilon_achieved": pl.Float64,
-    "adversary_error": pl.Float64,
-}
+_TEXTS: Final = {"mechanism", "epsilon", "status"}
+
+SCHEMA: Final = {each.name: pl.String if each.name in _TEXTS else pl.Float64 for each in fields(Point)}
 """Columns of the table."""
 
 

@@ -41,24 +41,18 @@ def by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
     return groups
 
 
-@themed
 def figure_of(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
     """Draw loss (lines) and proved bound (dashes) over epsilon, both axes logarithmic."""
     label = f"loss{_of(unit)}; dashed: proved bound"
     return _drawn(points, distance_unit, "loss", label, "lower_bound")
 
 
-@themed
-def attacker_figure(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
-    """Draw the attacker's error over epsilon, both axes logarithmic."""
-    return _drawn(points, distance_unit, "adversary_error", f"attacker's error{_of(unit)}")
-
-
 def figures_of(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
-    """Draw all figures of a curve, by name."""
+    """Draw all figures of a curve, by name: the loss, and the attacker's error."""
+    error = f"attacker's error{_of(unit)}"
     return {
         "loss": figure_of(points, unit, distance_unit),
-        "adversary_error": attacker_figure(points, unit, distance_unit),
+        "adversary_error": _drawn(points, distance_unit, "adversary_error", error),
     }
 
 
@@ -66,6 +60,7 @@ def _of(unit: str) -> str:
     return f" ({unit})" if unit else ""
 
 
+@themed
 def _drawn(points: Sequence[Point], distance_unit: str, solid: str, label: str, dashed: str | None = None) -> Figure:
     from matplotlib import rcParams
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.arrays import Floats, Ints, slices
+from privopt.arrays import Floats, slices
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt.interfaces import Objective, UtilityLoss
@@ -20,15 +20,14 @@ from privopt_metric_dp.attacks.matrix_figures import bayes_error
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.given_matrix import GivenMatrix
-from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.data import MetricData, MetricInstance
 
 __all__ = [
     "OF_RELEASE",
-    "Own",
     "Point",
-    "RankedDistances",
     "Status",
     "adversary_error",
+    "describe_matrix",
     "own_matrices",
     "own_points",
     "point_of",
@@ -77,30 +76,6 @@ class Point:
     adversary_error: float | None = None
 
 
-@frozen(kw_only=True, eq=False)
-class RankedDistances:
-    """Distances from records to outputs in ascending order, for quantiles; None where they are not known."""
-
-    order: Ints
-    distances: Floats
-
-    @classmethod
-    def of(cls, problem: MetricInstance[Any]) -> RankedDistances | None:
-        """Return the ranked outputs of a problem."""
-        if not problem.data.crossed:
-            return None
-        data = problem.data
-        flat = (data.to_outputs if data.region is None else data.distance.to_outputs()).ravel()
-        order = np.argsort(flat, kind="stable")
-        return cls(order=order, distances=flat[order])
-
-    def quantiles(self, mass: Floats, shares: Sequence[float]) -> list[float]:
-        """Return the least distances that hold the given shares of the mass (N, K)."""
-        cumulated = np.cumsum(mass.ravel()[self.order])
-        places = np.searchsorted(cumulated, np.asarray(shares) * cumulated[-1])
-        return [float(self.distances[place]) for place in np.minimum(places, len(cumulated) - 1).tolist()]
-
-
 def point_of(
     name: str,
     epsilon: Fraction,
@@ -108,7 +83,6 @@ def point_of(
     problem: MetricInstance[Any],
     loss: UtilityLoss[MatrixRelease],
     achieved: float | None,
-    ranked: RankedDistances | None,
 ) -> Point:
     """Return a certified release as a point, its bound and status to come.
 
@@ -118,16 +92,13 @@ def point_of(
         problem: with its prior and distances.
         loss: by which the release, and the guesses of an attacker, are judged.
         achieved: the least epsilon that the release keeps.
-        ranked: of the problem.
     """
     rows, prior = release.probabilities, problem.data.prior
     chosen = problem.data.records.numbers(release.records.tolist())  # all, or the senders alone
     prior = prior[chosen] / prior[chosen].sum()
-    middle, most = None, None
-    if ranked is not None:
-        mass = np.zeros(problem.data.shape)
-        mass[chosen] = prior[:, None] * rows
-        middle, most = ranked.quantiles(mass, (0.5, 0.95))
+    mass = np.zeros(problem.data.shape)
+    mass[chosen] = prior[:, None] * rows
+    middle, most = _error_quantiles(problem.data, mass)
     return Point(
         mechanism=name,
         epsilon=epsilon,
@@ -139,6 +110,18 @@ def point_of(
         epsilon_achieved=achieved,
         adversary_error=adversary_error(rows, loss.weighted) if isinstance(loss, ExpectedLoss) else None,
     )
+
+
+def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
+    """Return the distances from record to report that hold half and 95 % of the mass (N, K); None where not known."""
+    if not data.crossed:
+        return None, None
+    distances = (data.to_outputs if data.region is None else data.distance.to_outputs()).ravel()
+    order = np.argsort(distances, kind="stable")
+    cumulated = np.cumsum(mass.ravel()[order])
+    places = np.searchsorted(cumulated, np.array([0.5, 0.95]) * cumulated[-1])
+    quantiles: list[float] = distances[order[np.minimum(places, len(order) - 1)]].tolist()
+    return quantiles
 
 
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
@@ -160,23 +143,8 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     return math.fsum(least for part in parts for least in (probabilities[:, part].T @ weighted).min(axis=1).tolist())
 
 
-@frozen(kw_only=True, eq=False)
-class Own:
-    """A mechanism from elsewhere.
-
-    Attributes:
-        point: it, at any epsilon that it keeps.
-        worst: the least epsilon that it keeps, rounded up; infinite where some ratio is.
-        note: from where on it has points, in a sentence.
-    """
-
-    point: Point
-    worst: float
-    note: str
-
-
-def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Collection[str]) -> list[Own]:
-    """Read matrices and measure them at the problem's required pairs.
+def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Collection[str]) -> list[Point]:
+    """Read matrices and measure them at the problem's required pairs, each at the least epsilon that it keeps.
 
     Args:
         paths: each ``mechanism.npz`` or another of its form, or a ``.npy`` as ``certify`` takes it, records and outputs
@@ -186,16 +154,16 @@ def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Col
     """
     once = list(dict.fromkeys(paths))
     alike = Counter(path.stem for path in once)
-    found: list[Own] = []
+    found: list[Point] = []
     for path in once:
         name = path.stem if alike[path.stem] == 1 and path.stem not in taken else str(path)
-        while name in {*taken, *(own.point.mechanism for own in found)}:
+        while name in {*taken, *(own.mechanism for own in found)}:
             name += " (matrix)"
         found.append(_own_matrix(path, name, problem))
     return found
 
 
-def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
+def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Point:
     data = problem.data
     if data.region is not None:
         wanted = "a problem over records (own matrices are measured at pairs of them)"
@@ -204,22 +172,26 @@ def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Own:
         given = GivenMatrix.of(_in_order(MatrixRelease.load(path), problem, path.name), data.shape, path.name)
     else:
         given = GivenMatrix.read(File.read(path), data.shape)
-    worst = given.measured(data).epsilon
-    note = f"{name} keeps epsilon {worst:.6g} per {data.unit} and more, measured in exact arithmetic"
-    if worst == np.inf:
-        note = f"{name} keeps no epsilon: some output is possible for one record and not for another"
     release = MatrixRelease.over(data, given.weights, along_paths=True)
-    point = point_of(name, data.epsilon, release, problem, ExpectedLoss.of(data), worst, RankedDistances.of(problem))
-    point = evolve(point, loss=given.loss(data))  # of the numbers as they stand
-    return Own(point=point, worst=worst, note=note)
+    worst = given.measured(data).epsilon
+    point = point_of(name, data.epsilon, release, problem, ExpectedLoss.of(data), worst)
+    return evolve(point, loss=given.loss(data))  # of the numbers as they stand
 
 
-def own_points(matrix: Own, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
+def describe_matrix(matrix: Point, unit: str) -> str:
+    """Say from which epsilon on a matrix has points, in a sentence."""
+    if matrix.epsilon_achieved == math.inf:
+        return f"{matrix.mechanism} keeps no epsilon: some output is possible for one record and not for another"
+    least = f"{matrix.mechanism} keeps epsilon {matrix.epsilon_achieved:.6g} per {unit} and more"
+    return f"{least}, measured in exact arithmetic"
+
+
+def own_points(matrix: Point, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
     """Return points of one matrix at every epsilon: the same release if it satisfies it, "infeasible" below."""
     points = []
     for epsilon, bound in zip(epsilons, bounds, strict=True):
-        point = evolve(matrix.point, epsilon=epsilon)
-        if not matrix.worst <= epsilon:
+        point = evolve(matrix, epsilon=epsilon)
+        if matrix.epsilon_achieved is None or not matrix.epsilon_achieved <= epsilon:
             point = Point(mechanism=point.mechanism, epsilon=epsilon, status="infeasible")
         elif bound is not None and point.loss is not None:
             least = min(bound, point.loss)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from attrs import frozen
 
 from privopt.arrays import Floats, slices
 from privopt.errors import Fault, InputError, UsageError
@@ -20,7 +19,7 @@ from privopt_metric_dp.studies.draft_grid import digits
 from privopt_metric_dp.studies.draft_problem import Draft, loaded, own_tables
 from privopt_metric_dp.studies.draft_text import problem_text, relative
 
-__all__ = ["RANKS", "init_words", "ranked_distances"]
+__all__ = ["RANKS", "init_words", "neighbour_distances"]
 
 RANKS: Final = (10, 20, 50)
 """How many others shall hide a word: the first is proposed, and the others are told."""
@@ -32,33 +31,21 @@ MAX_SEARCHED_WORDS: Final = 2_000
 """Words whose neighbours are looked for, evenly through the list."""
 
 
-@frozen(kw_only=True, eq=False)
-class NeighbourDistances:
-    """Distances from words to their neighbours.
-
-    Attributes:
-        ranks: (R,) how many neighbours, fewer than there are words.
-        distances: (R, W) from each of W words to the last of that number of neighbours, in ascending order.
-    """
-
-    ranks: tuple[int, ...]
-    distances: Floats
-
-    def at(self, rank: int, share: float) -> float:
-        """Return the distance within which this part of the words has as many others."""
-        return float(np.quantile(self.distances[self.ranks.index(rank)], share, method="higher"))
-
-
-def ranked_distances(data: MetricData) -> NeighbourDistances:
-    """Measure distances to neighbours by rank, of all words or of 2,000 of them."""
+def neighbour_distances(data: MetricData) -> dict[int, Floats]:
+    """Return distances to the nearest neighbour and to those of :data:`RANKS`, ascending, of at most 2,000 words."""
     count = len(data.records)
-    ranks = tuple(rank for rank in (1, *RANKS) if rank < count)
+    ranks = [rank for rank in (1, *RANKS) if rank < count]
     chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_WORDS)).astype(np.int64))
     parts = []
     for part in slices(len(chosen), count, 1 << 22):
         rows = data.metric.rows(chosen[part])
-        parts.append(np.sort(np.partition(rows, ranks[-1], axis=1)[:, : ranks[-1] + 1], axis=1)[:, list(ranks)])
-    return NeighbourDistances(ranks=ranks, distances=np.sort(np.concatenate(parts).T, axis=1))
+        parts.append(np.sort(np.partition(rows, ranks[-1], axis=1)[:, : ranks[-1] + 1], axis=1)[:, ranks])
+    return dict(zip(ranks, np.sort(np.concatenate(parts).T, axis=1), strict=True))
+
+
+def _reach(distances: Floats, share: float) -> float:
+    """Return the distance within which this part of the words has its neighbour."""
+    return float(np.quantile(distances, share, method="higher"))
 
 
 def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool = False) -> Draft:
@@ -90,8 +77,8 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     data = loaded(MetricProblem, tables, folder, vectors.name)
     if len(data.records) <= RANKS[0] + 1:
         raise InputError([Fault(vectors.name, "", f"{len(data.records)} words", f"more than {RANKS[0] + 1}")])
-    ranked = ranked_distances(data)
-    reach = ranked.at(RANKS[0], MOST_WORDS)
+    away = neighbour_distances(data)
+    reach = _reach(away[RANKS[0]], MOST_WORDS)
     if not reach > 0:
         raise InputError(
             [Fault(vectors.name, "", f"{RANKS[0]} and more equal vectors", "words apart from one another")]
@@ -101,14 +88,14 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     tables |= own_tables(cls, reach)
     loaded(cls, tables, folder, vectors.name)
     notes = (f"each row of {vectors.name} is taken for a word, {len(data.records):,} of them",)
-    meaning = _meaning(ranked, epsilon)
+    meaning = _meaning(away, epsilon)
     made = Draft(text=problem_text(mechanism, vectors, tables, notes, meaning), notes=(*notes, *meaning))
     with new_file(out, force=force) as path:
         path.write_text(made.text, "utf-8")
     return made
 
 
-def _meaning(ranked: NeighbourDistances, epsilon: float) -> list[str]:
+def _meaning(away: dict[int, Floats], epsilon: float) -> list[str]:
     """Say what epsilon hides a word among, and which epsilon would hide it among more."""
     share = f"{100 * MOST_WORDS:g} of 100 words"
     lines = [
@@ -116,9 +103,9 @@ def _meaning(ranked: NeighbourDistances, epsilon: float) -> list[str]:
         f"word and each of them by a factor of at most e, {math.ceil(100 * math.e) / 100:g}"
     ]
     lines += [
-        f"for at least {rank} others: epsilon {digits(1.0 / ranked.at(rank, MOST_WORDS), up=False):g}"
-        for rank in ranked.ranks
+        f"for at least {rank} others: epsilon {digits(1.0 / _reach(away[rank], MOST_WORDS), up=False):g}"
+        for rank in away
         if rank in RANKS[1:]
     ]
-    halves = [f"{ranked.at(rank, 0.5):.3g} to the neighbour of rank {rank}" for rank in ranked.ranks]
+    halves = [f"{_reach(distances, 0.5):.3g} to the neighbour of rank {rank}" for rank, distances in away.items()]
     return [*lines, f"distances, median over the words: {', '.join(halves)}"]

@@ -87,11 +87,13 @@ def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def positions_asked(secret: Secret, asked: Application, data: MetricData) -> tuple[tuple[str | None, Secret], ...]:
-    """Return the positions of a row: the prefix of each, and its columns."""
+def positions_asked(
+    secret: Secret, asked: Application, data: MetricData | None
+) -> tuple[tuple[str | None, Secret], ...]:
+    """Return the positions of a row: the prefix of each, and its columns; data, of records that lie somewhere."""
     if not asked.positions:
         return ((asked.prefix, secret),)
-    planar = positions_are_planar(data)
+    planar = data is not None and positions_are_planar(data)
     return tuple((name, Secret.at(columns, planar=planar)) for name, columns in asked.positions.items())
 
 

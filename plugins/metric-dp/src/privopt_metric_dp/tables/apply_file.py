@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,27 +54,45 @@ def apply(
         UsageError: a release without a matrix, positions that its records do not have, or no row with a report.
         StoppedError: interrupted, or ``out`` cannot be written; nothing was written.
     """
-    asked = asked or Application()
-    ending = ending_of(out, "--out")
-    if asked.batch is None:
-        return _apply_file(
-            folder, table, out, ending, secret, asked, None, force=force, progress=progress, announce=announce
-        )
-    if asked.charge is None:
+    asked, ending = asked or Application(), ending_of(out, "--out")
+    if asked.batch is not None and asked.charge is None:
         raise UsageError("--batch NAME must be used with --ledger FILE and --subject COLUMN, got it alone")
-    with Batch(ledger=asked.charge.path, name=asked.batch, target=out).opened() as begun:
-        if (counts := begun.counts) is not None:
-            _check_same(begun, folder, table)
-            done = f"batch {asked.batch} is finished: {out} is as it was written, and nothing was charged again"
-            return ApplySummary(**counts, notes=(done,), warnings=())
-        begun.check_open()
-        force = force or begun.left_target
-        made = _apply_file(
-            folder, table, out, ending, secret, asked, begun, force=force, progress=progress, announce=announce
+    with ExitStack() as stack:
+        batch = None
+        if asked.batch is not None and asked.charge is not None:
+            batch = stack.enter_context(Batch(ledger=asked.charge.path, name=asked.batch, target=out).opened())
+            if (counts := batch.counts) is not None:
+                if batch.record.get("source") != _source_text(folder, table):
+                    wanted = "of the table and release that it was finished with"
+                    raise UsageError(f"batch {batch.name} must be {wanted}, got another or one that was written since")
+                done = f"batch {asked.batch} is finished: {out} is as it was written, and nothing was charged again"
+                return ApplySummary(**counts, notes=(done,), warnings=())
+            batch.check_open()
+            force = force or batch.left_target
+        check_files({"--out": out}, force=force, read=[table], folders=[folder])
+        if asked.charge is not None:
+            asked.charge.check_apart(folder, table, out)
+        source = GeoSource.of_file(table)
+        if secret.geometry:
+            secret.check(list(source.columns), source.name)
+            if table.suffix.lower() == ".csv":
+                found = "CSV, which holds no points in binary"
+                raise InputError([Fault(source.name, f"column {secret.columns[0]}", found, "GeoParquet")])
+        made = applied(
+            open_verified(folder),
+            source,
+            secret,
+            asked,
+            _file(out, ending, force, progress, batch),
+            purpose=f"apply {table.name}",
+            dashes="--",
+            batch=batch,
+            progress=progress,
+            announce=announce,
         )
-        begun.finish(
-            {"rows": made.rows, "refused": dict(made.refused), "counts": dict(made.counts)}, _source_text(folder, table)
-        )
+        if batch is not None:
+            counts = {"rows": made.rows, "refused": dict(made.refused), "counts": dict(made.counts)}
+            batch.finish(counts, _source_text(folder, table))
         return made
 
 
@@ -85,55 +103,6 @@ def _source_text(folder: Path, table: Path) -> str:
     """
     status = table.stat()
     return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"
-
-
-def _check_same(batch: Batch, folder: Path, table: Path) -> None:
-    """Refuse to take another table, or another release, for what a finished batch was made of.
-
-    Raises:
-        UsageError: it is another.
-    """
-    if batch.record.get("source") != _source_text(folder, table):
-        found = "another or one that was written since"
-        raise UsageError(f"batch {batch.name} must be of the table and release that it was finished with, got {found}")
-
-
-def _apply_file(
-    folder: Path,
-    table: Path,
-    out: Path,
-    ending: str,
-    secret: Secret,
-    asked: Application,
-    batch: Batch | None,
-    *,
-    force: bool,
-    progress: Progress | None,
-    announce: Callable[[str], object] | None,
-) -> ApplySummary:
-    check_files({"--out": out}, force=force, read=[table], folders=[folder])
-    if asked.charge is not None:
-        asked.charge.check_apart(folder, table, out)
-    source = GeoSource.of_file(table)
-    if secret.geometry:
-        secret.check(list(source.columns), source.name)
-        if table.suffix.lower() == ".csv":
-            found = "CSV, which holds no points in binary"
-            raise InputError([Fault(source.name, f"column {secret.columns[0]}", found, "GeoParquet")])
-    target = _file(out, ending, force, progress, batch)
-    purpose = f"apply {table.name}"
-    return applied(
-        open_verified(folder),
-        source,
-        secret,
-        asked,
-        target,
-        purpose=purpose,
-        dashes="--",
-        batch=batch,
-        progress=progress,
-        announce=announce,
-    )
 
 
 @contextmanager

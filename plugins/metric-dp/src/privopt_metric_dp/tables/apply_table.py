@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 
 import narwhals as nw
-from attrs import field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from privopt.declare.column_texts import naming
 from privopt.errors import DoesNotHoldError, UsageError
@@ -186,18 +186,8 @@ def _read_through(
 def _digest_of_options(batch: Batch, sums: str, asked: Application, source: GeoSource) -> Digest:
     """Return the digest of a batch before its first row: release, columns and options."""
     digest = Digest(batch.key())
-    options = {
-        "release": sums,
-        "columns": source.columns,
-        "positions": {name: list(columns) for name, columns in asked.positions.items()},
-        "max_snap": asked.max_snap,
-        "subject": asked.whose,
-        "time": asked.time,
-        "prefix": asked.prefix,
-        "text": asked.text,
-        "unknown": asked.unknown,
-    }
-    digest.add(b"options", json.dumps(options, sort_keys=True).encode())
+    options = asdict(evolve(asked, charge=None, subject=asked.whose))
+    digest.add(b"options", json.dumps([sums, source.columns, options], sort_keys=True).encode())
     return digest
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import partial
-from itertools import repeat
 from typing import Any, Self
 
 import narwhals as nw
@@ -144,22 +143,22 @@ class RowCharger:
             self._kept = self._files.enter_context(KeptReports.for_ledger(self._ledger))
         outputs = np.full((len(frame), 1), -1, dtype=np.int64)
         some, whose, when, reason = self._named(frame)
-        for part in _by_period(when) if self.by_calendar else [np.arange(len(some))]:
-            rows, of_part = some[part], [whose[number] for number in part.tolist()]
-            period = when[part[0]] if self.by_calendar else None
-            outputs[rows], reason[rows] = self._again(self._kept, rows, of_part, period, draw, places)
+        for period in sorted({*when}, key=str):  # a place is charged to the period of its first visit
+            part = np.flatnonzero(np.array(when, dtype=np.str_) == str(period)).tolist()
+            rows = some[part]
+            outputs[rows], reason[rows] = self._again(
+                self._kept, rows, [whose[number] for number in part], period, draw, places
+            )
         return outputs, reason
 
-    def _named(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str], Ints]:
+    def _named(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str | None], Ints]:
         """Return rows with a subject (and a period, with a calendar), whom and when, and why other rows are omitted."""
         names, periods = self.subjects(frame), self.periods(frame)
         named = np.array([name is not None for name in names], dtype=bool)
         timed = np.array([period is not None or not self.by_calendar for period in periods], dtype=bool)
         reason = np.where(named, np.where(timed, -1, _NO_TIME), _NOBODY)
-        some = np.flatnonzero(named & timed)
-        whose = [name for name, good in zip(names, named & timed, strict=True) if name is not None and good]
-        when = [period for period, good in zip(periods, named & timed, strict=True) if period is not None and good]
-        return some, whose, when, reason
+        some = np.flatnonzero(reason < 0)
+        return some, [names[row] or "" for row in some.tolist()], [periods[row] for row in some.tolist()], reason
 
     def granted(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
         """Charge the rows of a table, durably; those alone that are granted may be drawn for.
@@ -180,11 +179,11 @@ class RowCharger:
         return granted, reason
 
     def charge(
-        self, whose: Sequence[str], cost: Cost, periods: Sequence[str], times: Sequence[int] | None = None
+        self, whose: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
         """Charge a row to each subject, in a period each where there is a calendar; whether the limit allows it."""
         closed = None if self.paid is None else self._refused
-        granted = self._ledger.charge_each(whose, cost, periods if self.by_calendar else None, times, closed)
+        granted = self._ledger.charge_each(whose, cost, periods, times, closed)
         self.charged += sum(granted)
         return granted
 
@@ -193,7 +192,7 @@ class RowCharger:
         paid: Mapping[str, deque[Fraction]],
         whose: Sequence[str],
         cost: Cost,
-        periods: Sequence[str],
+        periods: Sequence[str | None],
         times: Sequence[int] | None = None,
     ) -> list[bool]:
         """Charge the rows of a batch that no earlier run has charged.
@@ -204,8 +203,7 @@ class RowCharger:
         """
         called = {name: self._ledger.name_of(name) for name in dict.fromkeys(whose)}
         accounts = [
-            account_name(called[name], period, self.cost.account)
-            for name, period in zip(whose, periods if periods else repeat(None, len(whose)), strict=True)
+            account_name(called[name], period, self.cost.account) for name, period in zip(whose, periods, strict=True)
         ]
         granted = [False] * len(whose)
         due: list[int] = []
@@ -223,7 +221,7 @@ class RowCharger:
         allowed = self.charge(
             [whose[number] for number in due],
             cost,
-            [periods[number] for number in due] if periods else [],
+            [periods[number] for number in due],
             None if times is None else [times[number] for number in due],
         )
         for number, good in zip(due, allowed, strict=True):
@@ -246,8 +244,8 @@ class RowCharger:
         near = None if nearby is None else [[str(place) for place in of] for of in nearby]
         with sticky.visits(self.cost.mechanism, visits, near) as kept:
             first = np.array(kept.first, dtype=np.int64)
-            periods = None if period is None else [period] * len(first)
-            booked = self._ledger.booked([whose[number] for number in first.tolist()], self.cost, periods)
+            visitors = [whose[number] for number in kept.first]
+            booked = self._ledger.booked(visitors, self.cost, [period] * len(visitors))
             granted = first[np.array([mark is not None for mark in booked], dtype=bool)]
             self.charged += len(granted)
             drawn, _ = draw(rows[granted])
@@ -297,9 +295,3 @@ def check_no_calendar(ledger: Ledger, account: str) -> None:
     if limit is not None and limit.calendar is not None:
         found = f"one that counts by {limit.calendar}"
         raise UsageError(f"{ledger.path} must have a limit in all or by hours, got {found}: use apply --time")
-
-
-def _by_period(periods: Sequence[str]) -> list[Ints]:
-    """Return row numbers by period, the earliest first: a place is charged to the period of its first visit."""
-    names, of_row = np.unique(np.array(periods, dtype=np.str_), return_inverse=True)
-    return [np.flatnonzero(of_row == number) for number in range(len(names))]

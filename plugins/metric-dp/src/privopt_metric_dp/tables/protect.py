@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 from attrs import evolve, field, frozen
 
-from privopt.arrays import Ints
-from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, prefixed
+from privopt.arrays import Bools, Floats, Ints
+from privopt.declare.column_texts import FIRST, KEPT, STICKY, prefixed
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins
 from privopt.ledger.subject_columns import row_names
-from privopt.numbers.sampling import RowStreams, Source, draw_each, seeded
+from privopt.numbers.sampling import RowStreams, draw_each, seeded
 from privopt.specs import NOTHING
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -29,11 +29,11 @@ from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.space.projection import Projection
 from privopt_metric_dp.tables.application import BETWEEN_RECORDS, Application, check_asked, limits_of, positions_asked
 from privopt_metric_dp.tables.charge_rows import Drawn, Places, RowCharger
-from privopt_metric_dp.tables.near_cells import Near
+from privopt_metric_dp.tables.near_cells import near_cells
 from privopt_metric_dp.tables.nearest_record import Snap, Strays
 from privopt_metric_dp.tables.protecting import SEEDED, TableProtector
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
-from privopt_metric_dp.tables.trace_rows import Tracer, TraceRowReports
+from privopt_metric_dp.tables.trace_rows import Tracer
 from privopt_metric_dp.traces.interpolate import Ways
 
 __all__ = ["Protector"]
@@ -55,29 +55,21 @@ class Protector(TableProtector):
 
     Attributes:
         release: whose rows are drawn from.
-        positions: of a row: the prefix of each one's added columns, None for nothing, and its own columns.
         snap: finds each row's record.
         outputs: where reports lie, where they lie anywhere.
-        source: of random bytes.
-        marked: whether a seed is that source.
         tracer: draws reports of traces, where the release reports these.
-        coins: of a batch, from which each draw has a stream of its own; None for ``source``.
         near: finds the places whose kept report is given at a position too; None where a place's own is alone.
-        named_by: columns of subject and id by which these streams know a row; None for its number.
+        named_by: columns of subject and id by which the coins' streams know a row; None for its number.
         ways: to outputs, which these go by where positions are reported as they are; None where as their records.
         strays: positions far from every record, so far.
     """
 
     release: MatrixRelease
-    positions: tuple[tuple[str | None, Secret], ...]
     snap: Snap
     outputs: Space | None
-    source: Source
-    marked: bool
     tracer: Tracer | None = None
     ways: Ways | None = None
-    near: Near | None = None
-    coins: Coins | None = None
+    near: Callable[[Floats, Ints], list[list[int]]] | None = None
     named_by: tuple[str, str] | None = None
     strays: Strays = field(init=False)
 
@@ -138,11 +130,6 @@ class Protector(TableProtector):
         )
 
     @property
-    def secrets(self) -> tuple[Secret, ...]:
-        """The columns of each position."""
-        return tuple(columns for _, columns in self.positions)
-
-    @property
     def first_position(self) -> Secret:
         """The columns of the row's first position, the only one of kept reports and of traces."""
         return self.positions[0][1]
@@ -151,11 +138,6 @@ class Protector(TableProtector):
         """Names of columns that a row has once, behind the prefix where its one position has one."""
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefixed(prefix, name) for name in names)
-
-    @property
-    def reports(self) -> tuple[str, ...]:
-        """Names of the columns of reports, one a position."""
-        return tuple(prefixed(prefix, REPORT) for prefix, _ in self.positions)
 
     def places(self, report: str) -> tuple[str, ...]:
         """Name the two columns that say where a column's reports lie; none if reports have no coordinates."""
@@ -187,13 +169,11 @@ class Protector(TableProtector):
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
         """Draw for rows whose subjects were charged, where they are to be."""
-        traced: TraceRowReports | None = None
+        marks: list[Bools] = []
         if self.tracer is not None:
             rows, reason = self.snap.rows(frame, self.first_position, strays=self.strays)
-            traced = self.tracer.reports(
-                frame, rows, reason, far=None if self.ways is None else partial(self._far, frame)
-            )
-            drawn, reason = traced.outputs[:, None], traced.reason
+            far = None if self.ways is None else partial(self._far, frame)
+            (drawn, reason), *marks = self.tracer.reports(frame, rows, reason, far=far)
         elif self.charging is None:
             drawn, reason = self._drawn(frame, first, np.arange(len(frame)))
         else:
@@ -213,9 +193,7 @@ class Protector(TableProtector):
             if self.outputs is not None and self.outputs.coordinates is not None:
                 for axis, of_axis in enumerate(self.places(report)):
                     columns.append(pl.Series(of_axis, self.outputs.coordinates[:, axis]).gather(place))
-        if traced is not None:
-            of_kept, of_first = self._traces
-            columns += [pl.Series(of_kept, traced.kept), pl.Series(of_first, traced.first)]
+        columns += [pl.Series(name, mark) for name, mark in zip(self._traces, marks, strict=True)]
         columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
         return self.with_columns(frame, columns)
 
@@ -264,7 +242,7 @@ class Protector(TableProtector):
         numbers, reason = self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
         if self.near is None:
             return numbers, reason, None
-        return numbers, reason, self.near.places_of(positions_of(frame, self.first_position)[0], reason)
+        return numbers, reason, self.near(positions_of(frame, self.first_position)[0], reason)
 
     @property
     def price(self) -> str | None:
@@ -298,7 +276,9 @@ class Protector(TableProtector):
         )
 
 
-def _near(asked: Application, release: MatrixRelease, data: MetricData, kind: str) -> Near | None:
+def _near(
+    asked: Application, release: MatrixRelease, data: MetricData, kind: str
+) -> Callable[[Floats, Ints], list[list[int]]] | None:
     """Prepare to find kept reports of cells nearby, where that is asked for.
 
     Raises:
@@ -313,10 +293,10 @@ def _near(asked: Application, release: MatrixRelease, data: MetricData, kind: st
         raise UsageError("sticky-within must have positions to measure from, got ids")
     centres = data.records
     if data.region is None:
-        return Near.of(centres, within, release.records.tolist())
+        return near_cells(centres, within, release.records.tolist())
     if centres.projection is not None and kind == "geographic":
         centres = _on_earth(centres, centres.projection)
-    return Near.of(centres, within, None)
+    return near_cells(centres, within, None)
 
 
 def _on_earth(space: Space, projection: Projection) -> Space:

@@ -16,7 +16,7 @@ from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, secrets_of
-from privopt.numbers.sampling import RowStreams, Source, draw_each, seeded
+from privopt.numbers.sampling import RowStreams, draw_each, seeded
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.tables.application import Application, check_asked
 from privopt_metric_dp.tables.charge_rows import RowCharger
@@ -44,18 +44,12 @@ class TextProtector(TableProtector):
         release: whose records are words.
         numbers: of its records, by word.
         masks: whether a mask replaces an unknown word; it is dropped otherwise.
-        source: of random bytes.
-        marked: whether a seed is that source.
-        coins: of a batch, from which each word has a stream of its own; None for ``source``.
         word_counts: how many words were reported, dropped and masked so far.
     """
 
     release: MatrixRelease
     numbers: dict[str, int]
     masks: bool
-    source: Source
-    marked: bool
-    coins: Coins | None = None
     word_counts: dict[str, int] = field(factory=lambda: {"words": 0, "dropped": 0, "masked": 0})
 
     @classmethod
@@ -95,6 +89,7 @@ class TextProtector(TableProtector):
         return cls(
             release=release,
             secret=secret,
+            positions=((None, secret),),
             charging=charging,
             numbers=vocabulary(release.records.tolist()),
             masks=asked.unknown == "mask",
@@ -102,11 +97,6 @@ class TextProtector(TableProtector):
             marked=asked.seed is not None,
             coins=coins,
         )
-
-    @property
-    def secrets(self) -> tuple[Secret, ...]:
-        """The column of sentences."""
-        return (self.secret,)
 
     @property
     def added(self) -> tuple[str, ...]:

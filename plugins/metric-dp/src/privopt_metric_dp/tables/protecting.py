@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,10 +15,12 @@ import polars as pl
 from attrs import field, frozen
 
 from privopt.arrays import Ints
+from privopt.declare.column_texts import REPORT, prefixed
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError, cut, number_of
 from privopt.interfaces import Guarantee
-from privopt.ledger.batches import Digest
+from privopt.ledger.batches import Coins, Digest
+from privopt.numbers.sampling import Source
 from privopt_metric_dp.tables.application import limits_of, words_of
 from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.column_names import like_places, like_positions
@@ -37,12 +40,20 @@ class TableProtector(ABC):
 
     Attributes:
         secret: the columns that are omitted.
+        positions: of a row: the prefix of each one's added columns, None for nothing, and its own columns.
+        source: of random bytes.
+        marked: whether a seed is that source.
+        coins: of a batch, from which each draw has a stream of its own; None for ``source``.
         charging: charges each row to its subject, before the secret is looked at; None to charge no one.
         refused: how often each reason has come so far.
         telling: columns that stay and reveal the secret whatever their names are, so far.
     """
 
     secret: Secret
+    positions: tuple[tuple[str | None, Secret], ...]
+    source: Source = os.urandom
+    marked: bool = False
+    coins: Coins | None = None
     charging: RowCharger | None = None
     refused: Counter[str] = field(factory=Counter)
     telling: LeakyColumns = field(init=False, factory=LeakyColumns)
@@ -53,9 +64,9 @@ class TableProtector(ABC):
         """Name the columns that are added to the table."""
 
     @property
-    @abstractmethod
-    def secrets(self) -> tuple[Secret, ...]:
-        """The columns of each of a row's secrets."""
+    def reports(self) -> tuple[str, ...]:
+        """Names of the columns of reports, one a position."""
+        return tuple(prefixed(prefix, REPORT) for prefix, _ in self.positions)
 
     @abstractmethod
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -116,7 +127,7 @@ class TableProtector(ABC):
         assert self.charging is not None  # a batch has a ledger
         whose = [name or "" for name in self.charging.subjects(frame)]
         when = [period or "" for period in self.charging.periods(frame)]
-        secrets = [columns.bytes_of(frame) for columns in self.secrets]
+        secrets = [columns.bytes_of(frame) for _, columns in self.positions]
         for number, (name, period, *of_row) in enumerate(zip(whose, when, *secrets, strict=True), start=first):
             digest.add(b"row", number.to_bytes(8, "big"), name.encode("utf-8"), period.encode(), *of_row)
 
@@ -151,7 +162,7 @@ class TableProtector(ABC):
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """Return what the publisher of such a table must know, a sentence each, from what the release promises."""
         sequence = () if self.sequence is None else (self.sequence,)
-        return (*limits_of(guarantee), *sequence, *_several(len(self.secrets), guarantee))
+        return (*limits_of(guarantee), *sequence, *_several(len(self.positions), guarantee))
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return what the table's owner must look at before publishing it, a sentence each.

@@ -43,7 +43,7 @@ class _InOneThread(RowCharger):
     thread: Executor
 
     def charge(
-        self, whose: Sequence[str], cost: Cost, periods: Sequence[str], times: Sequence[int] | None = None
+        self, whose: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
         """Charge as any ledger does, one batch after the other."""
         return self.thread.submit(0, super().charge, whose, cost, periods, times).result()

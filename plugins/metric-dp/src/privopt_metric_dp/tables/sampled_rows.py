@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from attrs import frozen
 
-from privopt.declare.column_texts import REPORT, prefixed, texts_of
+from privopt.declare.column_texts import texts_of
 from privopt.errors import UnknownNameError, UsageError
 from privopt.interfaces import Release
-from privopt_metric_dp.tables.application import Application, check_asked
+from privopt_metric_dp.tables.application import Application, check_asked, positions_asked
 from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.protecting import TableProtector
@@ -30,11 +30,9 @@ class SampledProtector(TableProtector):
 
     Attributes:
         release: that draws, from the operating system's entropy.
-        positions: of a row: the prefix of each one's added column, None for nothing, and its own column.
     """
 
     release: Release
-    positions: tuple[tuple[str | None, Secret], ...]
 
     @classmethod
     def of(
@@ -51,9 +49,8 @@ class SampledProtector(TableProtector):
         Raises:
             UsageError: positions, or what takes a matrix: a seed, a batch, kept reports.
         """
-        given: list[tuple[str | None, Sequence[str]]] = list(asked.positions.items())
-        given = given or [(asked.prefix, secret.columns)]
-        if secret.kind != "id" or any(len(columns) != 1 for _, columns in given):
+        positions = positions_asked(secret, asked, None)
+        if any(columns.kind != "id" for _, columns in positions):
             raise UsageError("columns of the secret must be id, got a position: this release draws for its records")
         with_matrix = {
             "seed": asked.seed is not None,
@@ -63,19 +60,13 @@ class SampledProtector(TableProtector):
         }
         if found := [name for name, here in with_matrix.items() if here]:
             raise UsageError(f"{found[0]} must be omitted: this release draws for itself, and has no matrix")
-        positions = tuple((name, Secret.of(id=columns[0])) for name, columns in given)
         check_asked(positions, asked, traces=False)
         return cls(release=release, secret=secret, charging=charging, positions=positions)
 
     @property
-    def secrets(self) -> tuple[Secret, ...]:
-        """The column of each position."""
-        return tuple(columns for _, columns in self.positions)
-
-    @property
     def added(self) -> tuple[str, ...]:
         """One column of reports a position."""
-        return tuple(prefixed(prefix, REPORT) for prefix, _ in self.positions)
+        return self.reports
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
         """Draw for rows whose subjects were charged, where they are to be."""
@@ -83,7 +74,7 @@ class SampledProtector(TableProtector):
         if self.charging is not None:
             granted, reason = self.charging.granted(frame)
         rows = np.flatnonzero(granted)
-        drawn = [self._drawn(texts_of(frame[columns.columns[0]]).gather(rows).to_list()) for columns in self.secrets]
+        drawn = [self._drawn(texts_of(frame[own.columns[0]]).gather(rows).to_list()) for _, own in self.positions]
         whole = np.array([all(report is not None for report in row) for row in zip(*drawn, strict=True)], dtype=bool)
         reason[rows[~whole]] = _UNKNOWN
         self.refuse(reason)

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 import narwhals as nw
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from privopt.arrays import Bools, Ints
 from privopt.declare.exact_text import exact_text
@@ -21,13 +21,13 @@ from privopt.ledger.subject_columns import subjects_of
 from privopt.numbers.sampling import Source
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.tables.charge_rows import RowCharger
+from privopt_metric_dp.tables.charge_rows import Drawn, RowCharger
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.time_order import ranks_of
-from privopt_metric_dp.traces.draw_trace import Limit, State, TraceReports, Walker
+from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 from privopt_metric_dp.traces.interpolate import SLACK_STEPS, STEP_MM
 
-__all__ = ["TraceRowReports", "Tracer", "check_subject"]
+__all__ = ["Tracer", "check_subject"]
 
 
 _SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
@@ -54,23 +54,6 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
         raise UsageError(f"apply: {rule}: reports are charged to subjects in a ledger")
 
 
-@frozen(kw_only=True, eq=False)
-class TraceRowReports:
-    """Reports of some rows.
-
-    Attributes:
-        outputs: (B,) number of each row's report, -1 for none.
-        reason: (B,) why not, as a place in :data:`privopt_metric_dp.tables.nearest_record.REASONS`, else -1.
-        kept: (B,) whether it is the subject's last one again.
-        first: (B,) whether it is the subject's first in time.
-    """
-
-    outputs: Ints
-    reason: Ints
-    kept: Bools
-    first: Bools
-
-
 @define(kw_only=True, eq=False)
 class Tracer:
     """Draws the reports of subjects' traces, batch after batch.
@@ -83,7 +66,7 @@ class Tracer:
         unit: of distance.
         more: mm by which the distance between two positions that differ counts more than it is.
         charging: charges each segment in a ledger, too; None to count in memory alone.
-        limit: what each subject has spent in this table, by its number in the order of first rows.
+        limit: what each subject has spent in this table.
 
     A ledger whose limit is by the calendar ends every segment with its period: each subject has a trace in each period,
     whose first report is fresh. One threshold over two periods would reveal about both what was paid for in one.
@@ -99,8 +82,6 @@ class Tracer:
     limit: Limit = field(init=False)
     _state: State = field(factory=State, init=False)
     _numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
-    _subject_of: list[int] = field(factory=list, init=False)
-    _first_of: dict[str, int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.limit = Limit(self.walker.terms.total)
@@ -137,7 +118,7 @@ class Tracer:
         reason: Ints,
         *,
         far: Callable[[Ints], Ints] | None = None,
-    ) -> TraceRowReports:
+    ) -> tuple[Drawn, Bools, Bools]:
         """Return reports of a part of the table.
 
         Args:
@@ -145,42 +126,38 @@ class Tracer:
             records: (B,) record of each row; at every point of a region the vertex that was drawn for it.
             reason: (B,) why a row has none, as a place in :data:`REASONS`, else -1.
             far: steps (M, K) from the positions of rows (M,) to outputs; None for those from their records.
+
+        Returns:
+            The reports; (B,) whether each is the subject's last one again, and (B,) its first in time.
         """
         subjects = self._subjects(frame)
         some = np.flatnonzero(subjects >= 0)
         some = some[np.argsort(ranks_of(frame[self.time])[some], kind="stable")] if self.time is not None else some
-        rows = np.where(reason < 0, records, -1)[some]
+        rows, whose = np.where(reason < 0, records, -1), subjects[some]
         before = np.full(len(self._numbers), -1, dtype=np.int64)
         before[: len(self._state.last)] = self._state.last
-        found = self._walked(rows, subjects[some], None if far is None else lambda part: far(some[part]))
         outputs, kept = np.full(len(subjects), -1, dtype=np.int64), np.zeros(len(subjects), dtype=np.bool_)
-        outputs[some], kept[some] = found.outputs, found.kept
-        new = some[(found.outputs >= 0) & (before[subjects[some]] < 0)]
-        first = np.zeros(len(subjects), dtype=np.bool_)
-        first[new[np.unique(subjects[new], return_index=True)[1]]] = True
-        why = np.array(reason)
+        first, why = np.zeros(len(subjects), dtype=np.bool_), np.array(reason)
         why[subjects < 0] = _NOBODY
         why[subjects == _UNTIMED] = _NO_TIME
-        why[some[found.spent]] = _SPENT
-        return TraceRowReports(outputs=outputs, reason=why, kept=kept, first=first)
-
-    def _walked(self, rows: Ints, subjects: Ints, far: Callable[[Ints], Ints] | None) -> TraceReports:
-        """Return reports of rows in the order of time; rows with steps of their own in parts that fit into memory."""
-        if far is None:
-            return self.walker.walk(rows, subjects, self._state, charge=self._charge, source=self.source)
-        outputs = self.walker.weights.shape[1]
-        size, parts = max(1, _STEPS // outputs), []
-        for start in range(0, max(1, len(rows)), size):
-            part = np.arange(start, min(len(rows), start + size))
-            there = rows[part] >= 0
-            steps = np.zeros((len(part), outputs), dtype=np.int64)
-            steps[there] = far(part[there])
-            parts.append(
-                self.walker.walk(
-                    rows[part], subjects[part], self._state, charge=self._charge, source=self.source, steps=steps
-                )
+        size = max(1, len(some) if far is None else _STEPS // self.walker.weights.shape[1])
+        for start in range(0, max(1, len(some)), size):  # rows with steps of their own in parts that fit into memory
+            part = some[start : start + size]
+            steps = None if far is None else self._steps(part, rows[part] >= 0, far)
+            found = self.walker.walk(
+                rows[part], subjects[part], self._state, charge=self._charge, source=self.source, steps=steps
             )
-        return TraceReports(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _WALKED})
+            outputs[part], kept[part] = found.outputs, found.kept
+            why[part[found.spent]] = _SPENT
+        new = some[(outputs[some] >= 0) & (before[whose] < 0)]
+        first[new[np.unique(subjects[new], return_index=True)[1]]] = True
+        return (outputs[:, None], why), kept, first
+
+    def _steps(self, part: Ints, there: Bools, far: Callable[[Ints], Ints]) -> Ints:
+        """(B, K) steps from the positions of rows to outputs, 0 where a row has none."""
+        steps = np.zeros((len(part), self.walker.weights.shape[1]), dtype=np.int64)
+        steps[there] = far(part[there])
+        return steps
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
         """(B,) number of each row's trace: of a subject, in a period; below 0 for no one, or for no usable time."""
@@ -189,30 +166,27 @@ class Tracer:
         periods = self.charging.periods(frame) if self.charging is not None else [None] * len(names)
         return np.array(
             [
-                -1 if name is None else _UNTIMED if calendar and period is None else self._number(name, period)
+                -1
+                if name is None
+                else _UNTIMED
+                if calendar and period is None
+                else self._numbers.setdefault((name, period), len(self._numbers))
                 for name, period in zip(names, periods, strict=True)
             ],
             dtype=np.int64,
         )
 
-    def _number(self, name: str, period: str | None) -> int:
-        """Return the number of a trace, by the subject's one form and the period."""
-        number = self._numbers.setdefault((name, period), len(self._numbers))
-        if number == len(self._subject_of):
-            self._subject_of.append(self._first_of.setdefault(name, number))
-        return number
-
-    def _charge(self, subjects: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
+    def _charge(self, traces: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
         """Charge segments, in the ledger durably; what either refuses is refused."""
-        allowed = np.array(self.limit([self._subject_of[trace] for trace in subjects], epsilon), dtype=bool)
-        if self.charging is None or not allowed.any():
-            return [bool(each) for each in allowed]
-        traces = list(self._numbers)
-        charged = [traces[trace] for trace, good in zip(subjects, allowed, strict=True) if good]
+        known = list(self._numbers)
+        asked = [known[trace] for trace in traces]
+        allowed = self.limit([name for name, _ in asked], epsilon)
+        if self.charging is None or not any(allowed):
+            return allowed
+        due = [trace for trace, good in zip(asked, allowed, strict=True) if good]
         cost = evolve(self.charging.cost, epsilon=epsilon)
-        whose, periods = [name for name, _ in charged], [period for _, period in charged if period is not None]
-        allowed[allowed] = self.charging.charge(whose, cost, periods)
-        return [bool(each) for each in allowed]
+        charged = iter(self.charging.charge([name for name, _ in due], cost, [period for _, period in due]))
+        return [good and next(charged) for good in allowed]
 
     @property
     def price(self) -> str | None:
@@ -250,5 +224,3 @@ _UNTIMED: Final = -2
 
 _STEPS: Final = 1 << 22
 """Steps that are held at once."""
-
-_WALKED: Final = ("outputs", "kept", "spent")

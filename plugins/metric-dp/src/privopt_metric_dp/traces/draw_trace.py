@@ -7,7 +7,7 @@ integers from exact distributions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,13 +76,13 @@ class TraceReports:
 
 
 class Limit:
-    """Charges in memory, up to a total for each subject; None for no limit."""
+    """Charges in memory, up to a total for each subject, a number or a name; None for no limit."""
 
     def __init__(self, total: Fraction | None) -> None:
         self._total = total
-        self.spent: dict[int, Fraction] = {}
+        self.spent: dict[Hashable, Fraction] = {}
 
-    def __call__(self, subjects: Sequence[int], epsilon: Fraction) -> list[bool]:
+    def __call__(self, subjects: Sequence[Hashable], epsilon: Fraction) -> list[bool]:
         """Charge each subject, or refuse."""
         allowed = []
         for subject in subjects:
