@@ -11,7 +11,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
-from privopt.backends.raw import Raw
+from privopt.backends.raw import Raw, RejectedAnswerError
 from privopt.backends.session import ColdSession, Session
 from privopt.dsl.condition import CoefficientRange, ScaledForm, condition, tightening_cost
 from privopt.dsl.duality import dual_bound
@@ -35,10 +35,6 @@ __all__ = [
 
 ROW_TOLERANCE = 1e-6
 INTEGER_TOLERANCE = 1e-5
-
-
-class RejectedAnswerError(SolverError):
-    """A solver's answer does not hold; another attempt may do better."""
 
 
 @frozen(kw_only=True)

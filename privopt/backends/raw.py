@@ -1,4 +1,4 @@
-"""The raw answer of a solver, before anything is checked."""
+"""The raw answer of a solver, before anything is checked, and the error of one that fails its checks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.dsl.outcome import Outcome
+from privopt.errors import SolverError
 
 
 @frozen(eq=False, kw_only=True)
@@ -31,3 +32,7 @@ class Raw:
     message: str = ""
     interrupted: bool = False
     either: bool = False
+
+
+class RejectedAnswerError(SolverError):
+    """A solver's answer does not hold; another attempt may do better."""

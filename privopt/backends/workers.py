@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from attrs import define
 
-from privopt.backends.base import RejectedAnswerError
+from privopt.backends.raw import RejectedAnswerError
 from privopt.errors import PrivoptError, SolverDiedError, SolverError
 from privopt.execution.clock import clock, in_thread
 from privopt.execution.worker import DeadWorkerError, Worker, settle
