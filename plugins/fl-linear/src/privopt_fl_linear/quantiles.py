@@ -69,7 +69,7 @@ def _chernoff(discrete: bool, epsilon: float, k: int, beta: float) -> float:
 
 
 @frozen(eq=False)
-class _Wrapped:
+class _WrappedTail:
     """The tail of S around a circle of length ``period``: 1/2 - t / period - a sum of sines with these weights."""
 
     discrete: bool
@@ -77,16 +77,17 @@ class _Wrapped:
     weight: Floats
 
     @classmethod
-    def of(cls, discrete: bool, epsilon: float, k: int, error: float) -> _Wrapped:
+    def of(cls, discrete: bool, epsilon: float, draws: int, error: float) -> _WrappedTail:
         """Return what gives the tail within ``error`` (>= 1e-11) of the truth.
 
-        Terms omitted add up to at most phi^k ln(most / j) / 2 (discrete), phi^k / (2 k pi) (continuous) of the last.
+        Terms omitted add up to at most phi^draws ln(most / j) / 2 of the last (discrete), phi^draws / (2 draws pi)
+        (continuous).
         """
         if discrete:
             epsilon = min(epsilon, 600.0)  # beyond, sinh leaves the doubles and so does every tail
-        half = _chernoff(discrete, epsilon, k, error * 0.25)
+        half = _chernoff(discrete, epsilon, draws, error * 0.25)
         period = 2.0 * math.ceil(half) + 1.0 if discrete else 2.0 * half
-        root = math.sqrt(math.expm1(-math.log(error * 0.01) / k))  # phi^k is that small where it is passed
+        root = math.sqrt(math.expm1(-math.log(error * 0.01) / draws))  # phi^draws is that small where it is passed
         if discrete:
             sine = math.sinh(epsilon / 2.0) * root
             last = min(math.ceil(half), math.ceil(math.asin(min(sine, 1.0)) * period / math.pi))
@@ -95,10 +96,10 @@ class _Wrapped:
         j = np.arange(1.0, last + 1.0)
         if discrete:
             sines = np.sin(math.pi * j / period)
-            power = np.exp(-k * np.log1p((sines / math.sinh(epsilon / 2.0)) ** 2))
+            power = np.exp(-draws * np.log1p((sines / math.sinh(epsilon / 2.0)) ** 2))
             return cls(discrete, period, power / (period * sines))
         return cls(
-            discrete, period, np.exp(-k * np.log1p((2.0 * math.pi * j / (period * epsilon)) ** 2)) / (math.pi * j)
+            discrete, period, np.exp(-draws * np.log1p((2.0 * math.pi * j / (period * epsilon)) ** 2)) / (math.pi * j)
         )
 
     def tail(self, point: float) -> float:
@@ -112,7 +113,7 @@ class _Wrapped:
 
 def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error: float) -> float:
     """Return the least t (an integer if discrete, else to 1e-10 of it) whose tail is at most beta less the error."""
-    wrapped = _Wrapped.of(discrete, epsilon, k, error)
+    wrapped = _WrappedTail.of(discrete, epsilon, k, error)
     low, high = (-1.0 if discrete else 0.0), _chernoff(discrete, epsilon, k, beta)
     high = float(math.ceil(high)) if discrete else high
     while high - low > (1.0 if discrete else 1e-10 * high):
@@ -137,7 +138,7 @@ def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float 
         beyond = np.where(whole >= 0, whole + 1.0, -whole)  # P(X >= n) = exp(-epsilon n) / (1 + exp(-epsilon)), n >= 1
         small = np.exp(-epsilon * beyond) / (1.0 + np.exp(-epsilon))
         return np.asarray(np.where(whole >= 0, small, 1.0 - small))
-    wrapped = _Wrapped.of(noise == "discrete", epsilon, k, error)
+    wrapped = _WrappedTail.of(noise == "discrete", epsilon, k, error)
     return np.array([wrapped.tail(t) for t in points.tolist()])
 
 
