@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from attrs import define, evolve, field
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.decompose import Benders, Start
+from privopt.decompose.benders import Hook
 from privopt.errors import RegistryError, SolverError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 from privopt.interfaces.offers import evaluate
@@ -27,7 +28,7 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 OWN: Final = "benders"
-"""The cross decomposition of this module; every other method is a registered decomposer's name."""
+"""The decomposition of this module; every other method is a registered decomposer's name."""
 HALF_SHARE: Final = 0.5
 """Where a round of columns leaves more than this share of the gap the interior point takes over."""
 A_NUMBER: Final = 1500.0
@@ -89,12 +90,10 @@ class Parts:
         made = partition_of(part.instance, options, subsets)
         figures = _figures(part.instance, made)
         self.figures.append(figures)
-        if context.method != OWN:
-            yield _ByDecomposer(made, evolve(context, checkpoint=folder), figures)
-            return
-        if options.start != "cold":
+        ours = context.method == OWN
+        if ours and options.start != "cold":
             yield StarSolver()
-        if options.start == "auto":
+        if ours and options.start == "auto":
             if part.starred:
                 yield ColumnGeneration(most_left=HALF_SHARE)
             yield InteriorPoint()
@@ -120,19 +119,24 @@ def _figures(instance: Instance, division: Partition) -> dict[str, Any]:
 
 @define(eq=False)
 class _Rounds:
-    """Benders' rounds, from the best that is known."""
+    """Rounds of a decomposition: Benders' from the best that is known, or those of the registered decomposer named."""
 
     partition: Partition
     options: Decomposition
     context: SolveContext
     figures: dict[str, Any]
-    name: str = field(default=OWN, init=False)
+    name: str = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.name = self.context.method
 
     def peak_bytes(self, part: Part) -> float:
-        """Return what rounds take next to what is held: the program, its parts, paths, and cuts.
+        """Return what Benders' rounds take next to what is held: the program, its parts, paths, and cuts.
 
-        A cut of a block speaks of the boundary records next to it.
+        A cut of a block speaks of the boundary records next to it. Of another decomposer no one knows.
         """
+        if self.name != OWN:
+            return 0.0
         instance = part.instance
         records, outputs = instance.cost.shape
         numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
@@ -140,75 +144,46 @@ class _Rounds:
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * slopes + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """See :class:`Solver`."""
-        pmo, best = PMO.of(part.instance), offers.best
+        """See :class:`Solver`.
+
+        Raises:
+            RegistryError: a decomposer returned something else than a decomposition's answer.
+        """
+        pmo = PMO.of(part.instance)
+        blocks = [pmo.columns(members) for members in self.partition.members()]
+
+        def offer(duals: Floats | None, x: Floats | None) -> None:
+            """Offer a point and multipliers as the part's."""
+            z = None if x is None else pmo.matrix(x)
+            multipliers = None if duals is None else pmo.multipliers(duals)
+            offers.offer(
+                self.name,
+                candidate=z,
+                value=None if z is None else pmo.instance.loss(z),
+                bound=None if multipliers is None else dual_bound(pmo.instance, multipliers)[0],
+                proof=multipliers,
+            )
+
+        if self.name == OWN:
+            result = self._benders(pmo, blocks, offers, offer)
+        else:
+            decomposer: Decomposer = registry().kind("decomposer", self.name).load()()
+            result = decomposer.solve(pmo.form, blocks, self.context)
+        if not isinstance(result, Decomposed):
+            raise RegistryError(f"decomposer {self.name}: solve() must return Decomposed, got {type(result).__name__}")
+        self.figures.update({"rounds": result.rounds, **result.details})
+        offer(result.duals, result.x)
+
+    def _benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Hook) -> Decomposed:
+        best = offers.best
         start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
         if self.options.start != "cold" and best.proof is not None:
             start = evolve(start, multipliers=[pmo.vector(evaluate(best.proof))])
-
-        def improve(duals: Floats | None, x: Floats | None) -> None:
-            """Offer what rounds found."""
-            _offer(self.name, pmo, duals, x, offers)
-
-        blocks = [pmo.columns(members) for members in self.partition.members()]
-        benders = Benders(solver=self.context.solver)
-        context = evolve(self.context, gap=offers.gap)
+        context, valid = evolve(self.context, gap=offers.gap), PathRows(pmo, self.partition)
         try:
-            result = benders.solve(
-                pmo.form, blocks, context, start=start, valid=PathRows(pmo, self.partition), improve=improve
+            return Benders(solver=self.context.solver).solve(
+                pmo.form, blocks, context, start=start, valid=valid, improve=improve
             )
         except SolverError as error:  # numbers that no solver can take: what is known already stands, with its bound
             self.figures["benders_failed"] = str(error)
             raise
-        _note_rounds(self.figures, result)
-        _offer(self.name, pmo, result.duals, result.x, offers)
-
-
-@define(eq=False)
-class _ByDecomposer:
-    """The registered decomposer that the method names."""
-
-    partition: Partition
-    context: SolveContext
-    figures: dict[str, Any]
-
-    name: str = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.name = self.context.method
-
-    def peak_bytes(self, part: Part) -> float:
-        """No one knows."""
-        return 0.0
-
-    def solve(self, part: Part, offers: PartOffers) -> None:
-        """See :class:`Solver`.
-
-        Raises:
-            RegistryError: it returned something else than a decomposition's answer.
-        """
-        decomposer: Decomposer = registry().kind("decomposer", self.name).load()()
-        pmo = PMO.of(part.instance)
-        blocks = [pmo.columns(members) for members in self.partition.members()]
-        result = decomposer.solve(pmo.form, blocks, self.context)
-        if not isinstance(result, Decomposed):
-            raise RegistryError(f"decomposer {self.name}: solve() must return Decomposed, got {type(result).__name__}")
-        _note_rounds(self.figures, result)
-        _offer(self.name, pmo, result.duals, result.x, offers)
-
-
-def _note_rounds(figures: dict[str, Any], result: Decomposed) -> None:
-    figures.update({"rounds": result.rounds, **result.details})
-
-
-def _offer(name: str, pmo: PMO, duals: Floats | None, x: Floats | None, offers: PartOffers) -> None:
-    """Offer a decomposition's point and multipliers as the part's."""
-    z = None if x is None else pmo.matrix(x)
-    multipliers = None if duals is None else pmo.multipliers(duals)
-    offers.offer(
-        name,
-        candidate=z,
-        value=None if z is None else pmo.instance.loss(z),
-        bound=None if multipliers is None else dual_bound(pmo.instance, multipliers)[0],
-        proof=multipliers,
-    )
