@@ -19,15 +19,15 @@ def large(request, tmp_path_factory):
     return write_report(solve(request.param, folder / "problem.toml", folder / "out", Options(gap=1e-2)).folder)
 
 
-def test_1600_records_stay_under_six_megabytes(large):
-    assert large.stat().st_size < 6e6
+def test_1600_records_stay_under_one_and_a_half_megabytes(large):
+    assert large.stat().st_size < 1.5e6
 
 
-def test_1600_records_open_in_three_seconds(large, watched):
+def test_1600_records_open_in_a_second(large, watched):
     """Of a processor: what else the machine does is not counted."""
     shown = watched()
     asked = shown.page.context.new_cdp_session(shown.page)
     asked.send("Performance.enable")
     assert shown.open(large).locator("#record option").count() == 1600
     taken = {each["name"]: each["value"] for each in asked.send("Performance.getMetrics")["metrics"]}
-    assert 0.0 < taken["ProcessTime"] < 3.0
+    assert 0.0 < taken["ProcessTime"] < 1.0
