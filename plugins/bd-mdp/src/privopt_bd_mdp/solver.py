@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from attrs import define, evolve, field
 
 from privopt.arrays import Floats, Ints
 from privopt.decompose import Benders, Start
-from privopt.decompose.benders import Hook
 from privopt.errors import RegistryError, SolverError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 from privopt.interfaces.offers import evaluate
@@ -27,6 +26,8 @@ from privopt_metric_dp.solvers.star import StarSolver
 
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
+Improve = Callable[[Floats | None, Floats | None], None]
+"""Called with multipliers and a point after each round."""
 OWN: Final = "benders"
 """The decomposition of this module; every other method is a registered decomposer's name."""
 HALF_SHARE: Final = 0.5
@@ -174,7 +175,7 @@ class _Rounds:
         self.figures.update({"rounds": result.rounds, **result.details})
         offer(result.duals, result.x)
 
-    def _benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Hook) -> Decomposed:
+    def _benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Improve) -> Decomposed:
         best = offers.best
         start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
         if self.options.start != "cold" and best.proof is not None:
