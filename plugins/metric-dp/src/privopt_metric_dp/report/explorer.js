@@ -31,8 +31,9 @@
   // --- the view: a point of the ground in the middle, and how many times the whole map is enlarged
 
   const points = outputPlaces.concat(places);
-  const least = [0, 1].map((axis) => points.reduce((a, p) => Math.min(a, p[axis]), Infinity));
-  const most = [0, 1].map((axis) => points.reduce((a, p) => Math.max(a, p[axis]), -Infinity));
+  const half = (axis) => data.cell ? data.cell[axis] / 2 : 0;
+  const least = [0, 1].map((axis) => points.reduce((a, p) => Math.min(a, p[axis]), Infinity) - half(axis));
+  const most = [0, 1].map((axis) => points.reduce((a, p) => Math.max(a, p[axis]), -Infinity) + half(axis));
   const span = [most[0] - least[0] || 1, most[1] - least[1] || 1];
   const middle = [(least[0] + most[0]) / 2, (least[1] + most[1]) / 2];
   const nearest = 64;  // times enlarged
