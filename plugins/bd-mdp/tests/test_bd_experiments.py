@@ -29,7 +29,6 @@ def test_the_quick_form_writes_every_table_and_figure_and_goes_on_where_it_was(t
         "cold",
         "star",
         "benders",
-        "benders-cold",
         "auto",
         "simplex",
         "interior-point",
