@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from privopt.errors import StoppedError
 from privopt.execution.clock import Clock, OutOfTime, clock, in_thread
 from privopt.interfaces.incumbent import MARGIN_WRITING, Answer, Incumbent
+from privopt.interfaces.offers import near
 
 C = TypeVar("C")
 P = TypeVar("P")
@@ -20,7 +21,7 @@ SECONDS_PER_POLL: Final = 0.05
 MAX_CERTIFY_SHARE: Final = 0.1
 """Share of the time that certifying on the way takes, at most."""
 MIN_GAP_GAIN: Final = 0.1
-"""Share of the gap that a bound has to gain before it is proved on the way."""
+"""Share of the gap that a bound has to gain to be proved on the way, and a promise to be certified at the end."""
 
 
 def attend(
@@ -124,9 +125,11 @@ class _SearchMonitor:
 
     @property
     def _content(self) -> bool:
-        """Whether what is certified is as good as anything promises, but for the gap."""
-        value = self.incumbent.certified[0]
-        return math.isfinite(value) and value - self.incumbent.value <= self.incumbent.gap * abs(value)
+        """Whether what is certified reaches the gap, or no promise would gain much of what is left of it."""
+        incumbent, value = self.incumbent, self.incumbent.certified[0]
+        gain, left = value - incumbent.value, value - incumbent.bound
+        small = math.isfinite(value) and gain <= min(incumbent.gap * abs(value), MIN_GAP_GAIN * left)
+        return small or near(value, incumbent.bound, incumbent.gap, incumbent.noise)
 
     def _fits(self, seconds: float) -> bool:
         return self.incumbent.hard.left > MARGIN_WRITING * self.incumbent.cost["write"] + seconds

@@ -259,6 +259,22 @@ def test_under_a_limit_it_is_certified_on_the_way():
     assert len(closing.certified) > 2
 
 
+def test_under_a_limit_what_reaches_the_gap_is_certified_at_the_end():
+    # 500 nodes of Rome, 100 outputs, epsilon 1, gap .01: .0157 was certified on the way and kept, though the search
+    # ended at .0075
+    with limit(60.0):
+        incumbent = make(gap=0.01)
+
+        def work() -> None:
+            incumbent.offer("search", candidate=1.0157, value=1.0157)
+            while incumbent.certified[0] > 1.0157:
+                time.sleep(0.01)
+            incumbent.offer("search", candidate=1.0075, value=1.0075, bound=1.0, proof=1.0)
+
+        answer = attend(work, incumbent, Clock(30.0, clock()))
+    assert (answer.value, answer.bound, answer.stopped) == (1.0075, 1.0, False)
+
+
 class Compiling(Numbers):
     """Certifies as on a machine that has kept no compiled code: the first time takes as long as everything else."""
 
