@@ -71,7 +71,8 @@ def main() -> None:
     print(privopt("verify", OUT / "lr-geo-exact"), end="")
     with np.load(OUT / "lr-geo-exact" / "mechanism.npz") as archive:
         users = archive["records"].tolist()
-    drawn = privopt("sample", OUT / "lr-geo-exact", "--input", users[1], "-n", "5").split()
+    reports = privopt("sample", OUT / "lr-geo-exact", "--input", users[1], "-n", "5")
+    print(reports, end="")
     best, exact = results["optimal-lp"], results["lr-geo-exact"]
     objective, guarantee, certificate = best["objective"], exact["guarantee"], exact["certificate"]
     print()
@@ -91,7 +92,7 @@ def main() -> None:
     print(f"              the worst at {certificate['worst']:.9g} of {certificate['allowed']:g} allowed")
     print(f"  bound       {objective['lower_bound']:.6f} {objective['unit']}: none with this guarantee can lose less")
     print(f"              over the whole city; optimal-lp is {objective['gap']:.1e} above it")
-    print(f"  a report    someone at {users[1]} might say: {', '.join(drawn)}")
+    print(f"  a report    someone at {users[1]} might say: {', '.join(reports.split())}")
     print()
     print(f"Files in {OUT.relative_to(HERE.parents[2])}/lr-geo-exact:")
     for path in sorted((OUT / "lr-geo-exact").rglob("*")):

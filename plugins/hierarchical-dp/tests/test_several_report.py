@@ -96,7 +96,7 @@ def test_init_writes_a_problem_that_solves_and_says_what_it_guessed(tmp_path):
     out = tmp_path / "p.toml"
     done = privopt("init", "hierarchical-tables", "--points", tmp_path / "people.csv", "--out", out)
     assert done.exit_code == 0, done.output
-    assert "p-regions.csv has the 3 leaf regions of people.csv" in done.stderr
+    assert "p-regions.csv has the 3 smallest regions of people.csv" in done.stderr
     assert "empty ones, or a name that is taken: diary" in done.stderr
     assert '"age" = ["adult", "child", "old"]' in out.read_text()
     assert privopt("plan", "hierarchical-tables", out, "--quiet").exit_code == 0

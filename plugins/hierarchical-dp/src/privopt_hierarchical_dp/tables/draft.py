@@ -78,7 +78,7 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
         path.write_text(text_of, "utf-8")
         pl.DataFrame(paths, schema=levels, orient="row").write_csv(beside, quote_style="necessary")
     notes = [
-        f"{regions.name} has the {len(paths):,} leaf regions of {table.name}, values of attributes are those that "
+        f"{regions.name} has the {len(paths):,} smallest regions of {table.name}, values of attributes are those that "
         "occur there: both will be public, so add what could be and is not",
         *notes,
     ]
@@ -92,8 +92,8 @@ def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, lis
     """Return level columns, leaf regions, values of attributes, columns that are none, and how rows are taken."""
     if "level_1" not in (header := table_of(source).columns):
         wanted = (
-            "columns level_1, ..., level_L, from the whole (the same name in every row) to the smallest regions; "
-            f"other columns are attributes, and {COUNT} is how many individuals a row counts"
+            "columns level_1, ..., level_L, the regions from the whole (the same name in every row) to the smallest: "
+            f"rename yours, or add one. Others are attributes, and {COUNT} is how many individuals a row counts"
         )
         raise InputError([Fault(source.name, "header", ", ".join(header), wanted)])
     table = LevelTable.read(source)
