@@ -95,4 +95,6 @@ def test_what_many_reports_tell_is_said_with_the_error_of_95_percent():
     )
     assert [line.p95 for line in lines_of(found)] == [[2.0, 0.25], [1, 1]]
     fresh["median"][1] = 0.6
+    assert seen_of(found).endswith("2 and 0.25.")  # half of the places are as near as before, the others nearer
+    fresh["p95"][1] = 2.0
     assert seen_of(found).endswith("It comes no nearer.")

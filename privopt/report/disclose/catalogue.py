@@ -48,7 +48,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "release.parameter": "Its {name} is {value}.",
     "release.unit": "Epsilon counts {unit}: that is the unit of privacy.",
     "release.unit.absent": "The certificate states no unit of privacy.",
-    "release.neighbours": "Which inputs are promised to look alike, in the certificate's word: {scope}.",
+    "release.neighbours": "Between which inputs the promise holds, in the certificate's word: {scope}.",
     "release.neighbours.absent": "No inputs are promised to look alike.",
     "release.guess": (
         "Of two neighbouring inputs that were equally likely before, an attacker who sees the release picks the right "
@@ -69,12 +69,12 @@ TEXTS: Final[Mapping[str, str]] = {
     "release.after.none": "What is computed from the published files has no protection either.",
     # what audit measured
     "attack.epsilon": "Attacked unchanged, the release shows an epsilon of {achieved} where {claimed} is claimed.",
-    "attack.gv": "Of the inequalities that the promise requires a share of {ratio} is violated, by {error} at most.",
+    "attack.gv": "Inequalities of the promise that are violated: a share of {ratio}, by {error} at most.",
     "attack.bayes_error": (
-        "An attacker who knows beforehand how likely each input is, sees one result and guesses best is wrong by "
-        "{value} on average (in the unit of `privopt audit`)."
+        "An attacker who knows beforehand how likely each input is, sees one result and guesses best is wrong "
+        "with probability {value}."
     ),
-    "attack.expected_loss": "What users lose by it, on average: {value}.",
+    "attack.expected_loss": "What users lose by it, on average: {value} ({unit}).",
     "attack.entropy_bits": "The uncertainty about a result before it is seen is {value} bits.",
     "attack.statistical": (
         "From {draws} fresh draws an attack learned that epsilon is at least {epsilon_lower}, with confidence "
@@ -86,15 +86,15 @@ TEXTS: Final[Mapping[str, str]] = {
     # what no one checked
     "limit.unchecked": "{line}",
     "limit.trust.local": (
-        "Assumed is the local model: each sender's number is changed before it is sent, and the promise holds against "
+        "The local model is assumed: each sender's number is changed before it is sent, and the promise holds against "
         "the server too."
     ),
     "limit.trust.drawn": (
-        "Assumed is that reports are drawn one by one from a public table of probabilities, by the party that holds "
-        "the true value: it is trusted with that value, no one who sees only the report is."
+        "Assumed: reports are drawn one by one from a public table of probabilities, by the party that holds "
+        "the true value: it must be trusted with that value; those who see only the report need not be."
     ),
     "limit.trust.central": (
-        "Assumed is the central model: the maker of the release held the true data and is trusted with them; the "
+        "The central model is assumed: the maker of the release held the true data and is trusted with them; the "
         "promise is about what is published."
     ),
     "limit.trust.named": (

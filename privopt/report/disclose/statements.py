@@ -181,6 +181,8 @@ def _attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[Told]:
             continue
         if name in ("epsilon", "gv", "statistical"):
             yield f"attack.{name}", {each: _number(figure) for each, figure in value.items()}
+        elif name == "expected_loss" and isinstance(value, (int, float)):
+            yield "attack.expected_loss", {"value": _number(value), "unit": opened.result.objective.unit}
         elif f"attack.{name}" in TEXTS and isinstance(value, (int, float)):
             yield f"attack.{name}", {"value": _number(value)}
         else:

@@ -161,6 +161,6 @@ def seen_of(attack: Mapping[str, Any]) -> str:
     """Describe what fresh reports of one place reveal."""
     fresh, unit, last = attack["likelihood"]["fresh"], attack["unit"], f"{attack['reports'][-1]:,}"
     (early, late), (wide, narrow) = ((fresh[part][0], fresh[part][-1]) for part in ("median", "p95"))
-    nearer = "" if late < early else " It comes no nearer."
+    nearer = "" if late < early or narrow < wide else " It comes no nearer."
     half = f"off by at most {early:.3g} {unit} in half of the places after 1 report, {late:.3g} after {last}"
     return f"Likeliest record: {half}; in 95 % of them {wide:.3g} and {narrow:.3g}.{nearer}"

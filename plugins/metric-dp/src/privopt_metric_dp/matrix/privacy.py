@@ -264,8 +264,8 @@ def _promise(guarantee: Guarantee) -> str:
         end = "; between different users, and towards the server, nothing of the kind is promised."
     within = guarantee.extra.get("neighbours_within")
     two = _down(math.log(2) / epsilon)
-    start += f" hardly distinguish {pair} close to one another: "
-    likely = "as likely from the one as from the other, and less the nearer they are"
+    start += f" distinguish {pair} only as far as their distance allows: "
+    likely = "as likely from the one as from the other, less the nearer and more the farther apart they are"
     if within is not None and two > within:
         return f"{start}at {within:g}{unit} a release is at most {factor(epsilon * within)} {likely}{end}"
     if within is not None:
