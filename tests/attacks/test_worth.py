@@ -79,7 +79,7 @@ def test_figures_are_those_of_the_release(tmp_path):
     assert done.warnings == ()
     # nearest neighbours at 1, 1, 2 and 2.5
     assert f"factor of at most {math.exp(0.25 * 1.5):.3g} at the median distance of 1.5 km" in done.meaning[0]
-    assert f"p0 and p1, by at most {math.exp(0.25):.3g}" in done.meaning[0]
+    assert f"p0 (x 0 km, y 0 km) and p1 (x 1 km, y 0 km), by at most {math.exp(0.25):.3g}" in done.meaning[0]
     assert f"right in {100 * guess:.1f} % of cases; without any report in 40.0 %" in done.meaning[1]
 
 
@@ -114,7 +114,8 @@ def test_records_without_a_neighbour_are_named(tmp_path):
     places = [*line(4), (50, 0), (60, 0), (70, 0), (80, 0)]
     done = found(written(tmp_path / "lone", places, 0.5, within="1.5"))
     assert done.warnings[0] == (
-        "4 of 8 records have no neighbour within 1.5 km (p4, p5, p6, ...): nothing is promised of them"
+        "4 of 8 records have no neighbour within 1.5 km (p4 (x 50 km, y 0 km), p5 (x 60 km, y 0 km), "
+        "p6 (x 70 km, y 0 km), ...): nothing is promised of them"
     )
 
 
