@@ -64,8 +64,8 @@ def show_accounts(
 ) -> None:
     """Print accounts on standard output, and the head, which is to be kept elsewhere, on standard error."""
     complain(
-        f"{book.path}: every entry holds; head {book.head}: kept elsewhere, it shows whether "
-        f"entries were cut off at the end"
+        f"{book.path}: every entry holds; head {book.head}: keep a copy elsewhere, to see "
+        f"later whether entries at the end were cut off"
     )
     if delta is not None and (odd := sorted(filter(None, map(_by_distance, book.charges())))):
         cure = "epsilon per unit of distance grows with the distance, and delta with it: leave --delta out"

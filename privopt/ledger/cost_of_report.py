@@ -64,7 +64,7 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
     """
     price = _price(cost)
     return (
-        f"what holds of all reports of a subject: as much as one promises, at {price} times their number; "
+        f"what holds of all reports of a subject: the guarantee of one, at {price} times their number; "
         f"each {counted} counts, whatever its position, so charges and refusals reveal nothing of it"
         f"{window_text(limit)}"
     )
@@ -105,7 +105,7 @@ def window_text(limit: Limit | None) -> str:
     if limit is None or (limit.hours is None and limit.calendar is None):
         return ""
     within = f"any {exact_text(limit.hours)} hours" if limit.hours is not None else f"one {limit.calendar}"
-    return f"; the limit is of {within}: what longer times add up to has none"
+    return f"; the limit is of {within}: several of them add up without a limit"
 
 
 def limit_text(limit: Limit, unit: str) -> str:
@@ -131,7 +131,7 @@ def limit_text(limit: Limit, unit: str) -> str:
         elif distance == unit:
             pair = "two values"
         text += f"; all {of_them} of a subject together change the odds between {pair} by {_factor(exponent)}"
-    return text if within == "in all" else f"{text}; what longer times add up to has no limit"
+    return text if within == "in all" else f"{text}; several such periods add up without a limit"
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ def test_as_many_draws_come_as_the_limit_allows(town, tmp_path):
     said("budget", ledger, "--set", "1.2")
     code, out, err = said("sample", town, "--input", "p1", "-n", str(10**12), *options(ledger))
     assert (code, len(out.splitlines())) == (0, 2)
-    assert "note: what holds of all reports of a subject: as much as one promises, at epsilon 0.5 per km as" in err
+    assert "note: what holds of all reports of a subject: the guarantee of one, at epsilon 0.5 per km as" in err
     assert "each draw counts, whatever its position" in err
     assert f"{ledger}: 999,999,999,998 of 1,000,000,000,000 draws refused: budget spent" in err
     assert "subject anna has 0.2 left, each takes 0.5" in err

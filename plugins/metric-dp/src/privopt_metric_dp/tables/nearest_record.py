@@ -84,7 +84,7 @@ class Strays:
             f"{most}{self.rows:,} of {number_of(self.seen, 'position')} more than {self.reach:.4g} km from every "
             f"record, farther than the records reach (the farthest {self.farthest:,.0f} km). Each was reported as what "
             "is nearest, which says nothing of where it is. Is this a release of another place, are columns swapped, "
-            "or positions missing? (max-snap leaves such rows without a report; only the table's owner sees this)",
+            "or positions missing? (--max-snap KM leaves such rows without a report; only the table's owner sees this)",
         )
 
 

@@ -268,7 +268,8 @@ class Protector(TableProtector):
             return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
         worth = "as well as those"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not limits_of(guarantee):
-            worth = f"by a factor of exp({float(guarantee.epsilon):g} d) in the odds at most, where those are d apart"
+            factor = f"exp({float(guarantee.epsilon):g} d)"
+            worth = f"by a factor of at most {factor} in the odds, where d is the distance of those records"
         return (
             *less,
             f"{BETWEEN_RECORDS}. Two positions near each other may have different nearest records, and are then "
