@@ -20,6 +20,8 @@ LP: Final = "lp"
 VALUE_UNIT: Final = "value_unit"
 """Key of ``details`` for the unit to which the value of the objective is rounded up."""
 
+FINE_GAP: Final = 1e-4
+"""A status names the gap that was asked for, where that is larger."""
 SEEDED: Final = "seeded, not private"
 """The mark of what a seed drew."""
 
@@ -127,7 +129,9 @@ class Result:
 
     @property
     def status_in_words(self) -> str:
-        """The status, and why a release without a lower bound cannot be called optimal."""
+        """The status; beside it the gap asked for, where that was coarse, or that there is no bound to compare with."""
+        if self.status == "optimal" and self.asked.gap > FINE_GAP:
+            return f"optimal within the gap of {self.asked.gap:g} asked"
         without = self.status == "feasible" and self.objective.lower_bound is None
         return f"{self.status} (no lower bound to compare with)" if without else self.status
 

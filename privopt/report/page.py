@@ -143,7 +143,9 @@ def _certificate(result: Result) -> Section:
     checked, unchecked = (
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" for lines in limits(result)
     )
-    html = f'<div class="pair"><div><h3>Checked</h3>{checked}</div><div><h3>Not checked</h3>{unchecked}</div></div>'
+    lists = {"Checked": checked, "Not checked, not covered": unchecked}
+    pair = "".join(f"<div><h3>{title}</h3>{lines}</div>" for title, lines in lists.items())
+    html = f'<div class="pair">{pair}</div>'
     lead = "What was checked, in exact arithmetic, after everything was rounded."
     return Section(title="Certificate", lead=lead, html=html + _facts("as measured", rows))
 

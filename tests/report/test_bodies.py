@@ -188,7 +188,7 @@ def test_a_slow_start_leaves_no_figure_out(name, example, tmp_path):
 def test_the_parts_that_every_report_has(name, example, tmp_path):
     folder = shutil.copytree(example(name), tmp_path / "out")
     page = write_report(folder).read_text("utf-8")
-    for part in ('class="claim"', "In full.", ">Certificate<", ">Checked<", ">Not checked<", ">Provenance<", "SHA-256"):
+    for part in ('class="claim"', "In full.", ">Certificate<", ">Checked<", "not covered<", ">Provenance<", "SHA-256"):
         assert part in page
     for part in ("privopt verify .", f"privopt solve {EXAMPLES[name].mechanism}", "seconds"):
         assert part in page

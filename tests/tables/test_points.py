@@ -82,8 +82,8 @@ def test_every_format_gives_the_same_places(files, file, more):
         ('points = "c.parquet"\ncolumns = { id = "county", geometry = "lng" }', "expected points in well-known binary"),
         ('count = 3\ncolumns = { id = "county" }', "columns only beside points"),
         (
-            'points = "c.csv"\ncolumns = { name = "county" }',
-            "records.columns.name: expected one of id, lat, lon, x, y, geometry, got an unknown key",
+            'points = "c.csv"\ncolumns = { label = "county" }',
+            "records.columns.label: expected one of id, lat, lon, x, y, name, geometry, got an unknown key",
         ),
         ('points = "bad.geojson"', "expected a FeatureCollection of points"),
         ('points = "line.geojson"', "column lat: expected a finite number (degrees), got nothing"),

@@ -10,7 +10,7 @@ import polars as pl
 
 from privopt.declare import File
 from privopt.declare.tables import Column, table_of
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, number_of
 from privopt.run.publish import new_file
 from privopt.run.targets import check_file
 from privopt_hierarchical_dp.level_tables import LevelTable
@@ -78,8 +78,8 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
         path.write_text(text_of, "utf-8")
         pl.DataFrame(paths, schema=levels, orient="row").write_csv(beside, quote_style="necessary")
     notes = [
-        f"{regions.name} has the {len(paths):,} smallest regions of {table.name}, values of attributes are those that "
-        "occur there: both will be public, so add what could be and is not",
+        f"{regions.name} has the {number_of(len(paths), 'smallest region')} of {table.name}, values of attributes are "
+        "those that occur there: both will be public, so add what could be and is not",
         *notes,
     ]
     if left:

@@ -39,19 +39,19 @@ SAME_WITHIN: Final = 1e-9
 """Relative difference allowed between a stored distance and the same distance computed again."""
 
 _SCOPES = {
-    "all-pairs": "every two records, in proportion to their distance",
-    "neighbours": "every two records within the given distance of each other, in proportion to it",
-    "own-matrix": "the records of one user's own matrix",
-    "everywhere": "any two points of the region",
+    "all-pairs": "any two records",
+    "neighbours": "any two records within the given distance of each other",
+    "own-matrix": "any two records of one user's own matrix",
+    "everywhere": "any two points of the region, records or not,",
 }
 
 _STATEMENT = (
-    "Whoever sees the output, and whatever else they know, learns almost the same from {whose}: the odds between two "
-    "records at distance d change by at most exp({epsilon:g} d)."
+    "Whoever sees the output, and whatever else they know: the odds between {whose} change by at most "
+    "exp({epsilon:g} d), where d is their distance."
 )
 _EVERYWHERE = (
-    "Whoever sees the output, and whatever else they know, learns almost the same from {whose}, records or not: the "
-    "odds between two points joined by a way of length d inside the region change by at most exp({epsilon:g} d). "
+    "Whoever sees the output, and whatever else they know: the odds between {whose} change by at most "
+    "exp({epsilon:g} d), where d is the length of a way between them inside the region. "
     "What is protected of a position outside is the point of the region that it is first taken to."
 )
 
@@ -144,7 +144,11 @@ class MetricDP(MatrixConstraint):
                 f"{result.certificate.checked:,} gradients, of every output's probability on every simplex of the "
                 "region, on the integers that are drawn from: that is any two points, not only records."
             )
-        unchecked = [AGAIN, "What the sender reveals elsewhere, or by when and how often it reports."]
+        unchecked = [
+            "Whoever draws the reports: it knows the true records, and must be trusted with them.",
+            AGAIN,
+            "What the sender reveals elsewhere, or by when and how often it reports.",
+        ]
         if result.guarantee.scope == "everywhere":
             unchecked.insert(0, "How far a position lay from the region, and that it is where its sender says.")
         if result.guarantee.scope == "own-matrix":

@@ -80,7 +80,7 @@
     const marked = data.marked ? data.marked[row] : [];
     find("least").textContent = "0 %";
     find("most").textContent = percent(data.greatest[row]);
-    find("legend").textContent = "of its reports fall there; half the colour is a quarter of that.";
+    find("legend").textContent = "of its reports fall there; a colour half as strong is a quarter of that.";
     return { at: outputPlaces, values: Float64Array.from(outputPlaces, (_, k) => share(row, k)), marked };
   }
 

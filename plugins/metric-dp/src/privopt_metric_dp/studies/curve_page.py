@@ -140,9 +140,9 @@ def write_curves(
 def curve_page(curves: Curves, problem: str) -> str:
     """Return one HTML document, without anything from outside; ``problem`` is the problem file's name."""
     head = (
-        *("mechanism", f"loss ({curves.unit})", "proved bound", "gap", "Bayes error"),
-        *(f"error, median ({curves.distance_unit})", "error, 95 %", "epsilon achieved", "attacker's error"),
-        "status",
+        *("mechanism", f"loss ({curves.unit})", f"proved bound ({curves.unit})", "gap", "Bayes error"),
+        *(f"error, {part} ({curves.distance_unit})" for part in ("median", "95 %")),
+        *("epsilon achieved", f"attacker's error ({curves.unit})", "status"),
     )
     groups = list(by_mechanism(curves.points).values())
     values = [float(point.epsilon) for point in groups[0]]

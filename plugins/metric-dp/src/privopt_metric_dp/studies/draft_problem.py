@@ -196,6 +196,9 @@ def draft(
         f"of at most {_up(math.exp(epsilon * reach))}",
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_up_exp(epsilon * spacing)}",
     ]
+    if reach < spacing:
+        hint = f"--within {REACH_FACTOR * spacing:.2g} hides a person among several"
+        meaning.append(f"most places have no neighbour within {reach:.4g} {unit}: {hint}")
     notes = [*found.notes, *_expectations(mechanism, len(data.records))]
     return Draft(text=problem_text(mechanism, points, tables, found.notes, meaning), notes=(*notes, *meaning))
 
