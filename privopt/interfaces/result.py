@@ -129,7 +129,7 @@ class Result:
 
     @property
     def status_in_words(self) -> str:
-        """The status; beside it the gap asked for, where that was coarse, or that there is no bound to compare with."""
+        """The status, with the gap asked for where that is coarse, or with a note that no bound is known."""
         if self.status == "optimal" and self.asked.gap > FINE_GAP:
             return f"optimal within the gap of {self.asked.gap:g} asked"
         without = self.status == "feasible" and self.objective.lower_bound is None
