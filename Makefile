@@ -3,6 +3,8 @@
 BIN := .venv/bin
 # Hypothesis draws the same examples each time, so that a change is judged and not luck; "make test DRAWS=default" draws anew.
 DRAWS ?= ci
+# Tests start hundreds of processes: without bytecode on the disk each would compile all modules anew.
+export PYTHONDONTWRITEBYTECODE =
 MANIFESTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
 .PHONY: help demo test slow third-party newest lint wheels bench docs formal clean
