@@ -156,7 +156,7 @@ def _with_numbers(output: str) -> tuple[object, ...]:
 
 
 def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
-    """Judge releases of a problem and its neighbours: a first look tells what is worth a long one."""
+    """Judge releases of a problem and its neighbours: a first look shows what is worth a long one."""
     subject = trial.subject
     slow = subject.profile.draws is None
     if slow and trial.effort.name != "nightly" and not trial.once_only("thousands of solves"):
