@@ -82,7 +82,7 @@ class Profile:
             Default: the
             pairs of the problem or of the release, else every two secrets.
         draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
-            faster way exists than to solve for each.
+            faster way exists than to solve for each. Fresh ones at each call, also for the same arguments.
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
         variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``, no other): the same problem said otherwise,
             or None where that cannot be done with the one given.

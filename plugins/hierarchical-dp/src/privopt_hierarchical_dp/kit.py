@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from itertools import combinations_with_replacement, pairwise, product
 from typing import Any, Final
 
@@ -21,7 +20,6 @@ from privopt.testing.noise import truth, watched
 from privopt_hierarchical_dp.fits.half_prices import objective
 from privopt_hierarchical_dp.instance import Instance
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.noise_distributions import NoiseDistribution
 from privopt_hierarchical_dp.release import HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree, add_up
 
@@ -178,20 +176,11 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
 
 def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
     """Draw noisy values of all tables and levels, ``count`` times: everything that a release is made of."""
-    values = tuple((tuple(map(int, query.values)), query.scale) for query in queries_of(problem, method))
-    return _noisy(values, problem.declared.privacy.law, count)
-
-
-@lru_cache(maxsize=64)
-def _noisy(parts: tuple[tuple[tuple[int, ...], Fraction], ...], law: NoiseDistribution, count: int) -> NDArray[Any]:
-    """Kept whole, for methods that measure the same differ only in what they make of it.
-
-    Not part by part: equal levels, and those that a neighbour does not change, have noise of their own.
-    """
+    law = problem.declared.privacy.law
     return np.concatenate(
         [
-            law.draw(np.tile(np.array(values, dtype=np.int64), (count, 1)), law.spent(scale, 1), 1, seed=None)[0]
-            for values, scale in parts
+            law.draw(np.tile(query.values, (count, 1)), law.spent(query.scale, 1), 1, seed=None)[0]
+            for query in queries_of(problem, method)
         ],
         axis=1,
     )
