@@ -44,7 +44,7 @@ SECONDS_BEFORE_PROGRESS: Final = 2.0
 MOST_NAMED_FILES: Final = 6
 """Names of published files that a summary shows."""
 
-MIN_BYTES_TOLD: Final = 20_000_000
+MIN_BYTES_NAMED: Final = 20_000_000
 """Bytes from which on a summary names a file's size."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
@@ -239,7 +239,7 @@ def summary(solved: SolveOutcome) -> None:
     table.add_row("status", result.status_in_words + (" (stopped early)" if solved.stopped else ""))
     table.add_row("time", f"{result.time.total:.2f} s")
     sizes = {path.name: path.stat().st_size for path in sorted(solved.folder.iterdir()) if path.is_file()}
-    large = [f"({name} {size / 1e6:,.0f} MB)" for name, size in sizes.items() if size >= MIN_BYTES_TOLD]
+    large = [f"({name} {size / 1e6:,.0f} MB)" for name, size in sizes.items() if size >= MIN_BYTES_NAMED]
     table.add_row("written", escape(" ".join((str(solved.folder), *large))))
     shared = sorted(path.name for path in (solved.folder / PROBLEM).rglob("*") if path.is_file())
     more = f" and {len(shared) - MOST_NAMED_FILES} more" if len(shared) > MOST_NAMED_FILES else ""

@@ -112,7 +112,7 @@ def test_an_interrupt_is_said_once_and_no_progress_after_it():
 
 def test_a_solve_that_was_stopped_says_what_is_kept_and_a_large_file_its_size(tmp_path, monkeypatch):
     stopped = evolve(solve("optimal-lp", write_toy(tmp_path / "toy"), tmp_path / "out"), stopped=True)
-    monkeypatch.setattr(terminal, "MIN_BYTES_TOLD", 1)
+    monkeypatch.setattr(terminal, "MIN_BYTES_NAMED", 1)
     with CliRunner().isolation() as (_, said, _):
         terminal.summary(stopped)
     text = " ".join(said.getvalue().decode().split())

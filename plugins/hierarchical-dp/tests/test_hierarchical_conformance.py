@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from attrs import evolve
 from helpers.grids import by_pairs
 
 from privopt.testing import conformance, run_check, subject
@@ -122,3 +123,17 @@ def test_the_running_example_costs_one_and_a_half_epsilon_and_the_census_1066(pa
     nation = Tree.from_paths([("US", f"s{c % 52}", f"c{c}") for c in range(3144)])
     for own, loss in ((tree, Fraction(3, 2)), (nation, Fraction(1 + 52 + 3144, 3))):
         assert SizesDesign.of(problem, "cumulative-chain-as-published", own).real_loss(None) == loss
+
+
+def test_draws_that_come_again_are_caught():
+    # kept draws of this plugin's own kit had the attack choose its events and test them on the same ones
+    profile, kept = PROFILES["pure-dp"], {}
+
+    def draws(problem, method, count):
+        made = profile.draws(problem, method, count)
+        return kept.setdefault((made.shape, str(problem.truth)), made)
+
+    tried = subject("hierarchical-dp", "cumulative-smoothed", profile=evolve(profile, draws=draws))
+    result = run_check("epsilon-attack", tried, how="dev")
+    assert result.status == "failed"
+    assert "the same draws twice" in result.reason
