@@ -32,7 +32,8 @@ def pinch(page, fingers):
         )
 
 
-@first_alone("name", ["optimal-lp", "words", "lr-geo"])
+# The words' map is drawn by the same code, but its middle has no word in it that could be seen to move.
+@first_alone("name", ["optimal-lp", "lr-geo"])
 def test_the_map_is_enlarged_and_moved_by_buttons_keys_wheel_and_fingers(name, report, watched):
     seen = watched()
     page = seen.open(report(name))
