@@ -70,7 +70,7 @@ class _TimeOverError(BaseException):
 def _one(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
     began = time.monotonic()
     if history.failed_at is None:
-        over = history.examples + history.rejected // 2 >= check.least and spent() - history.start > how.seconds
+        over = history.examples + history.rejected // 2 >= check.min_examples and spent() - history.start > how.seconds
     else:
         over = began - history.failed_at > how.shrinking
     if over:
@@ -120,7 +120,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     if reason is not None:
         return evolve(made, status="skipped", reason=str(reason), missed=not isinstance(reason, Elsewhere))
     share = how.seconds / (len(all_checks()) * subject.siblings)
-    how = evolve(how, examples=max(check.least, round(how.examples * check.share)), seconds=share)
+    how = evolve(how, examples=max(check.min_examples, round(how.examples * check.share)), seconds=share)
     history = History(spent())
     result = run_examples(name, lambda data: _one(check, subject, how, history, data), how, seed)
     status, reason = result.status, result.reason

@@ -42,6 +42,7 @@ FAULTS = [
     ("epsilon-attack", drawn.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", noise.HalfTheNoise, "local-dp"),
     ("epsilon-attack", noise.TrueCountsDeclared, "local-dp"),
+    ("channel-of-weights", drawn.ChannelOfAnother, "metric-dp"),
     ("channel", drawn.ChannelDoubled, "metric-dp"),
     ("channel", drawn.RoundedToHundredths, "metric-dp"),
     ("channel", drawn.ChannelNarrower, "metric-dp"),

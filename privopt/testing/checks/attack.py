@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
-from privopt.testing.checks.matrix import CONFIDENCE, come_otherwise, required
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
+from privopt.testing.checks.samples import CONFIDENCE, come_otherwise, required
 from privopt.testing.judging import judge
 from privopt.testing.judging.bounds import seen_from
 from privopt.testing.judging.choose_events import propose

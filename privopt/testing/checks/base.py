@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final, NoReturn, TypeVar
 
 import hypothesis
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from hypothesis import strategies as st
 
 from privopt.testing.efforts import Effort
@@ -52,35 +52,46 @@ def by_default(subject: Subject) -> str | None:
     return None
 
 
-@frozen(kw_only=True)
+def _nothing(_: Any) -> None:
+    """Need nothing, and do nothing."""
+
+
+def _traits(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(names)
+
+
+@frozen
 class Check:
-    """One check.
+    """A check of one example, and the decorator that enters a function as one into :data:`CHECKS`.
 
     Attributes:
         name: what reports, expected failures and ``Profile.skip`` call it.
         version: raised where the check becomes stricter.
-        summary: what holds where it passes, one line.
         of: traits that a release must all have (:data:`privopt.testing.under_trial.TRAITS`); empty: it applies to any.
         claimed: True where it makes sense only of what promises something, be it in a paper alone.
         private: True where it makes sense only of what a release itself claims, not of a paper's claim.
         must_solve: True where it fails if no generated problem was solved; the others are skipped then.
-        function: one example; fails through :meth:`Trial.fail`.
         needs: why it cannot be done for a subject, or None.
         share: of the profile's examples, for checks that cost more than a solve each.
-        least: problems drawn however long they take; the first is the simplest there is.
+        min_examples: problems drawn however long they take; the first is the simplest there is.
+        function: one example; fails through :meth:`Trial.fail`.
     """
 
     name: str
-    version: int
-    summary: str
-    of: frozenset[str]
-    claimed: bool
-    private: bool
-    must_solve: bool
-    function: Callable[[Trial], None]
-    needs: Callable[[Subject], str | None]
-    share: float
-    least: int
+    version: int = field(default=1, kw_only=True)
+    of: frozenset[str] = field(default=(), converter=_traits, kw_only=True)
+    claimed: bool = field(default=False, kw_only=True)
+    private: bool = field(default=False, kw_only=True)
+    must_solve: bool = field(default=False, kw_only=True)
+    needs: Callable[[Subject], str | None] = field(default=_nothing, kw_only=True)
+    share: float = field(default=1.0, kw_only=True)
+    min_examples: int = field(default=5, kw_only=True)
+    function: Callable[[Trial], None] = field(default=_nothing, kw_only=True)
+
+    def __call__(self, function: Callable[[Trial], None]) -> Callable[[Trial], None]:
+        """Enter a function."""
+        CHECKS[self.name] = evolve(self, function=function)
+        return function
 
     def reason_to_skip(self, subject: Subject) -> str | None:
         """Return why a subject is skipped, or None; of the type Elsewhere if the check does not apply at all."""
@@ -129,37 +140,7 @@ def has(field: str) -> Callable[[Subject], str | None]:
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
-def check(
-    name: str,
-    *,
-    version: int = 1,
-    of: Iterable[str] = (),
-    claimed: bool = False,
-    private: bool = False,
-    must_solve: bool = False,
-    needs: Callable[[Subject], str | None] = lambda subject: None,
-    share: float = 1.0,
-    min_examples: int = 5,
-) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
-    """Enter a function into :data:`CHECKS`; its docstring's first line is the summary."""
-
-    def enter(function: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        CHECKS[name] = Check(
-            name=name,
-            version=version,
-            summary=(function.__doc__ or "").strip().splitlines()[0].rstrip("."),
-            of=frozenset(of),
-            claimed=claimed,
-            private=private,
-            must_solve=must_solve,
-            function=function,
-            needs=needs,
-            share=share,
-            least=min_examples,
-        )
-        return function
-
-    return enter
+check = Check
 
 
 @define

@@ -7,11 +7,10 @@ from collections import Counter
 from typing import Any, Final
 
 from privopt.interfaces import Channel, NoisyCounts, Release
-from privopt.numbers.sampling import TOTAL
 from privopt.run.verify import load_release
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
-from privopt.testing.checks.matrix import CONFIDENCE, Alike, come_otherwise, required
-from privopt.testing.checks.neighbours import LOG_RATIO_ERROR, excess
+from privopt.testing.checks.neighbours import excess
+from privopt.testing.checks.samples import CONFIDENCE, Alike, come_otherwise, required
 from privopt.testing.noise import watched
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
@@ -31,7 +30,7 @@ def _states_channel(subject: Subject) -> str | None:
 
 @check("channel", needs=_states_channel, share=0.3, min_examples=4)
 def channel(trial: Trial) -> None:
-    """Check that channel() satisfies epsilon, exactly if it is finite, and agrees with the weights or the draws."""
+    """Check that channel() satisfies epsilon, exactly if it is finite, and agrees with the draws."""
     problem, run = trial.solved()
     with trial.subject.registered():
         release = load_release(run.folder).release  # as estimates open it
@@ -51,30 +50,9 @@ def channel(trial: Trial) -> None:
     missing = sorted({*alike.names} - {*names[0]})
     if missing:
         trial.fail(f"channel() has no row for {missing[0]!r}", problem)
-    if "matrix" in trial.subject.traits:
-        _as_weights(trial, problem, release, stated)
-        return
     _keeps(trial, problem, run, stated, alike)
     if "sampler" in trial.subject.traits:
         _as_drawn(trial, problem, release, stated)
-
-
-def _as_weights(trial: Trial, problem: GeneratedProblem, release: Any, stated: Channel) -> None:
-    """Fail where a stated probability is not the nearest double to weight / 2**63, up to its rounding."""
-    rows = {str(name): row for name, row in zip(release.records, release.weights, strict=True)}
-    columns = {str(name): place for place, name in enumerate(release.outputs)}
-    strange = sorted({*map(str, stated.outputs)} ^ {*columns} | {*map(str, stated.inputs)} ^ {*rows})
-    if strange:
-        trial.fail(f"channel() and the weights do not both have {strange[0]!r}", problem)
-    for name, found in zip(stated.inputs, stated.probabilities.tolist(), strict=True):
-        for output, probability in zip(stated.outputs, found, strict=True):
-            weight = int(rows[str(name)][columns[str(output)]])
-            if abs(probability - weight / TOTAL) > LOG_RATIO_ERROR * weight / TOTAL:
-                trial.fail(
-                    f"channel() says that record {name} gives output {output} with probability {probability:.9g}; its "
-                    f"weight says {weight / TOTAL:.9g}",
-                    problem,
-                )
 
 
 def _keeps(trial: Trial, problem: GeneratedProblem, run: Run, stated: Channel, alike: Alike) -> None:

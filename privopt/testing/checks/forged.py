@@ -26,7 +26,7 @@ from privopt.report.write_report import write_report
 from privopt.run.audit import audit
 from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import Trial, by_default, check
-from privopt.testing.checks.matrix import required
+from privopt.testing.checks.samples import required
 from privopt.testing.problems import csv_text
 from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run

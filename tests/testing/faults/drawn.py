@@ -66,6 +66,20 @@ class TruthHalfTheTime(TrueRecordFirst):
     release_class = _FaithlessRelease
 
 
+@frozen(kw_only=True, eq=False)
+class _Mixed(MatrixRelease):
+    def channel(self) -> Channel:
+        honest = super().channel()
+        z = honest.probabilities
+        return evolve(honest, probabilities=z + (z.mean(axis=0) - z) / 2**20)
+
+
+class ChannelOfAnother(TrueRecordFirst):
+    """Certified weights, followed by its samples; its channel states others, a millionth nearer to one another."""
+
+    release_class = _Mixed
+
+
 # --- a sampler, and no matrix ------------------------------------------------------------------------
 
 

@@ -167,11 +167,20 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec | KindCheckSpec]:
-    """Return the kit's checks of distances, regions and traces, and those of kinds of metric problems."""
+    """Return the kit's checks of matrices, distances, regions and traces, and those of kinds of metric problems."""
     kit = "privopt_metric_dp.kit"
+    of_matrices = {
+        "rows-sum-to-one": "rows_sum_to_one",
+        "zeros-on-both-sides": "zeros_on_both_sides",
+        "epsilon-achieved": "epsilon_achieved",
+        "sampler": "sampler",
+        "channel-of-weights": "channel_of_weights",
+        "input-order": "input_order",
+    }
     kinds = f"{kit}.check_kinds"
     return [
         TraitSpec(name="traces", missing="the release draws no traces", target=f"{kit}.check_traces:draws_traces"),
+        *(CheckSpec(name=name, target=f"{kit}.check_matrix:{member}") for name, member in of_matrices.items()),
         CheckSpec(name="distances", target=f"{kit}.check_distances:distances"),
         CheckSpec(name="every-point", target=f"{kit}.check_region:every_point"),
         CheckSpec(name="traces", target=f"{kit}.check_traces:traces"),

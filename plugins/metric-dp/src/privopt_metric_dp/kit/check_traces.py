@@ -23,7 +23,7 @@ from attrs import frozen
 from privopt.arrays import Floats
 from privopt.declare.column_texts import KEPT
 from privopt.testing.checks.base import Trial, check
-from privopt.testing.checks.matrix import plausible
+from privopt.testing.checks.samples import plausible
 from privopt.testing.problems import GeneratedProblem
 from privopt_metric_dp.kit.spaces import closed
 from privopt_metric_dp.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
