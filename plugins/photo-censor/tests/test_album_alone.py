@@ -135,24 +135,15 @@ def test_real_photos(tmp_path):
     assert "NIKON COOLPIX P6000" in table[1]
 
 
+WANTED = "expected photos.classifier beside it (without one no photo is scored, and none deleted)"
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            ALONE + "[privacy]\ntop_k = 1\n",
-            "privacy.top_k: expected photos.classifier beside it "
-            "(without one the photos of a folder are not scored), got 1",
-        ),
-        (
-            ALONE + "true_location = 1\n",
-            "photos.true_location: expected photos.classifier beside it "
-            "(without one the photos of a folder are not scored), "
-            "got 1",
-        ),
-        (
-            ALONE + 'keep = ["IMG_0001.jpg"]\n',
-            "photos.keep: expected photos.classifier beside it (without one no photo is deleted), got 1 photos",
-        ),
+        (ALONE + "[privacy]\ntop_k = 1\n", f"privacy.top_k: {WANTED}, got 1"),
+        (ALONE + "true_location = 1\n", f"photos.true_location: {WANTED}, got 1"),
+        (ALONE + 'keep = ["IMG_0001.jpg"]\n', f"photos.keep: {WANTED}, got 1 photos"),
         ('[photos]\nclassifier = "album.toml"\n', "photos: expected one of scores, probabilities, folder, got nothing"),
     ],
 )

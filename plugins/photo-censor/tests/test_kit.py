@@ -6,7 +6,7 @@ from helpers.kits import OF_SOLVING
 from privopt.testing import conformance
 from privopt_photo_censor.kit import TASKS
 
-OTHERS = ["milp", "greedy", "top-1"]
+OTHERS = ["greedy", "top-1"]
 
 test_optimal = conformance("photo-censor", profile=TASKS, methods=["optimal"], how="dev")
 test_others = conformance("photo-censor", methods=OTHERS, checks=OF_SOLVING, how="dev")

@@ -33,11 +33,11 @@ def problem(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("method", ["optimal", "milp", "greedy"])
+@pytest.mark.parametrize("method", ["optimal", "greedy"])
 @pytest.mark.parametrize("privacy", ["top_k = 3", "deletion_budget = 4\nmargin = 0.2"])
 def test_solve_writes_what_verify_holds(problem, tmp_path, method, privacy):
     out = tmp_path / "out"
-    solved = solve("photo-censor", problem(privacy=privacy), out, Options(method=method, solver="highs"))
+    solved = solve("photo-censor", problem(privacy=privacy), out, Options(method=method))
     found = verify(out)
     assert found.verdict == "proved"
     result = json.loads((out / "result.json").read_text())
@@ -145,7 +145,7 @@ def test_bad_probabilities(problem, tmp_path, spoil, words):
         ("a,a,a\n-1,-1,-1\n", "header: expected columns that differ in name, got column 'a' twice"),
         ("photo,a, a,b\nx,-1,-1,-1\n", "header: expected columns that differ in name, got column 'a' twice"),
         ("-1,-2\n-1,-2\n", "row 1: expected a header that names the locations, got numbers"),
-        ("photo,a,b\nx,-1,-2\nx,-1,-2\n", "'x' again"),
+        ("photo,a,b\nx,-1,-2\nx,-1,-2\n", "x again"),
         ("photo,a,b\n" + "x" * 200_000 + ",-1,-2\n", "a name of 200,000 characters"),
     ],
 )
@@ -237,23 +237,3 @@ def test_greedy_that_runs_out_says_so(problem, tmp_path):
     with pytest.raises(StoppedError, match="greedy ran out"):
         solve("photo-censor", path, tmp_path / "out", Options(method="greedy"))
     assert solve("photo-censor", path, tmp_path / "out").result.details.facts["deleted"] == 1
-
-
-def test_a_crash_of_cbc_is_an_error_and_not_the_end_of_the_process(problem, tmp_path, monkeypatch):
-    from privopt.errors import SolverError
-    from privopt.execution.worker import Worker
-
-    call = Worker.call
-
-    def shot(worker, *arguments):
-        worker.process.kill()
-        return call(worker, *arguments)
-
-    monkeypatch.setattr(Worker, "call", shot)
-    with pytest.raises(SolverError, match="cbc died by SIGKILL") as caught:
-        solve("photo-censor", problem(), tmp_path / "out", Options(method="milp", solver="cbc"))
-    assert caught.value.exit_code == 5
-    assert not (tmp_path / "out").exists()
-    monkeypatch.undo()
-    solve("photo-censor", problem(), tmp_path / "out", Options(method="milp", solver="cbc"))
-    assert verify(tmp_path / "out").complaints == ()

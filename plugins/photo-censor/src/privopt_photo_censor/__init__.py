@@ -26,7 +26,6 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
             source="Yang, Chakrabarti, Vorobeychik: Protecting Geolocation Privacy of Photo Collections (AAAI 2020)",
             methods=[
                 MethodSpec(name="optimal", summary="proved: branch and bound over places and photos"),
-                MethodSpec(name="milp", summary="the tight mixed-integer program by --solver, proved by the search"),
                 MethodSpec(name="greedy", summary="the paper's baseline: delete the highest true-location scores"),
                 MethodSpec(name="top-1", summary="the polynomial algorithm for top_k = 1"),
                 MethodSpec(

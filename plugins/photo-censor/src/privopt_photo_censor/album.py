@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -171,6 +172,10 @@ class Alternates:
         """(m,) what a sum of a row's differences in doubles may be wrong by, whatever photos are kept."""
         n = self.diff.shape[1]
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
+
+    def gain(self, row: int, photo: int) -> Fraction:
+        """Return ``S_ij - S_it - theta`` of one alternate and photo, exactly."""
+        return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 
     def sums(self, retained: Bools) -> Floats:
         """Add up (m,) scores over kept photos in doubles, -inf if a kept photo rules the location out."""

@@ -5,29 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
+from attrs import evolve
 
 from privopt.errors import CertificationError, Fault, InputError
 from privopt.execution.clock import limit
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
-from privopt_photo_censor.album import Album, Task, some
-from privopt_photo_censor.app import clean_album
-from privopt_photo_censor.app.clean import copied, copies_protected, shortfall
+from privopt.interfaces.notions import NoGuarantee
+from privopt_photo_censor.album import Album, Task
+from privopt_photo_censor.app.clean import copies_protected, copy_kept, score_copies, shortfall
+from privopt_photo_censor.app.guesses import guesses
+from privopt_photo_censor.app.warnings import warnings_of
 from privopt_photo_censor.loss import DeletedPhotos, ProtectedK
 from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import protected_k, rank
-from privopt_photo_censor.release import Deletions, carriers, read_scores, read_seen
-from privopt_photo_censor.score_table import LOG_TOLERANCE
+from privopt_photo_censor.release import Deletions, read_scores, read_seen
 from privopt_photo_censor.solver.optimal import Plan, prove, solve
 from privopt_photo_censor.solver.proof import Tree, claim
 
 __all__ = ["PhotoCensor"]
 
-POSITIONS = "positions"
+NAME: Final = "privopt-photo-censor"
+POSITIONS: Final = "positions"
 """The method of a folder without a classifier."""
+UNSCORED: Final = NoGuarantee(
+    reason="no photo was scored, so that what the pictures themselves show may reveal the place; clean copies "
+    "(--copy-to) carry no position, time, serial number or thumbnail, and no name that reveals one"
+)
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
@@ -39,7 +46,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     copies = True
     kit = "privopt_photo_censor.kit:PROFILE"
     reporting = "privopt_photo_censor.report:AlbumReport"
-    item_bytes: ClassVar[Mapping[str, float]] = {"score": 150.0, "score of the program": 300.0}
+    item_bytes: ClassVar[Mapping[str, float]] = {"score": 150.0}
     scope: ClassVar[str] = (
         "the photos kept, seen by the classifier whose scores the problem holds (with privacy.margin also by any whose "
         "score differences are within it), which multiplies the photos' probabilities; of a folder the pictures scored "
@@ -91,7 +98,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Any]:
         """Return the top-k guarantee, by the same exact rank for every method; none of photos that no one scored."""
         if not problem.declared.scored:
-            return clean_album.PROMISE
+            return UNSCORED
         left_out = () if problem.seen is None else problem.seen.left_out
         return TopK(album=problem.album, task=problem.declared.task, left_out=left_out)
 
@@ -103,41 +110,40 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
     def items(self, problem: PhotoInstance, method: str) -> Mapping[str, float]:
         """Count the scores of all photos and locations."""
-        if not problem.declared.scored:
-            return {}
-        return {"score of the program" if method == "milp" else "score": problem.album.scores.size}
+        return {"score": problem.album.scores.size} if problem.declared.scored else {}
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
-        """Choose the photos."""
+        """Choose the photos; of a folder alone keep all. Make clean copies of those kept if they are asked for."""
         if not problem.declared.scored:
-            return clean_album.solve(problem, context)
+            kept = np.ones(len(problem.names), dtype=np.bool_)
+            with context.timed("solve"):
+                copies = copy_kept(problem, kept, context)
+            release = Deletions(names=problem.names, kept=kept, seen=problem.seen, copies=copies)
+            return Outcome(release=release, solver={"name": NAME, "version": "", "iterations": 0})
         album, task = problem.album, problem.declared.task
         if context.copies is not None and problem.declared.photos.folder is None:
             raise InputError([Fault(problem.file, "photos.folder", "nothing", "the folder that --copy-to copies from")])
         with context.timed("solve"), limit(context.remaining):
             plan = self._plan(album, task, context)
             proved = prove(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
-        copies, copy_scores = copied(problem, plan.kept, context)
-        release = Deletions(
-            names=problem.names,
-            kept=plan.kept,
-            seen=problem.seen,
-            scores=None if problem.seen is None else album.scores,  # of a table they are in the problem
-            true=-1 if problem.seen is None else album.true,
-            places=() if problem.seen is None else problem.places,
-            copies=copies,
-            copy_scores=copy_scores,
-        )
+        release = Deletions(names=problem.names, kept=plan.kept)  # the scores of a table are in the problem
+        if problem.seen is not None:
+            copies = copy_kept(problem, plan.kept, context)
+            files = [context.copies / copy.name for copy in copies or () if context.copies is not None]
+            release = evolve(
+                release,
+                seen=problem.seen,
+                scores=album.scores,
+                true=album.true,
+                places=problem.places,
+                copies=copies,
+                copy_scores=None if copies is None else score_copies(problem, plan.kept, files),
+            )
         return Outcome(
             release=release,
             lower_bound=None if proved is None else float(_stated(album, task, proved[0])),
             proof=None if proved is None else proved[1],
-            solver={
-                "name": plan.solver or "privopt-photo-censor",
-                "version": "" if plan.solver else version("privopt-photo-censor"),
-                "iterations": plan.programs,
-                "proof": plan.proved,
-            },
+            solver={"name": NAME, "version": version(NAME), "iterations": plan.programs, "proof": plan.proved},
             stopped=plan.stopped,
         )
 
@@ -149,29 +155,39 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if context.method == "top-1":
             return top_1(album)
 
-        def report(value: int, cap: int) -> None:
-            known, bound = (float(_stated(album, task, each)) for each in (value, cap))
-            context.report("search", 0, min(known, bound), max(known, bound))
+        def report(*value_and_cap: int) -> None:
+            context.report("search", 0, *sorted(float(_stated(album, task, each)) for each in value_and_cap))
 
-        return solve(
-            album,
-            task,
-            milp=context.solver if context.method == "milp" else "",
-            report=report,
-        )
+        return solve(album, task, report=report)
 
     def details(
         self, problem: PhotoInstance, release: Deletions, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return ranks before and after, by exact sums, sizes, and what of a folder was omitted."""
-        return _details(problem, release) if problem.declared.scored else clean_album.details(problem, release)
+        """Return ranks before and after, by exact sums, sizes, and what a folder's files reveal or were omitted."""
+        details: dict[str, Any] = {"deleted": int((~release.kept).sum()), "photos": len(problem.names)}
+        details |= {"rank_before": None, "rank_after": None, "protected_k": None}
+        if problem.declared.scored:
+            album, above = problem.album, protected_k(problem.album, release.kept)
+            details |= {"rank_before": rank(album), "rank_after": above + 1, "protected_k": above}
+            details |= {"locations": album.locations, "true_location": album.true}
+        if problem.seen is not None:
+            details["left_out"] = list(problem.seen.left_out)
+            details["with_position"] = list(problem.seen.positioned)
+            if not problem.declared.scored:
+                details["with_time"] = [photo.photo for photo in problem.seen.metadata if photo.taken]
+                details["guessed"] = list(guesses(problem.seen.metadata))
+        if release.copies is not None:
+            details["copies"] = {copy.name: copy.sha256 for copy in release.copies}
+        if release.copy_scores is not None:
+            details["copies_protected_k"] = copies_protected(problem, release.kept, release.copy_scores)
+        return details
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
         """Check the clean copies' guarantee by their scores; methods that try no alternatives delete the same again."""
         if not problem.declared.scored:
             return [] if release.kept.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
         if release.copy_scores is not None:
-            short = shortfall(problem, release.kept, copies_protected(problem, release.kept, release.copy_scores))
+            short = shortfall(problem, release.kept, release.copy_scores)
             if short is not None:
                 return [f"scores.npz: copies: {short}"]
         if result.method not in ("greedy", "top-1"):
@@ -192,34 +208,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Warn of scores above 0, photos not scored, and kept photos that show their position."""
-        if not problem.declared.scored:
-            return clean_album.warnings(problem, release)
-        if problem.seen is None:
-            return _unlikely(problem)
-        left_out, carried = problem.seen.left_out, carriers(release)
-        lines = []
-        if left_out:
-            what = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
-            lines.append(f"{what} not scored, and the guarantee does not cover it: {some(left_out)}")
-            if any(name.lower().endswith((".heic", ".heif", ".hif")) for name in left_out):
-                lines.append("install privopt-photo-censor[heif] to read HEIC photos")
-        if carried:
-            kept = int(release.kept.sum())
-            cure = "remove it before posting" if release.copies is None else "post the clean copies, not these files"
-            lines.append(
-                f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS or the "
-                f"name of a place), which reveals the place whatever the pictures hide; {cure}: {some(carried)}"
-            )
-        if release.copies is None:
-            posted = [name for name, stays in zip(release.names, release.kept.tolist(), strict=True) if stays]
-            telling = clean_album.revealing_names(posted, release.places)
-            if telling:
-                what = " and ".join(sorted(set(telling.values())))
-                lines.append(
-                    f"names of photos kept hold {what}; copies (--copy-to) get names that do not: {some([*telling])}"
-                )
-        return lines
+        """Warn of scores above 0, photos not scored, and kept photos whose files or names tell their position."""
+        return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
         """Return the classifier's posterior from kept photos (paper, (1)): entropy, and how often its guess errs."""
@@ -240,37 +230,3 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 def _stated(album: Album, task: Task, bound: int) -> int:
     """Return a bound on the photos that stay as one on those that go, and back; of a budget as it is."""
     return album.photos - bound if task.top_k is not None else bound
-
-
-def _unlikely(problem: PhotoInstance) -> list[str]:
-    """Return a word where a score is above 0, which no log-probability is."""
-    largest = problem.album.scores.max()
-    if largest <= LOG_TOLERANCE:
-        return []
-    return [
-        f"scores go up to {largest:.6g}, and log-probabilities to 0: they are taken for log-probabilities but for a "
-        "constant of each photo, as a classifier's logits are; of similarities or the like the ranks mean nothing"
-    ]
-
-
-def _details(problem: PhotoInstance, release: Deletions) -> dict[str, Any]:
-    """Return the mechanism's part of result.json; all of it follows from problem and release."""
-    album = problem.album
-    above = protected_k(album, release.kept)
-    details: dict[str, Any] = {
-        "deleted": int((~release.kept).sum()),
-        "rank_before": rank(album),
-        "rank_after": above + 1,
-        "protected_k": above,
-        "photos": album.photos,
-        "locations": album.locations,
-        "true_location": album.true,
-    }
-    if problem.seen is not None:
-        details["left_out"] = list(problem.seen.left_out)
-        details["with_position"] = list(problem.seen.positioned)
-    if release.copies is not None:
-        details["copies"] = {copy.name: copy.sha256 for copy in release.copies}
-    if release.copy_scores is not None:
-        details["copies_protected_k"] = copies_protected(problem, release.kept, release.copy_scores)
-    return details

@@ -105,7 +105,7 @@ class PhotoInstance:
         Raises:
             InputError: every fault found.
         """
-        Faults(_choices(declared, file)).check()
+        _choices(declared, file).check()
         photos = declared.photos
         if photos.folder is not None:
             return cls._of_folder(declared, file)
@@ -163,11 +163,9 @@ class PhotoInstance:
         Raises:
             InputError: every fault found.
         """
-        Faults(_bounds(declared, file, scores, names, true)).check()
+        _bounds(declared, file, scores, names, true).check()
         photos = declared.photos
-        keep = np.zeros(len(names), dtype=np.bool_)
-        for photo in photos.keep:
-            keep[_place(photo, names)] = True
+        keep = np.isin(np.arange(len(names)), _rows_of(photos.keep, names))
         album = Album(
             scores=scores,
             true=true,
@@ -178,58 +176,53 @@ class PhotoInstance:
         return cls(declared=declared, file=file, names=tuple(names), album=album, seen=seen, places=places, model=model)
 
 
-def _choices(declared: PhotoProblem, file: str) -> Sequence[Fault]:
-    faults: list[Fault] = []
-    sources = [n for n in ("scores", "probabilities", "folder") if getattr(declared.photos, n) is not None]
+def _choices(declared: PhotoProblem, file: str) -> Faults:
+    """Return the faults of keys that do not fit each other."""
+    photos, privacy, faults = declared.photos, declared.privacy, Faults()
+    sources = [n for n in ("scores", "probabilities", "folder") if getattr(photos, n) is not None]
     if len(sources) != 1:
-        found = " and ".join(sources) or "nothing"
-        faults.append(Fault(file, "photos", found, "one of scores, probabilities, folder"))
-    photos, privacy = declared.photos, declared.privacy
+        faults.add(file, "photos", " and ".join(sources) or "nothing", "one of scores, probabilities, folder")
     if not declared.scored:
         tasks = {"privacy.top_k": privacy.top_k, "privacy.deletion_budget": privacy.deletion_budget}
-        for name, value in {**tasks, "photos.true_location": photos.true_location}.items():
+        kept = f"{len(photos.keep)} photos" if photos.keep else None
+        for name, value in {**tasks, "photos.true_location": photos.true_location, "photos.keep": kept}.items():
             if value is not None:
-                wanted = "photos.classifier beside it (without one the photos of a folder are not scored)"
-                faults.append(Fault(file, name, str(value), wanted))
-        wanted = "photos.classifier beside it (without one no photo is deleted)"
-        if photos.keep:
-            faults.append(Fault(file, "photos.keep", f"{len(photos.keep)} photos", wanted))
+                wanted = "photos.classifier beside it (without one no photo is scored, and none deleted)"
+                faults.add(file, name, str(value), wanted)
         return faults
     if (privacy.top_k is None) == (privacy.deletion_budget is None):
         found = "nothing" if privacy.top_k is None else "top_k and deletion_budget"
-        faults.append(Fault(file, "privacy", found, "one of top_k, deletion_budget"))
+        faults.add(file, "privacy", found, "one of top_k, deletion_budget")
     if photos.folder is None and photos.true_location is None:
-        faults.append(Fault(file, "photos.true_location", "nothing", "the column of the true location, from 0"))
+        faults.add(file, "photos.true_location", "nothing", "the column of the true location, from 0")
     if photos.folder is None and photos.classifier is not None:
-        faults.append(Fault(file, "photos", "classifier alone", "folder and classifier together"))
+        faults.add(file, "photos", "classifier alone", "folder and classifier together")
     return faults
 
 
-def _place(photo: int | str, names: Sequence[str]) -> int:
-    """Row of a photo; -1: there is none."""
-    if isinstance(photo, str):
-        return names.index(photo) if photo in names else -1
-    return photo if 0 <= photo < len(names) else -1
+def _rows_of(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
+    """Return the rows of photos; -1 for one that there is not."""
+    rows = {name: row for row, name in enumerate(names)}
+    return [rows.get(n, -1) if isinstance(n, str) else n if 0 <= n < len(names) else -1 for n in keep]
 
 
-def _bounds(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Sequence[Fault]:
-    photos, locations = scores.shape
-    faults = []
+def _bounds(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Faults:
+    """Return the faults of keys that do not fit the scores."""
+    (photos, locations), faults, told = scores.shape, Faults(), declared.photos
     if not 0 <= true < locations:
-        wanted = f"a column from 0 to {locations - 1}"
-        faults.append(Fault(file, "photos.true_location", str(true), wanted))
-    places = [_place(photo, names) for photo in declared.photos.keep]
-    for photo, place in zip(declared.photos.keep, places, strict=True):
-        if place < 0:
+        faults.add(file, "photos.true_location", str(true), f"a column from 0 to {locations - 1}")
+    rows = _rows_of(told.keep, names)
+    for number, (photo, row) in enumerate(zip(told.keep, rows, strict=True)):
+        if row < 0:
             wanted = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
-            faults.append(Fault(file, "photos.keep", str(photo), wanted))
-        elif places.count(place) > 1:
-            faults.append(Fault(file, "photos.keep", f"{photo} twice", "photos that differ"))
-    if declared.photos.keep_at_least > photos:
+            faults.add(file, "photos.keep", str(photo), wanted)
+        elif row in rows[:number]:
+            faults.add(file, "photos.keep", f"{photo} twice", "photos that differ")
+    if told.keep_at_least > photos:
         wanted = f"at most the {photos} photos of the album"
-        faults.append(Fault(file, "photos.keep_at_least", str(declared.photos.keep_at_least), wanted))
+        faults.add(file, "photos.keep_at_least", str(told.keep_at_least), wanted)
     k = declared.privacy.top_k
     if k is not None and k > locations - 1:
         wanted = f"at most {locations - 1}, one less than the {locations} locations"
-        faults.append(Fault(file, "privacy.top_k", str(k), wanted))
-    return list(dict.fromkeys(faults))
+        faults.add(file, "privacy.top_k", str(k), wanted)
+    return faults

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["AlbumReport", "belief", "figures", "guess_figure", "photo_figure", "sections"]
+__all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
 """Places that figures and table show, the likeliest."""
@@ -106,35 +106,52 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
 class AlbumReport(Reporting[PhotoInstance, Deletions]):
     """The album, ranks before and after, top places; of an unscored folder what its photos reveal."""
 
+    def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
+        """See :class:`Reporting`."""
+        if not problem.declared.scored:
+            return folder_figures(problem)
+        album = problem.album
+        made = {
+            "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos", problem.places),
+            "after": guess_figure(album, release.kept, "Photos kept", problem.places),
+            "photos": photo_figure(album, release.kept),
+        }
+        rows = _comparison(problem, result)
+        if len(rows) > 1:
+            unit = str(result.objective.unit)
+            shown = "photos deleted" if unit == "photos" else "places at or above the true one"
+            made["beside"] = themed(draw_losses)(rows, shown, result.objective.lower_bound)
+        return made
+
     def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
         """See :class:`Reporting`."""
         if not problem.declared.scored:
             return folder_sections(problem, release)
-        return sections(problem, release, result)
-
-    def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
-        """See :class:`Reporting`."""
-        return figures(problem, release, result) if problem.declared.scored else folder_figures(problem)
+        album, drawn = problem.album, self.figures(problem, release, result)
+        deleted = int((~release.kept).sum())
+        lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "
+        made = [Section(title="The album", lead=lead + _metadata(release), html=_album(album, release))]
+        if release.seen is not None and release.seen.left_out:
+            lead = "None of this was scored: the promise does not cover it."
+            rows = [(name,) for name in release.seen.left_out]
+            made.append(table_section("Also in the folder", ("name",), rows, lead))
+        pictures = [
+            drawing("Guesses from all photos", drawn["before"]),
+            drawing("Guesses from the photos kept", drawn["after"]),
+        ]
+        lead = "What the classifier believes from all photos together, and from those that remain."
+        made.append(pair_section("The true place before and after", pictures, lead))
+        lead = "The most revealing photos are not always those to go: it is the sum over all photos kept that counts."
+        made.append(figure_section("How much each photo reveals", drawn["photos"], lead))
+        if "beside" in drawn:
+            fewer = problem.declared.task.top_k is not None
+            lead = "Shorter is better." if fewer else "Longer is better."
+            made.append(figure_section("Next to the bound and greedy deletion", drawn["beside"], lead))
+        return made
 
     def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
         """See :class:`Reporting`."""
         return None if problem.declared.scored else folder_layer(problem)
-
-
-def figures(problem: PhotoInstance, release: Deletions, result: Result) -> dict[str, Figure]:
-    """Return the report's figures by file name."""
-    album = problem.album
-    made = {
-        "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos", problem.places),
-        "after": guess_figure(album, release.kept, "Photos kept", problem.places),
-        "photos": photo_figure(album, release.kept),
-    }
-    rows = _comparison(problem, result)
-    if len(rows) > 1:
-        unit = str(result.objective.unit)
-        shown = "photos deleted" if unit == "photos" else "places at or above the true one"
-        made["beside"] = themed(draw_losses)(rows, shown, result.objective.lower_bound)
-    return made
 
 
 def _comparison(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
@@ -152,34 +169,7 @@ def _comparison(problem: PhotoInstance, result: Result) -> list[tuple[str, float
     return [*rows, ("greedy deletion", float(plan.deleted if task.top_k is not None else plan.protected))]
 
 
-def sections(problem: PhotoInstance, release: Deletions, result: Result) -> list[Section]:
-    """Return album, ranks and places."""
-    album, drawn = problem.album, figures(problem, release, result)
-    deleted = int((~release.kept).sum())
-    lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "
-    lead += _metadata(problem, release)
-    made = [Section(title="The album", lead=lead, html=_album(album, release))]
-    if release.seen is not None and release.seen.left_out:
-        lead = "None of this was scored: the promise does not cover it."
-        rows = [(name,) for name in release.seen.left_out]
-        made.append(table_section("Also in the folder", ("name",), rows, lead))
-    pictures = [
-        drawing("Guesses from all photos", drawn["before"]),
-        drawing("Guesses from the photos kept", drawn["after"]),
-    ]
-    lead = "What the classifier believes from all photos together, and from those that remain."
-    made.append(pair_section("The true place before and after", pictures, lead))
-    lead = "The most revealing photos are not always those to go: it is the sum over all photos kept that counts."
-    made.append(figure_section("How much each photo reveals", drawn["photos"], lead))
-    if "beside" in drawn:
-        fewer = problem.declared.task.top_k is not None
-        lead = "Shorter is better." if fewer else "Longer is better."
-        made.append(figure_section("Next to the bound and greedy deletion", drawn["beside"], lead))
-    made.append(_places(album, release, problem.places))
-    return made
-
-
-def _metadata(problem: PhotoInstance, release: Deletions) -> str:
+def _metadata(release: Deletions) -> str:
     """Describe what the files of the photos kept contain apart from their pictures, and which of them may be posted."""
     if release.copies is not None:
         return (
@@ -200,22 +190,6 @@ def _metadata(problem: PhotoInstance, release: Deletions) -> str:
         f"None may be posted with its metadata: of the photos kept {files} position (GPS or the name of "
         f"a place), which tells the place: {some(carried, 20)}. --copy-to makes clean copies."
     )
-
-
-def _places(album: Album, release: Deletions, places: Sequence[str]) -> Section:
-    before, after = belief(album, np.ones(album.photos, dtype=np.bool_)), belief(album, release.kept)
-    columns = [np.argsort(-chances, kind="stable")[:SHOWN_PLACES] for chances in (before, after)]
-
-    def name(column: int) -> str:
-        said = label(places, column) if places else str(column)
-        return f"{said} (true)" if column == album.true else said
-
-    rows = [
-        (n + 1, name(a), _percent(before[a]), name(b), _percent(after[b]))
-        for n, (a, b) in enumerate(zip(*(column.tolist() for column in columns), strict=True))
-    ]
-    header = ("rank", "before: place", "belief", "after: place", "belief ")
-    return table_section("Top places", header, rows, "Places are columns of the scores, from 0.")
 
 
 def _album(album: Album, release: Deletions) -> str:

@@ -1,8 +1,7 @@
-"""Proof times on one thread: ``python bench_optimal.py [--albums 40] [--sizes 16,32] [--only top_k] [--milp highs]``.
+"""Proof times on one thread: ``python bench_optimal.py [--albums 40] [--sizes 16,32] [--only top_k]``.
 
 Processor seconds of each optimisation, its proof written: median, largest, and what stayed unproved within 60 s of wall
-clock or 60 million multipliers times photos. With ``--milp`` the mixed-integer program looks for the photos first. Set
-OMP_NUM_THREADS=1.
+clock or 60 million multipliers times photos. Set OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ def draw(size: int, count: int) -> list[Album]:
     return found
 
 
-def measure(name: str, albums: list[Album], task: Task, milp: str) -> None:
+def measure(name: str, albums: list[Album], task: Task) -> None:
     seconds, gaps, wall = [], [], 0.0
     for album in albums:
         start, clock = time.process_time(), time.perf_counter()
         with limit(LIMIT):
-            plan = solve(album, task, milp=milp)
+            plan = solve(album, task)
         seconds.append(time.process_time() - start)
         wall += time.perf_counter() - clock
         if not plan.proved:
@@ -60,16 +59,15 @@ def main() -> None:
     parser.add_argument("--albums", type=int, default=40)
     parser.add_argument("--only", choices=["top_k", "budget"])
     parser.add_argument("--sizes", default=SIZES)
-    parser.add_argument("--milp", default="", help="a backend")
     chosen = parser.parse_args()
     for size in map(int, chosen.sizes.split(",")):
         albums = draw(size, chosen.albums)
         if chosen.only != "budget":
             for k in (5, 10, 20):
-                measure(f"{size} photos, top-{k}", albums, Task(top_k=k), chosen.milp)
+                measure(f"{size} photos, top-{k}", albums, Task(top_k=k))
         if chosen.only != "top_k":
             for share in (0.125, 0.25, 0.375, 0.5):
-                measure(f"{size} photos, delete {share:.1%}", albums, Task(budget=int(share * size)), chosen.milp)
+                measure(f"{size} photos, delete {share:.1%}", albums, Task(budget=int(share * size)))
 
 
 if __name__ == "__main__":

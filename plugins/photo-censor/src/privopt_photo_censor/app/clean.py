@@ -20,13 +20,12 @@ from privopt.arrays import Bools, Floats
 from privopt.errors import CertificationError, Fault, InputError, UsageError
 from privopt.interfaces import SolveContext
 from privopt_photo_censor.album import Copy
-from privopt_photo_censor.app.metadata import FolderContents
 from privopt_photo_censor.app.open_photo import HEIF, opened, readable
 from privopt_photo_censor.app.picture import flattened
-from privopt_photo_censor.problem import PhotoInstance, Photos
+from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import protected_k
 
-__all__ = ["clean", "clean_copies", "clean_copies_of", "copied", "copies_protected", "shortfall"]
+__all__ = ["clean", "clean_copies", "copies_protected", "copy_kept", "score_copies", "shortfall"]
 
 FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
@@ -89,46 +88,33 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
     return tuple(made)
 
 
-def clean_copies_of(
-    photos: Photos, seen: FolderContents, retained: Bools, context: SolveContext
-) -> tuple[Copy, ...] | None:
-    """Make clean copies of the photos kept, in the folder that the context names; None if it names none.
-
-    Args:
-        photos: what the problem says of the folder.
-        seen: what it holds.
-        retained: (N,) which are kept.
-        context: of the run.
-    """
-    if context.copies is None or photos.folder is None or photos.folder.path is None:
+def copy_kept(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
+    """Make clean copies of the photos kept (N,), in the folder that the context names; None if it names none."""
+    folder = problem.declared.photos.folder
+    if context.copies is None or folder is None or folder.path is None:
         return None
-    chosen = [(seen.names[row], seen.digests[row]) for row in np.flatnonzero(retained).tolist()]
+    seen = problem.folder
     context.report("clean copies")
-    return clean_copies(photos.folder.path, chosen, context.copies)
+    chosen = [(seen.names[row], seen.digests[row]) for row in np.flatnonzero(retained).tolist()]
+    return clean_copies(folder.path, chosen, context.copies)
 
 
-def copied(
-    problem: PhotoInstance, retained: Bools, context: SolveContext
-) -> tuple[tuple[Copy, ...], Floats] | tuple[None, None]:
-    """Make clean copies of the photos kept and score them (kept photos, locations); None without copies.
+def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path]) -> Floats:
+    """Score (kept photos, locations) clean copies of the photos kept, by the classifier that scored these.
 
     Raises:
         CertificationError: they leave fewer locations at or above the true one than what is promised of the photos.
     """
-    if problem.seen is None or problem.model is None:
-        return None, None
-    copies = clean_copies_of(problem.declared.photos, problem.seen, retained, context)
-    if copies is None or context.copies is None:
-        return None, None
     from privopt_photo_censor.app.folder import score_files
 
-    if not copies:
-        return copies, np.zeros((0, problem.album.locations))
-    scores = score_files([context.copies / copy.name for copy in copies], problem.model)
-    short = shortfall(problem, retained, copies_protected(problem, retained, scores))
+    assert problem.model is not None  # a folder that is scored has been scored by one
+    scores = score_files(files, problem.model) if files else np.zeros((0, problem.album.locations))
+    short = shortfall(problem, retained, scores)
     if short is not None:
-        raise CertificationError(f"{short}; nothing written. {_cure(problem)}")
-    return copies, scores
+        key = "deletion_budget" if problem.declared.task.top_k is None else "top_k"
+        cure = f"Other deletions may do: another privacy.{key}, a greater privacy.margin, or other photos.keep"
+        raise CertificationError(f"{short}; nothing written. {cure}")
+    return scores
 
 
 def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) -> int:
@@ -138,15 +124,15 @@ def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) ->
     return protected_k(evolve(problem.album, scores=scores, keep=problem.album.keep[retained], keep_at_least=0))
 
 
-def shortfall(problem: PhotoInstance, retained: Bools, copies: int) -> str | None:
+def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | None:
     """Return why the guarantee fails for copies as encoded, whose pixels and so scores differ; None if it does not.
 
     Args:
         problem: what is promised.
         retained: (N,) the photos that stay.
-        copies: locations that the copies leave at or above the true one.
+        scores: (kept photos, locations) of their copies.
     """
-    top_k = problem.declared.task.top_k
+    top_k, copies = problem.declared.task.top_k, copies_protected(problem, retained, scores)
     wanted = protected_k(problem.album, retained) if top_k is None else top_k
     if copies >= wanted:
         return None
@@ -154,8 +140,3 @@ def shortfall(problem: PhotoInstance, retained: Bools, copies: int) -> str | Non
         f"the clean copies, scored as they are encoded, leave {copies} locations at or above the true one, where "
         f"{wanted} are promised"
     )
-
-
-def _cure(problem: PhotoInstance) -> str:
-    key = "deletion_budget" if problem.declared.task.top_k is None else "top_k"
-    return f"Other deletions may do: another privacy.{key}, a greater privacy.margin, or other photos.keep"

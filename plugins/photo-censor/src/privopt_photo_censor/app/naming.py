@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
-__all__ = ["revealed"]
+__all__ = ["revealed", "revealing_names"]
 
 DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
@@ -33,6 +33,11 @@ def revealed(name: str, places: Collection[str] = ()) -> str | None:
         return "coordinates"
     words = f" {_words(name)} "
     return "a place" if any(f" {_words(place)} " in words for place in places if _words(place)) else None
+
+
+def revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
+    """Return what names of photos reveal ("a date", "coordinates", "a place"), by name; other names are absent."""
+    return {name: said for name in names if (said := revealed(name, places)) is not None}
 
 
 def _words(text: str) -> str:

@@ -64,18 +64,16 @@ class Certificate:
     force: Floats
 
 
-def _rounding(data: Alternates, rows: Ints, force: Floats) -> Floats:
-    """Return what rounding can take off a Lagrangian sum, for multipliers (..., r) of locations (r,)."""
-    n = data.diff.shape[1]
-    size = 1.0 + force @ data.size[rows]
-    return np.asarray(8.0 * EPS * (n + len(rows) + 8) * n * size)
+def _rounding(photos: int, locations: int, size: Floats) -> Floats:
+    """Return what rounding can take off Lagrangian sums whose terms are of these sizes at most."""
+    return np.asarray(8.0 * EPS * (photos + locations + 8) * photos * size)
 
 
 def lagrangian(data: Alternates, rows: Ints, force: Floats, photos: Photos) -> Floats:
     """Return more than the photos that can stay, by each of the multipliers (..., r), whatever is rounded."""
     weight = 1.0 + force @ data.diff[rows]
     total = np.where(photos.may & (photos.must | (weight > 0.0)), weight, 0.0).sum(axis=-1)
-    return np.asarray(total + _rounding(data, rows, force))
+    return np.asarray(total + _rounding(data.diff.shape[1], len(rows), 1.0 + force @ data.size[rows]))
 
 
 def along(data: Alternates, known: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
@@ -119,19 +117,14 @@ def _along(data: Alternates, known: Certificate, rows: Ints, photos: Photos) -> 
     force = np.minimum(force, 2.0**LARGEST_POWER)
     weight = base + force[:, None] * diff
     total = np.where(may & (photos.must | (weight > 0.0)), weight, 0.0).sum(axis=1)
-    n, r = len(base), len(known.rows) + 1
     size = 1.0 + float(known.force @ data.size[known.rows]) + force * data.size[rows]
-    bounds = total + 8.0 * EPS * (n + r + 8) * n * size
+    bounds = total + _rounding(len(base), len(known.rows) + 1, size)
     return np.where((photos.must & data.kills[rows]).any(axis=1), -1.0, bounds), force
 
 
 def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificate | None:
     """Return a multiplier of a location that rules it out where exactly these photos stay; None where none does."""
-    gains = (
-        Fraction(data.scores[row, i]) - Fraction(data.true[i]) - Fraction(data.margin)
-        for i in np.flatnonzero(retained).tolist()
-    )
-    total = sum(gains, Fraction(0))
+    total = sum((data.gain(row, i) for i in np.flatnonzero(retained).tolist()), Fraction(0))
     if total >= 0:
         return None
     power = ceil((len(retained) + 1) / -total).bit_length()

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Bools
 from privopt.execution.clock import clock
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
@@ -105,29 +105,25 @@ class Incumbent:
 
     def polish(self) -> None:
         """Exchange one photo for two (under a budget, for one) as long as a better set comes of it."""
-        data = self.album.reduced
-        while self.kept is not None and clock().left > 0.0:
-            able = np.flatnonzero(self.reach >= self.need)
-            gone, posted = np.flatnonzero(~self.kept), np.flatnonzero(self.kept & ~self.album.keep)
-            pairs = len(gone) * (len(gone) - 1) // 2 if self.task.budget is None else len(gone)
-            if pairs * len(able) > HELD_SUMS or pairs * len(able) * len(posted) > POLISH_SUMS:
-                return
-            diff = np.where(data.kills[able], -np.inf, data.diff[able]).T
-            first, second = np.triu_indices(len(gone), 1) if self.task.budget is None else (np.arange(len(gone)),) * 2
-            more = diff[gone[first]] + (0.0 if self.task.budget is not None else diff[gone[second]])
-            if not self._exchange(posted, more, gone[first], gone[second], diff):
-                return
+        while self.kept is not None and clock().left > 0.0 and self._exchange(self.kept):
+            pass
 
-    def _exchange(self, posted: Ints, more: Floats, first: Ints, second: Ints, diff: Floats) -> bool:
-        """Delete one photo that is posted and post others; return whether a better set was found."""
-        assert self.kept is not None
+    def _exchange(self, retained: Bools) -> bool:
+        """Delete one photo that is posted and post others; return whether a better set was found (by few sums)."""
+        data, able = self.album.reduced, np.flatnonzero(self.reach >= self.need)
+        gone, posted = np.flatnonzero(~retained), np.flatnonzero(retained & ~self.album.keep)
+        more = gone[:, None] if self.task.budget is not None else gone[np.column_stack(np.triu_indices(len(gone), 1))]
+        sums = len(more) * len(able)
+        if not sums or sums > HELD_SUMS or sums * len(posted) > POLISH_SUMS:
+            return False
+        diff = np.where(data.kills[able], -np.inf, data.diff[able]).T
+        added = diff[more].sum(axis=1)
         for i in posted.tolist():
-            rest = self.kept.copy()
+            rest = retained.copy()
             rest[i] = False
-            counts = (more + diff[rest].sum(axis=0) >= 0.0).sum(axis=1)
-            best = int(counts.argmax()) if len(counts) else -1
-            if best >= 0 and counts[best] >= self.k:
-                rest[[first[best], second[best]]] = True
+            counts = (added + diff[rest].sum(axis=0) >= 0.0).sum(axis=1)
+            if counts.max() >= self.k:
+                rest[more[counts.argmax()]] = True
                 if self.offer(rest):
                     return True
         return False

@@ -13,7 +13,6 @@ from privopt.execution.clock import clock
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.solver.incumbent import Incumbent
-from privopt_photo_censor.solver.milp import improve
 from privopt_photo_censor.solver.proof import Tree, claim
 from privopt_photo_censor.solver.search import Search
 
@@ -30,9 +29,8 @@ class Plan:
         bound: top-k: the most photos that any set could keep; budget: the most locations that any could protect.
         tree: the proof of the bound; None where there is none.
         proved: what closed the proof; empty where nothing did.
-        programs: linear programs or nodes evaluated.
+        programs: linear programs evaluated.
         stopped: whether a limit or an interrupt ended it.
-        solver: name and version of the backend of the mixed-integer program.
     """
 
     kept: Bools
@@ -42,7 +40,6 @@ class Plan:
     proved: str = ""
     programs: int = 0
     stopped: bool = False
-    solver: str = ""
 
     @property
     def deleted(self) -> int:
@@ -50,19 +47,12 @@ class Plan:
         return int((~self.kept).sum())
 
 
-def solve(
-    album: Album,
-    task: Task,
-    *,
-    milp: str = "",
-    report: Callable[[int, int], None] | None = None,
-) -> Plan:
+def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None = None) -> Plan:
     """Return the best set of photos to keep, proved best unless the time of the scope around is over first.
 
     Args:
         album: scores and what must stay.
         task: top-k or deletion budget.
-        milp: the backend that looks for photos by the mixed-integer program first; the search proves them best.
         report: called with value and bound of the start.
 
     Raises:
@@ -76,21 +66,17 @@ def solve(
     incumbent.start()
     if report is not None:
         report(incumbent.value, incumbent.cap)
-
-    search = Search(album, incumbent)
-    done, interrupted, backend, iterations = False, False, "", 0
+    search, interrupted = Search(album, incumbent), False
     try:
-        if milp:
-            backend, iterations = improve(incumbent, milp)
-        elif incumbent.value < incumbent.cap and not search.by_photos:
+        if incumbent.value < incumbent.cap and not search.by_photos:
             search.beam()
-        done = search.run()
+        search.run()
     except KeyboardInterrupt:
         if incumbent.kept is None:
             raise
         interrupted = True
     if incumbent.kept is None:
-        if done:
+        if search.done:
             raise InfeasibleError(clash(incumbent))
         raise StoppedError("stopped before any set of photos was found that meets the task; nothing written")
     bound, tree = search.proof()
@@ -101,10 +87,9 @@ def solve(
         protected=protected_k(album, incumbent.kept),
         bound=bound,
         tree=tree,
-        proved="search" if done else "",
-        programs=iterations + search.program.solved,
-        stopped=not done and (interrupted or clock().left == 0.0),
-        solver=backend,
+        proved="search" if search.done else "",
+        programs=search.program.solved,
+        stopped=not search.done and (interrupted or clock().left == 0.0),
     )
 
 

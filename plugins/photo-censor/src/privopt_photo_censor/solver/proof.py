@@ -76,15 +76,8 @@ class Tree:
 
     def write(self, folder: Path) -> None:
         """Write proof.npz."""
-        arrays: dict[str, NDArray[Any]] = {
-            "version": np.array([PROOF_VERSION], dtype=np.int64),
-            "kind": self.kind,
-            "item": self.item,
-            "starts": self.starts,
-            "places": self.places,
-            "values": self.values,
-        }
-        np.savez(folder / PROOF, **arrays)  # type: ignore[arg-type]
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in KINDS if name != "version"}
+        np.savez(folder / PROOF, version=np.array([PROOF_VERSION], dtype=np.int64), **arrays)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -156,11 +149,7 @@ def _closed(
         return True
     exact = Fraction(0)
     for i in np.flatnonzero(~out).tolist():
-        gains = (
-            Fraction(f) * (Fraction(data.scores[j, i]) - Fraction(data.true[i]) - Fraction(data.margin))
-            for j, f in force.items()
-        )
-        one = 1 + sum(gains, Fraction(0))
+        one = 1 + sum((Fraction(f) * data.gain(j, i) for j, f in force.items()), Fraction(0))
         exact += one if one > 0 or must[i] else 0
     return exact < fewest
 

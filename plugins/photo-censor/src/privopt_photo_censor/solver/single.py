@@ -8,6 +8,7 @@ inequality; this is the method its text describes.
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,6 @@ from privopt_photo_censor.album import Album, Alternates
 from privopt_photo_censor.rank import exact_sign
 
 __all__ = ["best_for", "reach"]
-
-
-def _order(data: Alternates, j: int) -> NDArray[np.int64]:
-    """Photos of alternate `j`, those never deleted first, then by advantage, best first; ruled-out photos omitted."""
-    allowed = np.flatnonzero(~data.kills[j])
-    first = ~data.keep[allowed]
-    return np.asarray(allowed[np.lexsort((-data.diff[j, allowed], first))])
 
 
 def reach(data: Alternates) -> NDArray[np.int64]:
@@ -43,32 +37,22 @@ def reach(data: Alternates) -> NDArray[np.int64]:
     fixed = int(data.keep.sum())
     count = np.arange(1, n + 1)
     usable = count >= max(fixed, 1)
-    sure = np.where((sums > slack) & usable, count, 0).max(axis=1, initial=0)
+    result = np.where((sums > slack) & usable, count, 0).max(axis=1, initial=0)
     maybe = np.where((sums >= -slack) & usable, count, 0).max(axis=1, initial=0)
-    result = sure.astype(np.int64)
-    for j in np.flatnonzero((maybe > sure) & ~ruled).tolist():
-        result[j] = _exact_reach(data, j, int(sure[j]), int(maybe[j]))
+    for j in np.flatnonzero((maybe > result) & ~ruled).tolist():
+        totals = enumerate(accumulate(gain for gain, _ in _best_first(data, j)), start=1)
+        result[j] = max((number for number, total in totals if total >= 0 and number >= fixed), default=0)
     result[ruled | ((result == 0) & (fixed > 0))] = -1
-    return np.asarray(result)
+    return np.asarray(result, dtype=np.int64)
 
 
-def _exact_reach(data: Alternates, j: int, sure: int, maybe: int) -> int:
-    """Most photos between `sure` and `maybe` that can stay, with rationals."""
-    margin = Fraction(data.margin)
-    photos = [
-        (not data.keep[i], -(Fraction(data.scores[j, i]) - Fraction(data.true[i]) - margin))
-        for i in range(data.diff.shape[1])
-        if not data.kills[j, i]
-    ]
-    total = Fraction(0)
-    best = sure
-    for count, (_, value) in enumerate(sorted(photos), start=1):
-        total -= value
-        if total >= 0 and count > best and count >= int(data.keep.sum()):
-            best = count
-        if count == maybe:
-            break
-    return best
+def _best_first(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
+    """Advantages for alternate `j`, exact, and their photos: those never deleted first, then the best first.
+
+    Photos that rule it out are omitted.
+    """
+    photos = [(data.gain(j, i), i) for i in np.flatnonzero(~data.kills[j]).tolist()]
+    return sorted(photos, key=lambda each: (not data.keep[each[1]], -each[0]))
 
 
 def best_for(album: Album, row: int, count: int) -> Bools:
@@ -78,14 +62,8 @@ def best_for(album: Album, row: int, count: int) -> Bools:
     """
     data = album.reduced
     kept = np.zeros(album.photos, dtype=np.bool_)
-    order = _order(data, row)[:count]
-    kept[order] = True
-    if count and exact_sign(data.scores[row, kept].tolist(), data.true[kept].tolist(), album.margin) < 0:
-        margin = Fraction(album.margin)
-
-        def place(photo: int) -> tuple[bool, Fraction]:
-            return not data.keep[photo], -(Fraction(data.scores[row, photo]) - Fraction(data.true[photo]) - margin)
-
+    kept[np.lexsort((-data.diff[row], ~data.keep, data.kills[row]))[:count]] = True
+    if exact_sign(data.scores[row, kept].tolist(), data.true[kept].tolist(), album.margin) < 0:
         kept[:] = False
-        kept[sorted(np.flatnonzero(~data.kills[row]).tolist(), key=place)[:count]] = True
+        kept[[i for _, i in _best_first(data, row)[:count]]] = True
     return kept
