@@ -18,6 +18,8 @@ from privopt_metric_dp.studies.curve import Curves, Point
 from privopt_metric_dp.studies.curve_page import curve_page
 
 WIDTHS = (360, 768, 1440)
+AXE = {(360, "light"), (768, "dark"), (1440, "light")}
+"""Each width and each scheme once: axe takes longer than all else that a page is asked."""
 LONG = [f"node-12345678901{n}" for n in range(8)]
 
 
@@ -84,8 +86,8 @@ def curves(folder):
 
 MAKERS = {"long ids": long_ids, "degrees": degrees, "estimate": estimated, "album": album, "curves": curves}
 PAGES = [*EXAMPLES, *MAKERS]
-OFTEN = ("optimal-lp", "hierarchical-dp", "degrees", "curves")
-"""Matrices, counts, curves, and the labels that once overlapped: the suite's; the others are in make slow."""
+OFTEN = ("optimal-lp", "hierarchical-dp", "curves")
+"""Matrices, counts and curves: the suite's; the others are in make slow."""
 
 WIDE = """[...document.querySelectorAll('.scroll, figure, pre')].filter(e => e.scrollWidth > e.clientWidth + 1)
     .map(e => [e.className || e.tagName, e.offsetHeight - e.clientHeight - 2 * e.clientTop])"""
@@ -161,6 +163,7 @@ def test_a_report_is_silent_whole_and_clear(name, looks, watched, axe):
         assert dots or name in ("hierarchical-dp", "photo-censor", "album", "curves")
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
-            assert (clipped(page), faults(page, axe, all_of_them=True)) == ([], []), f"{width} pixels, {scheme}"
+            assert clipped(page) == [], f"{width} pixels, {scheme}"
+            assert (width, scheme) not in AXE or faults(page, axe, all_of_them=True) == [], f"{width} pixels, {scheme}"
     assert keyboard_faults(page) == []
     assert (seen.complaints, seen.outside) == ([], [])

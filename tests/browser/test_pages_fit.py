@@ -50,6 +50,8 @@ MEASURE = """() => {
 
 
 VIEWS = tuple((width, scheme) for width in (360, 768, 1440) for scheme in ("light", "dark"))
+AXE = {(360, "light"), (768, "dark"), (1440, "light")}
+"""Each width and each scheme once: axe takes longer than all else that a page is asked."""
 OFTEN = ("index", "guide/tutorial", "reference/command-line")
 """A page of cards, one of prose, code and pictures, one of wide tables: the suite's; the others' are in make slow."""
 
@@ -64,5 +66,5 @@ def test_a_page_fits_can_be_read_and_passes_axe_and_the_keyboard(browser, site, 
         page.emulate_media(color_scheme=scheme)
         wider, cut, faint = page.evaluate(MEASURE)
         assert (wider <= 0, cut, faint, clipped(page)) == (True, 0, [], []), f"{width} pixels, {scheme}"
-        assert faults(page, axe, all_of_them=True) == [], f"{width} pixels, {scheme}"
+        assert (width, scheme) not in AXE or faults(page, axe, all_of_them=True) == [], f"{width} pixels, {scheme}"
     page.close()
