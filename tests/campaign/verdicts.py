@@ -156,7 +156,9 @@ def content_of(folder: Path, solved: Path) -> Any:
 
 def read(content: Any) -> Any:
     """Return what a page reads of its content: not where the problem file lay, nor its checksum."""
-    return content and content | {"result": content["result"] | {"problem": None}}
+    if not content or not isinstance(content["result"], dict):  # a forged result.json may be anything
+        return content
+    return content | {"result": content["result"] | {"problem": None}}
 
 
 def forged(folder: Path, form: Form) -> Iterator[tuple[str, list[Forgery]]]:
