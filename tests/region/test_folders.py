@@ -256,10 +256,3 @@ def test_a_curve_makes_the_region_again_at_each_epsilon(tmp_path, name):
     assert best["status"].to_list() == ["optimal"] * 3
     assert (best["loss"].diff().drop_nulls() <= 1e-12).all()
     assert (frame["loss"] >= frame["lower_bound"]).all()
-
-
-def test_own_matrices_have_no_curve_over_a_region(solved, tmp_path):
-    with pytest.raises(InputError, match=r"privacy\.everywhere"):
-        po.curve(
-            write(tmp_path, *KINDS["grid"]), ["exponential"], (1, 2, 2), matrices=[solved["grid"] / "mechanism.npz"]
-        )

@@ -18,7 +18,7 @@ from helpers.toys import grid_text
 import privopt as po
 from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
-from privopt.errors import InputError, StoppedError, UsageError
+from privopt.errors import StoppedError, UsageError
 from privopt.run.options import Options
 from privopt_metric_dp.studies import curve as module
 from privopt_metric_dp.studies.curve import Point, draw_curves
@@ -201,70 +201,24 @@ def test_an_interrupt_leaves_what_there_is(source, monkeypatch, number, caught):
         draw_curves(source, ["exponential"], epsilons_of("1:2:2"))
 
 
-def exponential_at(epsilon):
-    """Half of epsilon as a matrix of doubles: it keeps epsilon and no less than about that."""
+def test_a_matrix_made_elsewhere_is_a_line_that_is_repaired_where_it_must_be(tmp_path):
     places = np.array([(a, b) for a in range(4) for b in range(4)], dtype=float)
-    z = np.exp(-epsilon / 2 * np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)))
-    return z / z.sum(axis=1, keepdims=True)
+    z = np.exp(-0.5 * np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)))  # keeps epsilon 1
+    np.save(tmp_path / "mine.npy", z / z.sum(axis=1, keepdims=True))
+    path = tmp_path / "p.toml"
+    path.write_text(f'{TOML}\n[given]\nmatrix = "mine.npy"\n')
+    found = draw_curves(File.read(path), ["optimal-lp", "given"], epsilons_of("0.25:2:4"), Options(gap=1e-6))
+    best, mine = found.points[:4], found.points[4:]
+    assert mine[2].loss == pytest.approx(mine[3].loss, rel=1e-12)
+    assert mine[2].epsilon_achieved == pytest.approx(mine[3].epsilon_achieved)
+    assert mine[0].loss > mine[1].loss > mine[2].loss  # what does not keep epsilon loses more, and keeps it then
+    for one, other in zip(best, mine, strict=True):
+        assert other.epsilon_achieved <= other.epsilon
+        assert other.lower_bound == one.lower_bound <= one.loss < other.loss
 
 
-def test_an_own_matrix_has_points_from_the_epsilon_on_that_it_keeps(source, tmp_path):
-    np.save(tmp_path / "mine.npy", exponential_at(1.0))
-    found = draw_curves(source, ["optimal-lp"], epsilons_of("0.25:2:4"), Options(gap=1e-6), [tmp_path / "mine.npy"])
-    mine = [point for point in found.points if point.mechanism == "mine"]
-    assert [point.status for point in mine] == ["infeasible", "infeasible", "feasible", "feasible"]
-    assert mine[2].loss == mine[3].loss is not None
-    assert mine[0].loss is None
-    best = [point for point in found.points if point.mechanism == "optimal-lp"]
-    assert mine[2].lower_bound == best[2].lower_bound <= best[2].loss < mine[2].loss
-    assert any(note.startswith("mine keeps epsilon 0.") and "per km and more" in note for note in found.notes)
-
-
-def test_an_artefact_is_an_own_matrix(source, tmp_path, privopt):
-    assert privopt("solve", "exponential", source.path, "--out", tmp_path / "out", "--quiet").returncode == 0
-    made = privopt(
-        *("curve", source.path, "--mechanisms", "exponential", "--epsilon", "1:2:2", "--quiet"),
-        *("--matrix", tmp_path / "out" / "mechanism.npz", "--out", tmp_path / "c.csv"),
-    )
-    assert (made.returncode, "mechanism keeps epsilon" in made.stderr) == (0, True)
-    table = pl.read_csv(tmp_path / "c.csv")
-    assert table["mechanism"].to_list() == ["exponential"] * 2 + ["mechanism"] * 2
-    assert table["loss"][2] == pytest.approx(table["loss"][0], rel=1e-9)
-
-
-def test_each_own_matrix_has_a_line_of_its_own(source, tmp_path):
-    places = [tmp_path / "one" / "z.npy", tmp_path / "other" / "z.npy", tmp_path / "exponential.npy"]
-    for at, place in enumerate(places, start=1):
-        place.parent.mkdir(exist_ok=True)
-        np.save(place, exponential_at(at / 4))
-    found = draw_curves(source, ["exponential"], epsilons_of("1:2:2"), None, [*places, places[0]])
-    names = list(dict.fromkeys(point.mechanism for point in found.points))
-    assert names == ["exponential", *map(str, places)]
-    assert len(found.points) == 8
-    assert len({point.loss for point in found.points[2:]}) == 3
-    marks = [
-        (line.get_color(), line.get_marker())
-        for line in figure_of(named_apart(found, 12), "km", "km").axes[0].lines[::2]
-    ]
-    assert len(set(marks)) == 12
-
-
-def named_apart(found, count):
-    return [evolve(found.points[0], mechanism=f"m{at}", epsilon=e) for at in range(count) for e in (1, 2)]
-
-
-def test_an_own_matrix_with_zeros_keeps_nothing(source, tmp_path):
-    np.save(tmp_path / "mine.npy", np.eye(16))
-    found = draw_curves(source, ["exponential"], epsilons_of("1:2:2"), None, [tmp_path / "mine.npy"])
-    assert [point.status for point in found.points[2:]] == ["infeasible"] * 2
-    assert "mine keeps no epsilon" in found.notes[-1]
-
-
-@pytest.mark.parametrize(("matrix", "words"), [(np.eye(3), "shape 3 x 3"), (np.full((16, 16), "a"), "values of type")])
-def test_what_is_no_matrix_of_these_records_says_so(source, tmp_path, matrix, words):
-    np.save(tmp_path / "mine.npy", matrix)
-    with pytest.raises(InputError, match=r"mine\.npy") as caught:
-        draw_curves(source, ["exponential"], epsilons_of("1:2:2"), None, [tmp_path / "mine.npy"])
-    assert words in str(caught.value)
-    with pytest.raises(InputError, match=r"gone\.npy"):
-        draw_curves(source, ["exponential"], epsilons_of("1:2:2"), None, [tmp_path / "gone.npy"])
+def test_each_line_has_a_colour_and_a_marker_of_its_own(source):
+    found = draw_curves(source, ["exponential"], epsilons_of("1:2:2"))
+    points = [evolve(found.points[0], mechanism=f"m{at}", epsilon=e) for at in range(12) for e in (1, 2)]
+    lines = figure_of(points, "km", "km").axes[0].lines[::2]
+    assert len({(line.get_color(), line.get_marker()) for line in lines}) == 12

@@ -132,23 +132,6 @@ def test_a_curve_of_another_problem_is_refused(problem, tmp_path):
         write_curves(problem, NAMES[:1], "1:4:3", out, None, Options())
 
 
-def test_a_curve_of_own_matrices_alone_is_gone_on_with(tmp_path):
-    """No mechanism finds a point: planar Laplace is refused over streets."""
-    (tmp_path / "points.csv").write_text("id,x,y\n" + "".join(f"p{n},{n},0\n" for n in range(4)))
-    (tmp_path / "roads.csv").write_text("from,to,km\n" + "".join(f"p{n},p{n + 1},1.5\n" for n in range(3)))
-    problem = tmp_path / "p.toml"
-    problem.write_text(
-        '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
-        '[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
-    )
-    np.save(tmp_path / "mine.npy", np.full((4, 4), 1 / 4))
-    given = (problem, ["planar-laplace"], "1:4:3", tmp_path / "c.csv", None, Options(), [tmp_path / "mine.npy"])
-    write_curves(*given)
-    before = (tmp_path / "c.csv").read_bytes()
-    write_curves(*given)
-    assert (tmp_path / "c.csv").read_bytes() == before
-
-
 def test_a_file_that_stands_there_stays_until_there_is_a_point(problem, tmp_path, monkeypatch):
     out = tmp_path / "c.csv"
     out.write_text("mine")
@@ -162,10 +145,9 @@ def test_a_file_that_stands_there_stays_until_there_is_a_point(problem, tmp_path
 
 
 def test_figures_and_a_table_for_latex(problem, tmp_path, privopt):
-    np.save(tmp_path / "of_mine.npy", np.full((6, 6), 1 / 6))
     done = privopt(
         *("curve", problem, "--mechanisms", "exponential", "--epsilon", "1:4:3", "--quiet"),
-        *("--matrix", tmp_path / "of_mine.npy", "--out", tmp_path / "c.csv", "--latex", tmp_path / "c.tex"),
+        *("--out", tmp_path / "c.csv", "--latex", tmp_path / "c.tex"),
         *("--figures", tmp_path / "figures"),
     )
     assert (done.returncode, done.stdout) == (0, "")
@@ -173,8 +155,7 @@ def test_figures_and_a_table_for_latex(problem, tmp_path, privopt):
     assert drawn == sorted(f"{a}.{b}" for a, b in product(("loss", "adversary_error"), ("svg", "pdf", "png")))
     assert (tmp_path / "figures" / "loss.pdf").read_bytes().startswith(b"%PDF")
     text = (tmp_path / "c.tex").read_text()
-    assert text.count("\\\\\n") == 1 + 6
-    assert r"of\_mine & 1 & " in text
+    assert text.count("\\\\\n") == 1 + 3
     if shutil.which("pdflatex"):
         whole = f"\\documentclass{{article}}\\begin{{document}}{text}\\end{{document}}"
         (tmp_path / "whole.tex").write_text(whole)
@@ -182,8 +163,8 @@ def test_figures_and_a_table_for_latex(problem, tmp_path, privopt):
 
 
 def test_numbers_of_latex():
-    point = Point(mechanism="m", epsilon=Fraction(1), loss=1.23456e-9, lower_bound=None, status="feasible")
-    assert r"m & 1 & $1.235 \cdot 10^{-9}$ & -- & -- & -- & -- & feasible" in latex_of([point], "km", "km")
+    point = Point(mechanism="m_1", epsilon=Fraction(1), loss=1.23456e-9, lower_bound=None, status="feasible")
+    assert r"m\_1 & 1 & $1.235 \cdot 10^{-9}$ & -- & -- & -- & -- & feasible" in latex_of([point], "km", "km")
     assert set(figures_of([point], "km", "km")) == {"loss", "adversary_error"}
 
 

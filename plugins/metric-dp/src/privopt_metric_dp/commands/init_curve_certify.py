@@ -116,7 +116,6 @@ def init(
 @click.argument("problem", metavar="PROBLEM.toml", type=PATH)
 @click.option("--mechanisms", required=True, metavar="A,B", help="Names of mechanisms, with commas between.")
 @click.option("--epsilon", required=True, metavar="LO:HI:N", help="N values from LO to HI, geometric.")
-@click.option("--matrix", "matrices", type=PATH, multiple=True, metavar="FILE", help="An own .npz or .npy.")
 @click.option(
     "--out",
     type=PATH,
@@ -138,7 +137,6 @@ def curve(
     problem: Path,
     mechanisms: str,
     epsilon: str,
-    matrices: tuple[Path, ...],
     out: Path,
     report: Path | None,
     figures: Path | None,
@@ -164,7 +162,6 @@ def curve(
             out,
             report,
             asked,
-            matrices,
             lambda line: complain(f"note: {line}"),
             figures=figures,
             latex=latex,

@@ -31,15 +31,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.kinds import PerKm
 from privopt_metric_dp.studies.curve_file import CurveTable, Key, PointsFile
 from privopt_metric_dp.studies.curve_lines import Line, Refusals, Setting, read_lines
-from privopt_metric_dp.studies.curve_points import (
-    OF_RELEASE,
-    Point,
-    Status,
-    describe_matrix,
-    own_matrices,
-    own_points,
-    point_of,
-)
+from privopt_metric_dp.studies.curve_points import OF_RELEASE, Point, Status, point_of
 
 __all__ = ["Curves", "Point", "curve", "draw_curves"]
 
@@ -80,8 +72,6 @@ def curve(
     problem: Problem | Path | str,
     mechanisms: Sequence[str],
     epsilon: str | tuple[float | str, float | str, int],
-    *,
-    matrices: Sequence[Path | str] = (),
     **options: object,
 ) -> CurveTable:
     """Return loss and proved bound over epsilon as a table that draws itself by ``.plot()``: see :func:`draw_curves`.
@@ -90,13 +80,11 @@ def curve(
         problem: in memory, or a problem file; its own epsilon is not used.
         mechanisms: names.
         epsilon: ``"0.5:5:30"``, or lowest, highest and how many.
-        matrices: files of own matrices, see :func:`draw_curves`.
         options: those of :class:`privopt.run.options.Options` that :func:`draw_curves` uses.
     """
     values = epsilons_of(epsilon)
     source = problem.source if isinstance(problem, Problem) else File.read(Path(problem))
-    own = [Path(matrix) for matrix in matrices]
-    return draw_curves(source, mechanisms, values, Options(**options), own).table()  # type: ignore[arg-type]
+    return draw_curves(source, mechanisms, values, Options(**options)).table()  # type: ignore[arg-type]
 
 
 def draw_curves(
@@ -104,7 +92,6 @@ def draw_curves(
     mechanisms: Sequence[str],
     epsilons: Sequence[Fraction],
     options: Options | None = None,
-    matrices: Sequence[Path] = (),
     announce: Callable[[str], object] | None = None,
     stored: PointsFile | None = None,
 ) -> Curves:
@@ -118,14 +105,12 @@ def draw_curves(
         epsilons: ascending.
         options: of these gap (each method's own where None), solver, jobs, progress, and time_limit: what is not
             reached then, or when an interrupt comes, is "stopped".
-        matrices: own mechanisms, each measured exactly at the problem's pairs: an artefact as ``mechanism.npz``, or a
-            ``.npy`` of probabilities (N, K). A line each, called by the file's name, from the epsilon on that it keeps.
         announce: called with what a long solve would take, and with each sentence of :attr:`Curves.refused`, before
             anything is solved. Mechanisms that look only while they solve are refused then.
         stored: file of points of earlier runs, which are not solved again; new points are written to it at once.
 
     Raises:
-        InputError: a problem that no mechanism can take, or a matrix that is not of its records.
+        InputError: a problem that no mechanism can take.
         UsageError: an unknown mechanism, or none that is over places.
         StoppedError: not one point was found in time, or before an interrupt.
     """
@@ -135,8 +120,7 @@ def draw_curves(
         raise UsageError("mechanisms must be names, such as optimal-lp,exponential, got none")
     refusals = Refusals(epsilons)
     lines = read_lines(names, source, options.gap, refusals)
-    own = own_matrices(matrices, lines[0].problem, set(names))
-    if all(map(refusals.whole, names)) and not own:
+    if all(map(refusals.whole, names)):
         raise refusals.error
     say = announce or (lambda _: None)
     early = [say(sentence) for sentence in refusals.sentences]
@@ -145,7 +129,7 @@ def draw_curves(
             say(told)
     single: dict[Key, Point] = {}
     if stored is not None:
-        single = stored.begin(_digest_of(source, lines, options), names, [one.mechanism for one in own], epsilons)
+        single = stored.begin(_digest_of(source, lines, options), names, epsilons)
     with (
         interrupts() as came,
         from_url(None, options.jobs or 1) as executor,
@@ -160,21 +144,15 @@ def draw_curves(
     for sentence in refusals.sentences[len(early) :]:
         say(sentence)
     statuses = {point.status for points in found.values() for point in points}
-    if statuses == {"refused"} and not own:
+    if statuses == {"refused"}:
         raise refusals.error
     if "stopped" in statuses and all(point.loss is None for points in found.values() for point in points):
         what = "an interrupt" if came else "the time limit"
         raise StoppedError(f"{what} came before anything was found; nothing written")
     notes = _joined(lines, found)
     first = lines[0].problem.data
-    points = [point for name in names for point in found[name]]
-    metric = next((line for line in lines if line.metric and not refusals.whole(line.name)), None)
-    known = [None] * len(epsilons) if metric is None else [point.lower_bound for point in found[metric.name]]
-    for matrix in own:
-        points += own_points(matrix, epsilons, known)
-        notes.append(describe_matrix(matrix, first.unit))
     return Curves(
-        points=tuple(points),
+        points=tuple(point for name in names for point in found[name]),
         notes=tuple(notes),
         unit=first.loss_unit,
         distance_unit=first.unit,

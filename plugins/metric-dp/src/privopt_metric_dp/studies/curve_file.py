@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
@@ -101,15 +101,12 @@ class PointsFile:
         """Return whether an earlier run has begun it, of this command or of another."""
         return not self.force and self.path.is_file() and self.mark.is_file()
 
-    def begin(
-        self, digest: str, names: Sequence[str], others: Collection[str], epsilons: Sequence[Fraction]
-    ) -> dict[Key, Point]:
+    def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
         """Return the points of earlier runs, or begin the file at its first point.
 
         Args:
             digest: of what points follow from.
             names: of mechanisms.
-            others: names of further lines, whose points are none of the file's to keep.
             epsilons: of the curve.
 
         Raises:
@@ -123,9 +120,9 @@ class PointsFile:
                 raise UsageError(f"{cure} another problem, gap or solver")
             for point in self._read():
                 key = (point.mechanism, point.epsilon)
-                if point.epsilon not in epsilons or point.mechanism not in {*names, *others}:
+                if point.epsilon not in epsilons or point.mechanism not in names:
                     raise UsageError(f"{cure} {point.mechanism} at epsilon {exact_text(point.epsilon)}")
-                if point.mechanism in names and (point.loss is not None or point.status == "infeasible"):
+                if point.loss is not None or point.status == "infeasible":
                     found[key] = point
         else:
             self._digest = digest  # what stands there stays until there is a point

@@ -55,7 +55,7 @@ class Line:
         method, gap: how it is asked.
         problem: at the problem file's own epsilon.
         promise: what its bounds hold for.
-        metric: whether that is metric DP, as own matrices are measured.
+        metric: whether that is metric DP.
     """
 
     name: str

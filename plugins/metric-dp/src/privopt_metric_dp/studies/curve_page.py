@@ -90,7 +90,6 @@ def write_curves(
     out: Path,
     report: Path | None,
     options: Options,
-    matrices: Sequence[Path] = (),
     announce: Callable[[str], object] | None = None,
     *,
     figures: Path | None = None,
@@ -106,7 +105,6 @@ def write_curves(
         report: the page, or None.
         options: those that :func:`privopt_metric_dp.studies.curve.draw_curves` uses; ``force`` replaces files that are
             there.
-        matrices: own mechanisms, as there.
         announce: called with each refusal, as there.
         figures: folder for the pictures as SVG, PDF and PNG, or None.
         latex: the table for LaTeX, or None.
@@ -118,9 +116,9 @@ def write_curves(
     values = epsilons_of(epsilon)
     growing = PointsFile(path=out, force=options.force)
     replaced = options.force or growing.begun
-    check_files({"--out": out, "--report": report, "--latex": latex}, force=replaced, read=[problem, *matrices])
+    check_files({"--out": out, "--report": report, "--latex": latex}, force=replaced, read=[problem])
     source = File.read(problem, wanted="a problem file in TOML")
-    found = draw_curves(source, mechanisms, values, options, matrices, announce, growing)
+    found = draw_curves(source, mechanisms, values, options, announce, growing)
     growing.start()
     with ExitStack() as made:  # all are made before the first gets its name
         if figures is not None:

@@ -1,37 +1,23 @@
-"""The points of a curve: one mechanism at one epsilon; matrices of other programs are measured once for all."""
+"""The points of a curve: one mechanism at one epsilon."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats, slices
-from privopt.declare.schema import File
-from privopt.errors import Fault, InputError
-from privopt.interfaces import Objective, UtilityLoss
+from privopt.interfaces import UtilityLoss
 from privopt_metric_dp.attacks.matrix_figures import bayes_error
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.mechanisms.given_matrix import GivenMatrix
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
 
-__all__ = [
-    "OF_RELEASE",
-    "Point",
-    "Status",
-    "adversary_error",
-    "describe_matrix",
-    "own_matrices",
-    "own_points",
-    "point_of",
-]
+__all__ = ["OF_RELEASE", "Point", "Status", "adversary_error", "point_of"]
 
 OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
 """Figures of a point that its release has, whichever epsilon it stands at."""
@@ -141,71 +127,3 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     count = probabilities.shape[1]
     parts = [used[part] for part in slices(len(used), count, BLOCK)]
     return math.fsum(least for part in parts for least in (probabilities[:, part].T @ weighted).min(axis=1).tolist())
-
-
-def own_matrices(paths: Sequence[Path], problem: MetricInstance[Any], taken: Collection[str]) -> list[Point]:
-    """Read matrices and measure them at the problem's required pairs, each at the least epsilon that it keeps.
-
-    Args:
-        paths: each ``mechanism.npz`` or another of its form, or a ``.npy`` as ``certify`` takes it, records and outputs
-            in the problem's order; measured unchanged, never repaired. A file given twice counts once.
-        problem: whose records, pairs and loss they are held to.
-        taken: names of the other lines. A matrix is called by its file's name where nothing else is, else by its path.
-    """
-    once = list(dict.fromkeys(paths))
-    alike = Counter(path.stem for path in once)
-    found: list[Point] = []
-    for path in once:
-        name = path.stem if alike[path.stem] == 1 and path.stem not in taken else str(path)
-        while name in {*taken, *(own.mechanism for own in found)}:
-            name += " (matrix)"
-        found.append(_own_matrix(path, name, problem))
-    return found
-
-
-def _own_matrix(path: Path, name: str, problem: MetricInstance[Any]) -> Point:
-    data = problem.data
-    if data.region is not None:
-        wanted = "a problem over records (own matrices are measured at pairs of them)"
-        raise InputError([Fault(data.file, "privacy.everywhere", "true", wanted)])
-    if path.suffix == ".npz":
-        given = GivenMatrix.of(_in_order(MatrixRelease.load(path), problem, path.name), data.shape, path.name)
-    else:
-        given = GivenMatrix.read(File.read(path), data.shape)
-    release = MatrixRelease.over(data, given.weights, along_paths=True)
-    worst = given.measured(data).epsilon
-    point = point_of(name, data.epsilon, release, problem, ExpectedLoss.of(data), worst)
-    return evolve(point, loss=given.loss(data))  # of the numbers as they stand
-
-
-def describe_matrix(matrix: Point, unit: str) -> str:
-    """Say from which epsilon on a matrix has points, in a sentence."""
-    if matrix.epsilon_achieved == math.inf:
-        return f"{matrix.mechanism} keeps no epsilon: some output is possible for one record and not for another"
-    least = f"{matrix.mechanism} keeps epsilon {matrix.epsilon_achieved:.6g} per {unit} and more"
-    return f"{least}, measured in exact arithmetic"
-
-
-def own_points(matrix: Point, epsilons: Sequence[Fraction], bounds: Sequence[float | None]) -> list[Point]:
-    """Return points of one matrix at every epsilon: the same release if it satisfies it, "infeasible" below."""
-    points = []
-    for epsilon, bound in zip(epsilons, bounds, strict=True):
-        point = evolve(matrix, epsilon=epsilon)
-        if matrix.epsilon_achieved is None or not matrix.epsilon_achieved <= epsilon:
-            point = Point(mechanism=point.mechanism, epsilon=epsilon, status="infeasible")
-        elif bound is not None and point.loss is not None:
-            least = min(bound, point.loss)
-            point = evolve(point, lower_bound=least, gap=Objective.of(point.loss, least, unit="").gap)
-        points.append(point)
-    return points
-
-
-def _in_order(read: MatrixRelease, problem: MetricInstance[Any], file: str) -> Any:
-    wanted = problem.data.records.ids, problem.data.outputs.ids
-    places = []
-    for found, ids, what in zip((read.records, read.outputs), wanted, ("records", "outputs"), strict=True):
-        at = {name: place for place, name in enumerate(found.tolist())}
-        if len(at) != len(ids) or any(name not in at for name in ids):
-            raise InputError([Fault(file, what, f"{len(at)} other {what}", f"the problem's {len(ids)} {what}")])
-        places.append([at[name] for name in ids])
-    return read.weights[np.ix_(*places)]
