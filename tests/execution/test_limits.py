@@ -72,7 +72,7 @@ def test_structured_solvers_take_as_many_threads_as_jobs(tmp_path, monkeypatch, 
 BARE = """
 from numba.core.caching import CacheImpl
 CacheImpl._locator_classes = []  # as where no folder can be written
-import privopt_metric_dp.proof.lagrangian_bound, privopt_metric_dp.solvers.interior_point_sparse
+import privopt_metric_dp.proof.lagrangian_bound, privopt_metric_dp.solvers.output_groups
 from privopt_metric_dp.solvers import factor_kernels, tree_pricing as pricing, row_kernels
 from privopt.execution.compiled import LazyJit
 modules = pricing, factor_kernels, row_kernels

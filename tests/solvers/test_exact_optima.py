@@ -53,7 +53,6 @@ def written(folder, kind, chance):
 
 @pytest.mark.parametrize("kind", ["streets", "grids", "scattered", "everywhere"])
 def test_no_bound_is_above_the_optimum_and_no_loss_below(monkeypatch, tmp_path, full_optimum, excess, kind):
-    monkeypatch.setattr(interior_point, "MAX_DENSE_WORK", 0)
     monkeypatch.setattr(interior_point, "FORMED", 0)
     for number in range(EACH):
         data = MetricInstance.of(read_problem(OptimalLP(), written(tmp_path, kind, np.random.default_rng(number)))).data

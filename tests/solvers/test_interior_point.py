@@ -1,4 +1,4 @@
-"""The interior point: both engines, their parts against dense algebra, limits and memory."""
+"""The interior point: its parts against dense algebra, optima, limits and memory."""
 
 import itertools
 import tracemalloc
@@ -20,10 +20,8 @@ from privopt_metric_dp.solvers.components import drop_implied_pairs
 from privopt_metric_dp.solvers.elimination import eliminate
 from privopt_metric_dp.solvers.instance import dual_bound
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
-from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
-from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
 from privopt_metric_dp.solvers.interior_point_state import begin
-from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, SchurComplement
+from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, SchurComplement, form
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.solvers.symmetry import Symmetry
 
@@ -41,34 +39,20 @@ def scattered(records: int, outputs: int, extra: int, epsilon: float, seed: int)
     return Instance(cost=cost, pairs=pairs, distances=distances, epsilon=epsilon, coordinates=points)
 
 
-def on(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    monkeypatch.setattr(interior_point, "MAX_DENSE_WORK", 0 if engine == "lanes" else np.inf)
-
-
 @settings(max_examples=40)
 @given(st.integers(3, 24), st.integers(2, 20), st.integers(0, 40), st.floats(-2, 1.6), st.integers(0, 2**32 - 1))
-def test_both_engines_agree_and_are_mechanisms_with_bounds(excess, records, outputs, extra, power, seed):
+def test_answers_are_mechanisms_with_bounds(excess, records, outputs, extra, power, seed):
     instance = scattered(records, outputs, extra, 10.0**power, seed)
-    answers = []
-    with pytest.MonkeyPatch.context() as patch:
-        for engine in ("lanes", "dense"):
-            on(patch, engine)
-            answer = solve(instance, method=InteriorPoint(threads=2), gap=1e-7)
-            assert excess(instance, answer.z) < 1e-9
-            assert answer.multipliers is not None
-            assert dual_bound(instance, answer.multipliers)[0] == pytest.approx(answer.lower_bound, rel=1e-9, abs=1e-12)
-            assert answer.lower_bound <= answer.objective * (1 + 1e-12)
-            assert answer.status == "optimal"
-            answers.append(answer)
-    lanes, dense = answers
-    assert lanes.lower_bound <= dense.objective * (1 + 1e-12)
-    assert dense.lower_bound <= lanes.objective * (1 + 1e-12)
+    answer = solve(instance, method=InteriorPoint(threads=2), gap=1e-7)
+    assert excess(instance, answer.z) < 1e-9
+    assert answer.multipliers is not None
+    assert dual_bound(instance, answer.multipliers)[0] == pytest.approx(answer.lower_bound, rel=1e-9, abs=1e-12)
+    assert answer.lower_bound <= answer.objective * (1 + 1e-12)
+    assert answer.status == "optimal"
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("engine", ["lanes", "dense"])
-def test_optima_equal_the_whole_lp(monkeypatch, full_optimum, engine, seed):
-    on(monkeypatch, engine)
+def test_optima_equal_the_whole_lp(full_optimum, seed):
     instance = scattered(10, 9, 8, (0.3, 2.0, 8.0, 40.0)[seed], seed)
     answer = solve(instance, method=InteriorPoint(), gap=1e-8)
     optimum = full_optimum(instance)
@@ -95,36 +79,71 @@ def test_the_pattern_holds_the_dense_factor(records, extra, seed):
     assert np.array_equal(pattern.row[pattern.pair], ends[:, 1])
 
 
+class DenseAlgebra:
+    """The same steps as those of `Outputs`, in NumPy, with a dense matrix for each output."""
+
+    def __init__(self, instance, mu):
+        (i, j), a, n = instance.pairs.T, np.exp(instance.lengths / 2), instance.records
+        rows = np.zeros((2, len(a), n))
+        p = np.arange(len(a))
+        rows[0, p, j], rows[0, p, i], rows[1, p, i], rows[1, p, j] = a, -1 / a, a, -1 / a
+        self.rows, self.cost = rows.reshape(-1, n), instance.cost / np.abs(instance.cost).max()
+        self.s = self.rows @ np.full(self.cost.shape, 1 / instance.outputs)
+        self.f = mu / self.s
+        self.inverses = [np.linalg.inv(self.rows.T @ (w[:, None] * self.rows)) for w in (self.f / self.s).T]
+
+    def solve(self, right):
+        return np.stack([inverse @ column for inverse, column in zip(self.inverses, right.T, strict=True)], axis=1)
+
+    def smallest(self, value, change):
+        return min(0.0, (change / value).min())
+
+    def look(self, prices, weights, add, step, target):
+        """Coupling, a solve, reduced costs, ratios and sums of the predictor, the extra one's; after a move."""
+        s, f, w = self.s, self.f, self.f / self.s
+        ds = self.rows @ self.solve(prices[:, None] - self.cost)
+        df = -f - w * ds
+        targets = (target - ds * df) / s
+        es = self.rows @ self.solve(prices[:, None] + self.rows.T @ targets)
+        ef = targets - w * es
+        ratios = [[self.smallest(s, ds + v * es) for v in weights], [self.smallest(f, df + v * ef) for v in weights]]
+        after = self.cost - self.rows.T @ (f + step * (df + add * ef))
+        return (
+            sum(self.inverses),
+            self.solve(prices[:, None] - 0.7 * self.cost).sum(axis=1),
+            (self.cost - self.rows.T @ f).min(axis=1),
+            np.array([self.smallest(s, ds), self.smallest(f, df)]),
+            np.array([(f * s).sum(), (f * ds).sum(), (df * s).sum(), (df * ds).sum()]),
+            np.array(ratios),
+            after.min(axis=1),
+        )
+
+
 @settings(max_examples=15)
 @given(st.integers(2, 150), st.integers(1, 20), st.floats(-1, 1.3), st.integers(0, 2**32 - 1))
-def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
+def test_groups_of_outputs_do_dense_algebra(records, outputs, power, seed):
     instance = scattered(records, outputs, records, 10.0**power, seed)
-    symmetry = Symmetry.trivial(instance)
-    rng = np.random.default_rng(seed)
-    prices = rng.random(records)
-    seen = []
-    for engine in (LaneEngine(instance, eliminate(instance)), DenseEngine(instance)):
-        state = begin(instance, symmetry, engine, formed=True, threads=1)
-        groups = state.groups
-        scale = np.maximum.reduce([group.factorise() for group in groups])
-        into = engine.empty_coupling()
-        for group in groups:
-            group.couple(scale, into)
-        order = engine.order
-        back = np.argsort(order)
-        coupling = (engine.whole_coupling([into]) * scale[:, None] * scale)[np.ix_(back, back)]
-        solved = sum(group.solve(prices[order], 0.7) for group in groups)[back]
-        measures = [group.measure() for group in groups]
-        stats = np.array([group.predict(prices[order]) for group in groups])
-        for group in groups:
-            group.aim((0.0, 0.0), 0.1, (0.0, 0.0))
-        ratios = np.minimum.reduce([group.extend(prices[order], np.array([1.0, 0.3])) for group in groups])
-        for group in groups:
-            group.move((0.3, 0.5), (1e-3, 1e-3))
-        moved = np.concatenate([group.measure().least[back][:, None] for group in groups], axis=1).min(axis=1)
-        least = np.minimum.reduce([measure.least for measure in measures])[back]
-        seen.append((coupling, solved, least, stats[:, :2].min(axis=0), stats[:, 2:].sum(axis=0), ratios, moved))
-    for number, (lanes, dense) in enumerate(zip(*seen, strict=True)):
+    prices, weights = np.random.default_rng(seed).random(records), np.array([1.0, 0.3])
+    state = begin(instance, Symmetry.trivial(instance), eliminate(instance), formed=True, threads=1)
+    groups, order = state.groups, state.pattern.order
+    back = np.argsort(order)
+    mu = float((groups[0].arrays.s * groups[0].arrays.f)[0, 0])
+    scale = np.maximum.reduce([group.factorise() for group in groups])
+    coupling = (form(state, scale) * scale[:, None] * scale)[np.ix_(back, back)]
+    solved = sum(group.solve(prices[order], 0.7) for group in groups)[back]
+    before = [group.measure() for group in groups]
+    stats = np.array([group.predict(prices[order]) for group in groups])
+    for group in groups:
+        group.aim((0.0, 0.0), 0.1, (0.0, 0.0))
+    ratios = np.minimum.reduce([group.extend(prices[order], weights) for group in groups])
+    for group in groups:
+        group.move((0.3, 0.5), (1e-3, 1e-3))
+    least, moved = (
+        np.minimum.reduce([one[3] for one in seen])[back] for seen in (before, [g.measure() for g in groups])
+    )
+    found = coupling, solved, least, stats[:, :2].min(axis=0), stats[:, 2:].sum(axis=0), ratios, moved
+    wanted = DenseAlgebra(instance, mu).look(prices, weights, 0.5, 1e-3, 0.1)
+    for number, (lanes, dense) in enumerate(zip(found, wanted, strict=True)):
         close = 2e-5 if number == 0 else 1e-7
         assert np.abs(lanes - dense).max() <= close * np.abs(dense).max() + 1e-13
 
@@ -133,19 +152,15 @@ def test_both_engines_do_the_same_algebra(records, outputs, power, seed):
 @given(st.integers(2, 60), st.integers(1, 12), st.floats(-1, 1.0), st.integers(0, 2**32 - 1))
 def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, outputs, power, seed):
     instance = scattered(records, outputs, records, 10.0**power, seed)
-    state = begin(
-        instance,
-        Symmetry.trivial(instance),
-        LaneEngine(instance, eliminate(instance)),
-        formed=False,
-        threads=1,
-    )
-    pattern = state.engine.pattern
+    pattern = eliminate(instance)
+    state = begin(instance, Symmetry.trivial(instance), pattern, formed=False, threads=1)
     for group in state.groups:
         group.factorise()
     columns = [sum(group.solve(unit, 0.0) for group in state.groups) for unit in np.eye(records)]
     coupling = np.stack(columns, axis=1)
-    diagonal, below = state.engine.entries(state.groups)
+    diagonal, below = np.zeros(records), np.zeros(pattern.entries)
+    for group in state.groups:
+        group.add_entries(diagonal, below)
     assert diagonal == pytest.approx(coupling.diagonal(), rel=1e-7)
     assert below == pytest.approx(coupling[pattern.row, pattern.column], rel=1e-6, abs=1e-7 * coupling.max())
     found = complete(pattern, diagonal, below)
@@ -165,7 +180,6 @@ def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, ou
 def test_without_the_coupling_answers_are_mechanisms_with_bounds(excess, records, outputs, extra, power, seed):
     instance = scattered(records, outputs, extra, 10.0**power, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interior_point, "MAX_DENSE_WORK", 0)
         formed = solve(instance, method=InteriorPoint(symmetry=False), gap=1e-7)
         patch.setattr(interior_point, "FORMED", 0)
         answer = solve(instance, method=InteriorPoint(symmetry=False, threads=2), gap=1e-2)
@@ -213,9 +227,7 @@ def test_lanes_do_what_numpy_does():
         assert summed == pytest.approx(out.sum(dtype=np.float64), rel=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["lanes", "dense"])
-def test_a_limit_that_comes_inside_a_step_leaves_the_last_iterate(monkeypatch, excess, grid_instance, engine):
-    on(monkeypatch, engine)
+def test_a_limit_that_comes_inside_a_step_leaves_the_last_iterate(excess, grid_instance):
     part, looks = Part(grid_instance(6, "8nb", 0.3)), itertools.count()
     seen = []
     for seconds in (8, 16, 24):
@@ -264,8 +276,8 @@ def test_memory_is_what_is_stated(monkeypatch, grid_instance, side, pairs, forme
 
 def test_the_limit_is_looked_at_between_batches_of_outputs():
     instance = scattered(8, 20, 8, 1.0, 0)
-    engine, looks = LaneEngine(instance, eliminate(instance)), itertools.count()
-    state = begin(instance, Symmetry.trivial(instance), engine, formed=True, threads=1)
+    looks = itertools.count()
+    state = begin(instance, Symmetry.trivial(instance), eliminate(instance), formed=True, threads=1)
     with limit(3, now=looks.__next__) as scope:
         state.each(lambda group: group.factorise())
     assert scope.expired
@@ -281,7 +293,6 @@ def test_rows_that_cannot_be_brought_back_to_one_end_nothing(monkeypatch):
         if len(seen) > 3:
             back(state, coupling, within)
 
-    monkeypatch.setattr(interior_point, "MAX_DENSE_WORK", 0)
     monkeypatch.setattr(interior_point, "FORMED", 0)
     monkeypatch.setattr(interior_point, "_restore_sums", late)
     answer = solve(instance, method=InteriorPoint(symmetry=False), gap=5e-2)
@@ -316,7 +327,7 @@ def test_directions_of_earlier_right_sides_save_products_and_leave_the_residual(
     matrix = turned * np.geomspace(1, 1e4, size) @ turned.T
     scale = np.diag(matrix)
     state, taken = Dense(matrix), []
-    coupling = SchurComplement(state=state, rough=lambda right: right / scale, exact=False, loose=True)
+    coupling = SchurComplement(state=state, rough=lambda right: right / scale, loose=True)
     for share in (1e-3, 1e-3, 1e-6):
         right, before = rng.normal(size=size), state.products
         y = coupling.solve(right, share, 40 * size)
@@ -324,9 +335,7 @@ def test_directions_of_earlier_right_sides_save_products_and_leave_the_residual(
         assert left @ (left / scale) <= 1.01 * share**2 * (right @ (right / scale))
         taken.append(state.products - before)
         alone = Dense(matrix)
-        SchurComplement(state=alone, rough=lambda right: right / scale, exact=False, loose=True).solve(
-            right, share, 40 * size
-        )
+        SchurComplement(state=alone, rough=lambda right: right / scale, loose=True).solve(right, share, 40 * size)
         assert state.products - before <= alone.products
     if size < MAX_RECYCLED:
         assert taken[1] < taken[0]

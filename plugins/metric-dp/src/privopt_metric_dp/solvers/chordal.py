@@ -21,6 +21,7 @@ from privopt.execution.compiled import jit
 from privopt.execution.limits import in_threads
 from privopt_metric_dp.matrix.simd import load, spread, store, total
 from privopt_metric_dp.solvers.elimination import Elimination
+from privopt_metric_dp.solvers.row_kernels import Arrays
 
 __all__ = ["Completion", "add_entries", "complete"]
 
@@ -28,20 +29,19 @@ _compiled = jit(error_model="numpy")
 
 
 @_compiled
-def add_entries(
-    start: Indices, row: Indices, factor: Floats, inverse: Floats, mask: Floats, diagonal: Floats, below: Floats
-) -> None:
+def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, below: Floats) -> None:
     """Add the entries on the pattern of a batch's ``H^-1``, summed over its outputs, to ``T``'s.
 
     From the last column on, ``Z = H^-1``: ``Z[S, v] = -Z[S, S] L[S, v]``, ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
 
     Args:
-        start, row: of the pattern.
-        factor, inverse: of the batch, as `privopt_metric_dp.solvers.factor_kernels.factorise` left them.
-        mask: of its outputs.
+        pattern: of the factors.
+        a: the outputs, as `privopt_metric_dp.solvers.factor_kernels.factorise` left them.
+        g: the batch.
         diagonal: ``(N,)``.
         below: ``(E,)``.
     """
+    start, row, factor, inverse, mask = pattern.start, pattern.row, a.factor[g], a.inverse[g], a.mask[g]
     n = len(start) - 1
     own, other = np.empty(8 * n), np.empty(8 * len(row))
     where = np.full(n, -1, np.int32)

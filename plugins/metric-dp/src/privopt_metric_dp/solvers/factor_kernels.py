@@ -1,7 +1,6 @@
 """The interior point's factors and solves, compiled: eight outputs side by side, one pattern of fill for all.
 
-Arrays are those of `privopt_metric_dp.solvers.row_kernels`; an output's factor has a vector for each entry of the
-pattern (`privopt_metric_dp.solvers.elimination`).
+Arrays are those of `privopt_metric_dp.solvers.row_kernels`, patterns of `privopt_metric_dp.solvers.elimination`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import numpy as np
 from privopt.arrays import Floats, Indices, Singles
 from privopt.execution.compiled import jit
 from privopt_metric_dp.matrix.simd import SINGLE_LANES, load, lowest, spread, store, total
+from privopt_metric_dp.solvers.elimination import Elimination
+from privopt_metric_dp.solvers.row_kernels import Arrays
 
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 
@@ -21,104 +22,83 @@ _compiled = jit(error_model="numpy")
 
 
 @_compiled
-def factorise(
-    start: Indices,
-    row: Indices,
-    across: Indices,
-    entry: Indices,
-    column: Indices,
-    ends: Indices,
-    pair: Indices,
-    growth: Floats,
-    s: Floats,
-    f: Floats,
-    factor: Floats,
-    inverse: Floats,
-    unit: Floats,
-) -> bool:
-    """Factor ``L D L' = A' diag(f / s) A``: entries of ``L``, ``1 / D``, and ``unit``, 1 by the root of each diagonal.
+def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
+    """Factor ``L D L' = A' diag(f / s) A`` of the outputs of one batch.
 
-    ``growth`` is ``exp(eps d)``. False where a matrix is not positive definite in floating point.
+    Sets entries of ``L``, ``1 / D``, and ``unit``. False where a matrix is not positive definite in floating point.
     """
+    start, row, across, entry, column = pattern.start, pattern.row, pattern.across, pattern.entry, pattern.column
+    ends, root, pair, unit = a.ends, a.root, pattern.pair, a.unit[g]
     n = len(start) - 1
     zero, above = spread(0.0), spread(1.0 + 1e-14)
     diagonal = np.empty(n * 8)
     where = np.zeros(n, np.int32)
-    for g in range(len(s)):
-        sg, fg, lower, inv = s[g], f[g], factor[g], inverse[g]
-        for e in range(len(row)):
-            store(lower, e, zero)
-        for k in range(n):
-            store(diagonal, k, zero)
-        for p in range(len(ends)):
-            i, j = ends[p, 0], ends[p, 1]
-            one = load(fg, 2 * p) / load(sg, 2 * p)
-            two = load(fg, 2 * p + 1) / load(sg, 2 * p + 1)
-            up, down = spread(growth[p]), spread(1.0 / growth[p])
-            store(lower, pair[p], zero - one - two)
-            store(diagonal, j, load(diagonal, j) + up * one + down * two)
-            store(diagonal, i, load(diagonal, i) + down * one + up * two)
-        for k in range(n):
-            own = load(diagonal, k) * above
-            for lane in range(8):
-                unit[g, 8 * k + lane] = 1.0 / np.sqrt(diagonal[8 * k + lane])
-            for e in range(start[k], start[k + 1]):
-                where[row[e]] = e
-            for q in range(across[k], across[k + 1]):
-                e = entry[q]
-                j = column[e]
-                value = load(lower, e)
-                scaled = value * load(diagonal, j)
-                own = own - scaled * value
-                for b in range(e + 1, start[j + 1]):
-                    to = where[row[b]]
-                    store(lower, to, load(lower, to) - scaled * load(lower, b))
-            if not lowest(own) > 0.0:
-                return False
-            store(diagonal, k, own)
-            one = spread(1.0) / own
-            store(inv, k, one)
-            for e in range(start[k], start[k + 1]):
-                store(lower, e, load(lower, e) * one)
+    sg, fg, lower, inv = a.s[g], a.f[g], a.factor[g], a.inverse[g]
+    for e in range(len(row)):
+        store(lower, e, zero)
+    for k in range(n):
+        store(diagonal, k, zero)
+    for p in range(len(ends)):
+        i, j = ends[p, 0], ends[p, 1]
+        one = load(fg, 2 * p) / load(sg, 2 * p)
+        two = load(fg, 2 * p + 1) / load(sg, 2 * p + 1)
+        growth = root[p] ** 2
+        up, down = spread(growth), spread(1.0 / growth)
+        store(lower, pair[p], zero - one - two)
+        store(diagonal, j, load(diagonal, j) + up * one + down * two)
+        store(diagonal, i, load(diagonal, i) + down * one + up * two)
+    for k in range(n):
+        own = load(diagonal, k) * above
+        for lane in range(8):
+            unit[8 * k + lane] = 1.0 / np.sqrt(diagonal[8 * k + lane])
+        for e in range(start[k], start[k + 1]):
+            where[row[e]] = e
+        for q in range(across[k], across[k + 1]):
+            e = entry[q]
+            j = column[e]
+            value = load(lower, e)
+            scaled = value * load(diagonal, j)
+            own = own - scaled * value
+            for b in range(e + 1, start[j + 1]):
+                to = where[row[b]]
+                store(lower, to, load(lower, to) - scaled * load(lower, b))
+        if not lowest(own) > 0.0:
+            return False
+        store(diagonal, k, own)
+        one = spread(1.0) / own
+        store(inv, k, one)
+        for e in range(start[k], start[k + 1]):
+            store(lower, e, load(lower, e) * one)
     return True
 
 
 @_compiled
-def solve(
-    start: Indices,
-    row: Indices,
-    factor: Floats,
-    inverse: Floats,
-    prices: Floats,
-    weight: float,
-    right: Floats,
-    out: Floats,
-    mask: Floats,
-) -> Floats:
+def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right: Floats, out: Floats) -> Floats:
     """Solve ``out = H^-1 (prices + weight right)`` for all outputs; return its sum over them, ``(N,)``."""
+    start, row = pattern.start, pattern.row
     n = len(start) - 1
     sums = np.zeros(n)
     share = spread(weight)
     for g in range(len(out)):
-        x, lower, inv, counted = out[g], factor[g], inverse[g], load(mask[g], 0)
+        x, lower, inv, counted = out[g], a.factor[g], a.inverse[g], load(a.mask[g], 0)
         for k in range(n):
             store(x, k, spread(prices[k]) + share * load(right[g], k))
         for k in range(n):
-            a = load(x, k)
+            own = load(x, k)
             for e in range(start[k], start[k + 1]):
-                store(x, row[e], load(x, row[e]) - load(lower, e) * a)
+                store(x, row[e], load(x, row[e]) - load(lower, e) * own)
         for k in range(n - 1, -1, -1):
-            a, b = load(x, k) * load(inv, k), spread(0.0)
+            even, odd = load(x, k) * load(inv, k), spread(0.0)
             e, stop = start[k], start[k + 1]
             while e + 1 < stop:
-                a = a - load(lower, e) * load(x, row[e])
-                b = b + load(lower, e + 1) * load(x, row[e + 1])
+                even = even - load(lower, e) * load(x, row[e])
+                odd = odd + load(lower, e + 1) * load(x, row[e + 1])
                 e += 2
             if e < stop:
-                a = a - load(lower, e) * load(x, row[e])
-            a = a - b
-            store(x, k, a)
-            sums[k] += total(a * counted)
+                even = even - load(lower, e) * load(x, row[e])
+            even = even - odd
+            store(x, k, even)
+            sums[k] += total(even * counted)
     return sums
 
 
@@ -195,22 +175,14 @@ def _panel(
 
 
 @_compiled
-def couple(
-    start: Indices,
-    row: Indices,
-    column: Indices,
-    factor: Floats,
-    inverse: Floats,
-    unit: Floats,
-    scale: Floats,
-    mask: Floats,
-    into: Singles,
-) -> None:
+def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles) -> None:
     """Add a batch's inverses, in single precision, to ``into``: ``sum_r H_r^-1 / (scale scale')``.
 
     ``into`` is ``(panels, N * PANEL)``; only what is at or below the diagonal means anything. Each matrix is
     scaled to a unit diagonal first, so that its factor and its inverse stay in the range of single precision.
     """
+    start, row, column = pattern.start, pattern.row, pattern.column
+    factor, inverse, unit, mask = a.factor[g], a.inverse[g], a.unit[g], a.mask[g]
     n = len(start) - 1
     lower = np.empty(8 * len(row), np.float32)
     pivot, share = np.empty(8 * n, np.float32), np.empty(8 * n, np.float32)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import methodcaller
 
 import numpy as np
-from attrs import define
+from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.errors import SolverError
@@ -23,8 +23,7 @@ from privopt.execution.limits import allowed_threads
 from privopt.interfaces.offers import Later
 from privopt_metric_dp.proof.multipliers import Block, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
-from privopt_metric_dp.solvers.interior_point_dense import DenseEngine
-from privopt_metric_dp.solvers.interior_point_state import Engine, State, begin
+from privopt_metric_dp.solvers.interior_point_state import State, begin
 from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, MAX_STEPS, PARTIAL_SUMS, SchurComplement, couple
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.solvers.symmetry import Symmetry
@@ -38,9 +37,6 @@ MAX_ROW_SUM_ERROR = 1e-7
 """Row sums farther than this from one mean that the numbers have broken down."""
 ROW_SUM_TOLERANCE = 1e-9
 """Row sums are brought back after a step that left them farther than this from one."""
-MAX_DENSE_WORK = 1e8
-"""Records to the third power times outputs up to which dense matrices do: compiling kernels for the first time takes
-longer (100 records and outputs: .7 processor seconds; .1 compiled, and .5 to load it)."""
 RESIDUAL_SHARE = 1e-8
 """Residual of the coupling's solution, as a share of its right side."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
@@ -61,7 +57,7 @@ RECORDS_PER_FEW_OUTPUTS = 8
 """Times as many records as outputs from which on these are few."""
 
 
-@define
+@frozen
 class _IterateStatus:
     """Loss and lower bound (scaled), mean complementarity, what row sums miss of one."""
 
@@ -72,14 +68,14 @@ class _IterateStatus:
 
 
 def _look(state: State) -> _IterateStatus:
-    parts = state.each(lambda group: group.measure())
+    losses, products, sums, least = zip(*state.each(lambda group: group.measure()), strict=True)
     by_orbit = np.full(len(state.y), np.inf)
-    np.minimum.at(by_orbit, state.orbit, np.minimum.reduce([part.least for part in parts]))
+    np.minimum.at(by_orbit, state.orbit, np.minimum.reduce(least))
     return _IterateStatus(
-        loss=sum(part.loss for part in parts),
+        loss=sum(losses),
         bound=float(by_orbit[state.symmetry.orbit].sum()),
-        mu=sum(part.products for part in parts) / state.size,
-        missing=1 - np.asarray(state.gather @ sum(part.sums for part in parts)),
+        mu=sum(products) / state.size,
+        missing=1 - np.asarray(state.gather @ sum(sums)),
     )
 
 
@@ -272,19 +268,6 @@ def _formed(part: Part, gap: float) -> bool:
     return bool((columns**3).sum() > 3.0 * instance.records * pattern.entries)
 
 
-def _dense(records: int, outputs: int) -> bool:
-    return float(records) ** 3 * outputs <= MAX_DENSE_WORK
-
-
-def _engine(part: Part, outputs: int) -> Engine:
-    """Choose the engine: compiled for the processor, or dense if the problem with ``outputs`` is too small for that."""
-    if _dense(part.instance.records, outputs):
-        return DenseEngine(part.instance)
-    from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
-
-    return LaneEngine(part.instance, part.elimination)
-
-
 class InteriorPoint:
     """The structured interior point.
 
@@ -311,8 +294,6 @@ class InteriorPoint:
         outputs' at work, and directions.
         """
         n, k, pairs = part.instance.records, part.instance.outputs, len(part.instance.pairs)
-        if _dense(n, k):
-            return 8.0 * k * (24 * pairs + 20 * n + 2 * n**2)
         lanes, every = -(-k // 8) * 8, n * (n - 1) // 2
         full = 2 * pairs > every  # half of all pairs fill all of a factor
         entries = every if full else part.elimination.entries
@@ -326,14 +307,13 @@ class InteriorPoint:
         import scipy.linalg  # noqa: F401  (so that the limit below reaches its BLAS too, whatever was loaded before)
         from threadpoolctl import threadpool_limits
 
-        instance = part.instance
+        instance, pattern = part.instance, part.elimination
         with np.errstate(all="ignore"):
             some = self.symmetry and instance.records <= FORMED
             group = part.symmetry if some else Symmetry.trivial(instance)
-            engine = _engine(part, len(group.representatives))
-            formed = engine.exact or group.order > 1 or _formed(part, offers.gap)
-            state = begin(instance, group, engine, formed=formed, threads=self.threads or allowed_threads())
-            offers.note("", symmetries=group.order, **engine.details)
+            formed = group.order > 1 or _formed(part, offers.gap)
+            state = begin(instance, group, pattern, formed=formed, threads=self.threads or allowed_threads())
+            offers.note("", symmetries=group.order, factor_entries=pattern.entries)
             try:
                 # the outputs keep all processors busy already: threads of BLAS's own would only wait for each other
                 with threadpool_limits(limits=1, user_api="blas"):

@@ -9,16 +9,21 @@ memory than an output does: 15 to 100 steps reach a thousandth, more near the op
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import define, field
 
-from privopt.arrays import Floats, Singles
+from privopt.arrays import Floats, Ints, Singles
 from privopt.execution.clock import check
-from privopt_metric_dp.solvers.interior_point_state import Outputs, State
+from privopt_metric_dp.solvers.interior_point_state import State
 
-__all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple"]
+if TYPE_CHECKING:
+    from privopt_metric_dp.solvers.output_groups import Outputs
+else:
+    Outputs = Any
+
+__all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple", "form"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
 """Shares of the diagonal that are added one after the other until a matrix in single precision has a factor."""
@@ -75,14 +80,12 @@ class SchurComplement:
     Attributes:
         state: the iterate's.
         rough: about ``T^-1``, times a vector.
-        exact: whether it is ``T^-1``.
         loose: whether conjugate gradients may end before they are done.
         known: directions of the solves so far; none are kept where ``rough`` leaves few steps to do.
     """
 
     state: State
     rough: Callable[[Floats], Floats]
-    exact: bool
     loose: bool
     known: _Directions = field(init=False)
 
@@ -109,8 +112,6 @@ class SchurComplement:
         """
         if not np.isfinite(right).all():
             raise np.linalg.LinAlgError("the right side has left the range of doubles")
-        if self.exact:
-            return self.rough(right)
         first = float(right @ self.rough(right))
         y, left = self.known.within(right)
         near = self.rough(left)
@@ -135,18 +136,6 @@ class SchurComplement:
         return y
 
 
-def _form(state: State, scale: Floats) -> Singles | Floats:
-    """Return the coupling of the records over ``scale scale'``, in the engine's order."""
-
-    def one(share: Sequence[Outputs]) -> Singles | Floats:
-        room = state.engine.empty_coupling()
-        for group in share:
-            group.couple(scale, room)
-        return room
-
-    return state.engine.whole_coupling(state.over(_shares(state), one))
-
-
 def couple(state: State) -> SchurComplement:
     """Factor the matrices of all outputs, and the preconditioner of conjugate gradients on their coupling.
 
@@ -163,19 +152,24 @@ def couple(state: State) -> SchurComplement:
 def _completed(state: State) -> SchurComplement:
     """Return the chordal completion; each record is an orbit of its own here."""
     from privopt_metric_dp.solvers.chordal import complete
-    from privopt_metric_dp.solvers.interior_point_sparse import LaneEngine
 
-    engine = cast("LaneEngine", state.engine)
-    parts = state.over(_shares(state), lambda share: engine.entries(share))
-    diagonal, below = (np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True))
-    found, order = complete(engine.pattern, diagonal, below), engine.order
+    pattern = state.pattern
+
+    def entries(share: Sequence[Outputs]) -> tuple[Floats, Floats]:
+        diagonal, below = np.zeros(state.instance.records), np.zeros(pattern.entries)
+        for group in share:
+            group.add_entries(diagonal, below)
+        return diagonal, below
+
+    parts = state.over(_shares(state), entries)
+    found = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
         y = np.empty(len(right))
-        y[order] = found.solve(right[order])
+        y[pattern.order] = found.solve(right[pattern.order])
         return y
 
-    return SchurComplement(state=state, rough=rough, exact=False, loose=True)
+    return SchurComplement(state=state, rough=rough, loose=True)
 
 
 def _shares(state: State) -> list[Sequence[Outputs]]:
@@ -183,13 +177,40 @@ def _shares(state: State) -> list[Sequence[Outputs]]:
     return [state.groups[room::PARTIAL_SUMS] for room in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 
+def form(state: State, scale: Floats) -> Singles:
+    """Return the coupling of the records over ``scale scale'``, in the order of elimination."""
+    from privopt_metric_dp.solvers.factor_kernels import PANEL
+
+    n = state.instance.records
+
+    def panels(share: Sequence[Outputs]) -> Singles:
+        room = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
+        for group in share:
+            group.couple(scale, room)
+        return room
+
+    total, *others = state.over(_shares(state), panels)
+    for part in others:
+        total += part
+    whole = np.empty((n, n), dtype=np.float32)
+    for q, panel in enumerate(total):
+        first = q * PANEL
+        last = min(n, first + PANEL)
+        below = panel.reshape(n, PANEL)[first:, : last - first]
+        corner = np.tril(below[: last - first])
+        whole[first:, first:last] = below
+        whole[first:last, first:last] = corner + np.tril(corner, -1).T
+        whole[first:last, last:] = below[last - first :].T
+    return whole
+
+
 def _factored(state: State, scale: Floats) -> SchurComplement:
     """Return the whole coupling, factored."""
     from scipy.linalg import cho_solve, cholesky
 
-    matrix: Singles | Floats = _form(state, scale)
+    matrix = form(state, scale)
     if state.symmetry.order == 1:  # one record an orbit: the order alone differs
-        place = np.argsort(state.engine.order)
+        place: Ints = np.argsort(state.pattern.order)
         matrix, scale = matrix[np.ix_(place, place)], scale[place]
     else:
         q = state.spread.multiply(scale[:, None]).tocsr()
@@ -200,8 +221,8 @@ def _factored(state: State, scale: Floats) -> SchurComplement:
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
     matrix /= own[:, None]
     matrix /= own
-    scale, exact = scale * own, state.engine.exact
-    for ridge in (0.0,) if exact else RIDGES:
+    scale = scale * own
+    for ridge in RIDGES:
         np.fill_diagonal(matrix, 1 + ridge)
         try:
             factor = cholesky(matrix, lower=True, check_finite=False)
@@ -212,5 +233,5 @@ def _factored(state: State, scale: Floats) -> SchurComplement:
             scaled = (right / scale).astype(factor.dtype)
             return np.asarray(cho_solve((factor, True), scaled, check_finite=False) / scale)
 
-        return SchurComplement(state=state, rough=rough, exact=exact, loose=False)
+        return SchurComplement(state=state, rough=rough, loose=False)
     raise np.linalg.LinAlgError("the coupling is not positive definite")

@@ -1,13 +1,12 @@
 """The interior point's directions, step lengths and moves over the privacy rows, compiled: eight outputs at once.
 
-Of a batch of eight outputs every array is flat, vectors of `DOUBLES` lanes one after the other: a vector for
-each record (in the order of elimination), two for each required pair, one for each entry of the factor. With
-``a = exp(eps d / 2)`` rows ``2p`` and ``2p + 1`` of pair ``p`` between ``i`` and ``j`` are ``a z_j - z_i / a``
-and ``a z_i - z_j / a``. Functions take all batches of a group, ``(G, ...)``, leave the interpreter lock, and
-return sums and smallest ratios over the outputs that ``mask`` (ones and zeros, ``(G, 8)``) counts.
+Functions take all batches of a group (:class:`Arrays`), leave the interpreter lock,
+and return sums and smallest ratios over the outputs that ``mask`` counts.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,22 +14,60 @@ from privopt.arrays import Floats, Indices
 from privopt.execution.compiled import jit
 from privopt_metric_dp.matrix.simd import greatest, least, load, lowest, spread, store, total
 
-__all__ = ["advance", "aim", "extend", "measure", "move", "predict"]
+__all__ = ["Arrays", "advance", "aim", "extend", "measure", "move", "predict"]
 
 _compiled = jit(error_model="numpy")
 
 
+class Arrays(NamedTuple):
+    """What kernels read and write of a group of outputs, in batches of eight.
+
+    Of a batch every array is flat, vectors of eight doubles one after the other: a vector for each record (in the order
+    of elimination), two for each required pair, one for each entry of the factor. With ``a = exp(eps d / 2)`` rows
+    ``2p`` and ``2p + 1`` of pair ``p`` between ``i`` and ``j`` are ``a z_j - z_i / a`` and ``a z_i - z_j / a``.
+
+    Attributes:
+        ends: ``(P, 2)`` places of each pair's records.
+        root: ``(P,)`` ``exp(eps d / 2)``.
+        mask: ``(G, 8)`` ones of outputs, zeros of lanes that are left over: they repeat the last output.
+        cost, z: ``(G, 8 N)``.
+        s, f: ``(G, 16 P)`` slacks ``A z`` and multipliers.
+        dz, df: the direction, likewise; ``ds`` is ``A dz``.
+        ez, ef: an extra direction, which is added with weights, primal and dual.
+        right: ``(G, 8 N)`` its right side.
+        factor: ``(G, 8 E)`` entries of ``L``, where ``L D L'`` is ``H = A' diag(f / s) A`` of an output.
+        inverse, unit: ``(G, 8 N)`` ``1 / D``, and 1 by the root of each diagonal of ``H``.
+    """
+
+    ends: Indices
+    root: Floats
+    mask: Floats
+    cost: Floats
+    z: Floats
+    s: Floats
+    f: Floats
+    dz: Floats
+    df: Floats
+    ez: Floats
+    ef: Floats
+    right: Floats
+    factor: Floats
+    inverse: Floats
+    unit: Floats
+
+
 @_compiled
-def predict(ends: Indices, root: Floats, mask: Floats, s: Floats, f: Floats, dz: Floats, df: Floats) -> Floats:
+def predict(a: Arrays) -> Floats:
     """Set ``df = -f - (f / s) ds``.
 
     Returns the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
     """
+    ends, root, s, f, dz, df = a.ends, a.root, a.s, a.f, a.dz, a.df
     zero = spread(0.0)
     primal, dual = zero, zero
     sums = np.zeros(6)
     for g in range(len(s)):
-        sg, fg, x, counted = s[g], f[g], dz[g], load(mask[g], 0)
+        sg, fg, x, counted = s[g], f[g], dz[g], load(a.mask[g], 0)
         fs, fds, dfs, dfds = zero, zero, zero, zero
         for p in range(len(ends)):
             up, down = spread(root[p]), spread(1.0 / root[p])
@@ -54,31 +91,19 @@ def predict(ends: Indices, root: Floats, mask: Floats, s: Floats, f: Floats, dz:
 
 
 @_compiled
-def aim(
-    ends: Indices,
-    root: Floats,
-    s: Floats,
-    f: Floats,
-    dz: Floats,
-    df: Floats,
-    ez: Floats,
-    ef: Floats,
-    right: Floats,
-    add: tuple[float, float],
-    target: float,
-    trial_steps: tuple[float, float],
-) -> None:
+def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
     """Add weights times the extra direction; then ``ef`` becomes the targets over ``s``, ``right`` ``A'`` of them.
 
     With steps ``trial_steps`` of zero the target is Mehrotra's; otherwise products at those steps are brought into a
     tenth to ten times ``target`` (Gondzio).
     """
+    ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     zero, wanted = spread(0.0), spread(target)
     low, high, floor = spread(0.1 * target), spread(10 * target), spread(-10 * target)
     wp, wd, ap, ad = spread(add[0]), spread(add[1]), spread(trial_steps[0]), spread(trial_steps[1])
     mehrotra = trial_steps[0] == 0.0
     for g in range(len(s)):
-        sg, fg, x, to = s[g], f[g], dz[g], right[g]
+        sg, fg, x, to = s[g], f[g], dz[g], a.right[g]
         for k in range(len(x) // 8):
             store(to, k, zero)
             if add[0] != 0.0:
@@ -105,22 +130,13 @@ def aim(
 
 
 @_compiled
-def extend(
-    ends: Indices,
-    root: Floats,
-    s: Floats,
-    f: Floats,
-    dz: Floats,
-    df: Floats,
-    ez: Floats,
-    ef: Floats,
-    weights: Floats,
-) -> Floats:
+def extend(a: Arrays, weights: Floats) -> Floats:
     """Turn the targets in ``ef`` into the extra direction of the multipliers.
 
     Returns for each weight, primal and dual ``(2, W)``, the smallest ratio to the iterate of the direction plus
     the weight times the extra one, at most 0.
     """
+    ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     ratios = np.zeros((2, len(weights)))
     worst = np.zeros(2 * len(weights) * 8)
     one = spread(1.0)
@@ -147,22 +163,9 @@ def extend(
 
 
 @_compiled
-def move(
-    ends: Indices,
-    root: Floats,
-    z: Floats,
-    s: Floats,
-    f: Floats,
-    dz: Floats,
-    df: Floats,
-    ez: Floats,
-    ef: Floats,
-    add: tuple[float, float],
-    step: tuple[float, float],
-    new_z: Floats,
-    new_f: Floats,
-) -> None:
+def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: Floats, new_f: Floats) -> None:
     """Add weights times the extra direction and go: ``s`` in place, ``new_z`` and ``new_f`` may be ``z`` and ``f``."""
+    ends, root, z, s, f, dz, df, ez, ef = a.ends, a.root, a.z, a.s, a.f, a.dz, a.df, a.ez, a.ef
     wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])
     for g in range(len(s)):
         x = dz[g]
@@ -184,10 +187,9 @@ def move(
 
 
 @_compiled
-def measure(
-    ends: Indices, root: Floats, mask: Floats, cost: Floats, z: Floats, s: Floats, f: Floats
-) -> tuple[float, float, Floats, Floats]:
+def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
     """Return loss, sum of products ``f s``, sums of ``z`` over outputs ``(N,)``, least reduced cost ``(N,)``."""
+    ends, root, mask, cost, z, s, f = a.ends, a.root, a.mask, a.cost, a.z, a.s, a.f
     n = cost.shape[1] // 8
     reduced, bottom, sums = np.empty(n * 8), np.full(n, np.inf), np.zeros(n)
     loss, products = 0.0, 0.0
@@ -213,8 +215,9 @@ def measure(
 
 
 @_compiled
-def advance(ends: Indices, root: Floats, z: Floats, s: Floats, dz: Floats, step: float) -> float:
+def advance(a: Arrays, step: float) -> float:
     """Go ``step`` along ``dz`` in the mechanism alone; a step of 0 looks only. Returns the smallest ``ds / s``."""
+    ends, root, z, s, dz = a.ends, a.root, a.z, a.s, a.dz
     bottom, far = spread(0.0), spread(step)
     for g in range(len(s)):
         x = dz[g]
