@@ -12,7 +12,7 @@ from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError, number_of
 from privopt.ledger.accounts import Account, Charge
 from privopt.ledger.cost_of_report import limit_text
-from privopt.ledger.entries import EPSILON, Limit, Sum, added, amount_of, sum_text
+from privopt.ledger.entries import EPSILON, Limit, Sum, added, amount_of, sum_text, zero_sum
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 
@@ -115,7 +115,7 @@ def _say_unit(
     for account in accounts:
         left = "" if account.left is None else f", {account.left_text} left"
         when = "" if account.period is None else f"  {account.period}"
-        line = f"{account.spent_text} spent{since}{left}, {number_of(account.reports, 'charge')}"
+        line = f"{sum_text(account.spent_sum)} spent{since}{left}, {number_of(account.reports, 'charge')}"
         if delta is not None:
             line += f"; all accounts: epsilon {_text(totals[account.subject])} at delta {exact_text(delta)}"
         print_result(f"{account.subject:<{wide}}{when}  {line}")
@@ -171,9 +171,8 @@ def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fractio
     sums: dict[str, dict[str, Sum]] = {}
     for unit, accounts in units.items():
         for own in accounts:
-            spent = (own.spent,) if own.delta is None else (own.spent, own.delta)
             mine = sums.setdefault(own.subject, {})
-            mine[unit] = added(mine[unit], spent) if unit in mine else spent
+            mine[unit] = added(mine.get(unit, zero_sum(unit)), own.spent_sum)
     squares: dict[str, Fraction] = {}
     for charge in book.charges():
         if charge.cost.account == EPSILON and charge.cost.epsilon is not None:

@@ -128,7 +128,7 @@ def _forget(book: Ledger, subject: str) -> None:
     from privopt.ledger.kept_reports import KeptReports
 
     book.account(subject)  # refuses another key than the ledger's, under which nothing would be found
-    with KeptReports.for_ledger(book, make=False) as kept:
+    with KeptReports(book, make=False) as kept:
         gone = kept.forget(book.name_of(subject))
     complain(f"{book.path}: {gone:,} kept reports of {subject} removed; what was spent stays spent")
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from privopt.ledger.log_file import Form, connected, create_file, translate_errors, writing
+from privopt.ledger.log_file import Form, LogFile, translated_errors
 
 __all__ = ["DurableLog"]
 
 SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",)
 
 
-class DurableLog:
+class DurableLog(LogFile):
     """A file of texts to which texts are only added, its owner's alone.
 
     What is added is on the disk when the block of :meth:`adding` ends, or not at all; processes wait for one another.
@@ -27,7 +26,7 @@ class DurableLog:
                 log.add(drawn(round))
 
     Args:
-        path: of the file; made where there is none.
+        path: of the file; made by the first block of :meth:`adding` where there is none.
         name: what it is, in messages.
         mark: SQLite's application id, which distinguishes such a file from others.
 
@@ -39,30 +38,21 @@ class DurableLog:
     """
 
     def __init__(self, path: Path, *, name: str, mark: int) -> None:
-        self.path = path
-        form = Form(name=name, mark=mark, schema=SCHEMA)
-        if not path.exists():
-            create_file(path, form, lambda connection: None)
-        self._connection: sqlite3.Connection = connected(path, form)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._connection.close()
+        super().__init__(path, Form(name=name, mark=mark, schema=SCHEMA))
 
     def texts(self) -> list[str]:
         """Return all texts, in the order in which they were added."""
-        with translate_errors(self.path, "its entries"):
-            return [text for (text,) in self._connection.execute("SELECT text FROM entries ORDER BY number")]
+        with translated_errors(self.path):
+            rows = self.connection(make=False).execute("SELECT text FROM entries ORDER BY number")
+            return [text for (text,) in rows]
 
     @contextmanager
     def adding(self) -> Iterator[None]:
         """Let no other process add until the block ends; additions are durable then, or dropped if it raises."""
-        with writing(self._connection, self.path):
+        with self.writing():
             yield
 
     def add(self, text: str) -> None:
         """Add a text, in a block of :meth:`adding`."""
-        with translate_errors(self.path, "its entries"):
-            self._connection.execute("INSERT INTO entries (text) VALUES (?)", (text,))
+        with translated_errors(self.path):
+            self.connection(make=True).execute("INSERT INTO entries (text) VALUES (?)", (text,))

@@ -1,4 +1,4 @@
-"""Entries of a ledger, as text and as the hash that chains each to the one before."""
+"""Costs and limits, exactly; entries of a ledger as text, and the hash that chains each to the one before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import re
 from fractions import Fraction
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from attrs import evolve, field, frozen
 from attrs.validators import in_
@@ -17,29 +17,7 @@ from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError, cut
 from privopt.ledger.periods import Calendar
 
-__all__ = [
-    "BEGINNING",
-    "EPSILON",
-    "MAX_TEXT_CHARACTERS",
-    "MICROSECONDS_PER_HOUR",
-    "PAIR",
-    "PER_DISTANCE",
-    "RHO",
-    "UNITS",
-    "Amount",
-    "Cost",
-    "Limit",
-    "Sum",
-    "Terms",
-    "added",
-    "amount_of",
-    "chained",
-    "continues",
-    "micros_of",
-    "sum_of",
-    "sum_text",
-    "unit_of",
-]
+__all__ = ["EPSILON", "PAIR", "RHO", "UNITS", "AccountKey", "Amount", "Cost", "Limit", "amount_of", "sum_text"]
 
 BEGINNING: Final = bytes(32)
 """The hash before the first entry's."""
@@ -48,52 +26,38 @@ MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 """Microseconds of an hour: times are whole microseconds since 1970, UTC."""
 
 EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
-UNITS: Final = (EPSILON, RHO, PAIR)
-"""What notions add up: pure DP epsilon, zero-concentrated DP rho, approximate DP both of its numbers. A subject has an
-account in each."""
+NUMBERS: Final = {EPSILON: ("epsilon",), RHO: ("rho",), PAIR: ("epsilon", "delta")}
+"""What notions add up, by unit: pure DP epsilon, zero-concentrated DP rho, approximate DP both of its numbers. A
+subject has an account in each."""
+
+UNITS: Final = tuple(NUMBERS)
 
 MAX_TEXT_CHARACTERS: Final = 1_000
 """Characters of the longest subject, unit or purpose."""
-
-PER_DISTANCE: Final = ("per km", "per unit of distance")
-"""Units of metric differential privacy. The distance's name follows; older versions omitted it."""
 
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
 Amount = str | int | Fraction
 """How a caller may say an amount: no double, for it would not be what was meant."""
 
-
 Sum = tuple[Fraction, ...]
 """What charges come to: one number, or epsilon and delta."""
 
 
-def continues(unit: str, earlier: str) -> bool:
-    """Return whether a charge's unit goes on with those before: the same, or one that names the distance first.
-
-    >>> continues("per km by road", "per km"), continues("per km by road", "per km as the crow flies")
-    (True, False)
-    """
-    return unit == earlier or (earlier in PER_DISTANCE and unit.startswith(f"{earlier} "))
-
-
-def unit_of(kind: str, what: str) -> str:
-    """Return the unit of an entry's kind: ``"charge"`` is of epsilon, ``"charge rho"`` of rho."""
-    return kind.removeprefix(what).strip() or EPSILON
-
-
-def _kind(what: str, unit: str) -> str:
-    return what if unit == EPSILON else f"{what} {unit}"
-
-
+@lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
     """Return a sum from its text in an entry."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
-def added(*sums: Sum) -> Sum:
+def zero_sum(unit: str) -> Sum:
+    """Return the sum of no charges in a unit."""
+    return (Fraction(0),) * len(NUMBERS[unit])
+
+
+def added(one: Sum, other: Sum) -> Sum:
     """Return sums added up, number by number."""
-    return tuple(sum(parts, Fraction(0)) for parts in zip(*sums, strict=True))
+    return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 def sum_text(value: Sum) -> str:
@@ -186,23 +150,24 @@ class Cost:
     purpose: str = field(default="", validator=_short)
 
     def __attrs_post_init__(self) -> None:
-        if (self.epsilon is None) == (self.rho is None) or (self.delta is not None and self.epsilon is None):
-            found = "both epsilon and rho" if self.epsilon is not None else "delta alone" if self.delta else "nothing"
+        if tuple(self._numbers) not in NUMBERS.values():
+            found = " and ".join(self._numbers) or "nothing"
             raise UsageError(f"epsilon must be an amount above 0, or of rho, or of epsilon and delta, got {found}")
+
+    @property
+    def _numbers(self) -> dict[str, Fraction]:
+        numbers = {"epsilon": self.epsilon, "rho": self.rho, "delta": self.delta}
+        return {name: value for name, value in numbers.items() if value is not None}
 
     @property
     def amount(self) -> Sum:
         """What is added to the account."""
-        if self.rho is not None:
-            return (self.rho,)
-        assert self.epsilon is not None  # one of both
-        return (self.epsilon,) if self.delta is None else (self.epsilon, self.delta)
+        return tuple(self._numbers.values())
 
     def times(self, count: int) -> Cost:
         """Return the cost of several reports."""
-        given = (self.epsilon, self.rho, self.delta)
-        epsilon, rho, delta = (None if each is None else count * each for each in given)
-        return evolve(self, epsilon=epsilon, rho=rho, delta=delta)
+        numbers: dict[str, Any] = {name: count * value for name, value in self._numbers.items()}
+        return evolve(self, **numbers)
 
     @property
     def account(self) -> str:
@@ -247,72 +212,89 @@ class Limit:
     @property
     def micros(self) -> int | None:
         """The window in microseconds, rounded up; None for ever."""
-        return None if self.hours is None else math.ceil(self.hours * MICROSECONDS_PER_HOUR)
+        return micros_of(self.hours)
 
 
 def micros_of(hours: Amount | None) -> int | None:
     """Return a window's length in microseconds, rounded up; None for all time."""
-    return None if hours is None else Limit(amount=Fraction(0), hours=hours).micros
+    return None if hours is None else math.ceil(amount_of(hours, "window") * MICROSECONDS_PER_HOUR)
 
 
-@frozen(kw_only=True)
-class Terms:
+class AccountKey(NamedTuple):
+    """The account of a subject in a unit and a period.
+
+    Attributes:
+        subject: as the ledger names it.
+        unit: one of `UNITS`.
+        period: of the calendar; empty where the limit is not by the calendar.
+    """
+
+    subject: str
+    unit: str = EPSILON
+    period: str = ""
+
+
+class Terms(NamedTuple):
     """What many entries have in common.
 
     Attributes:
-        kind: ``"charge"`` or ``"limit"``, with the unit behind where that is not epsilon; ``"names"``, which says how
-            subjects are named; ``"begin"``.
-        notion, mechanism, unit, purpose: see :class:`Cost`.
+        kind: ``"charge"``, ``"limit"``, ``"names"``, which says how subjects are named, or ``"begin"``.
+        unit: one of `UNITS`, of a charge or a limit.
+        relation: :attr:`Cost.unit` of a charge.
+        notion, mechanism, purpose: see :class:`Cost`.
         amount: charged, or the limit, as exact text; delta after a semicolon.
-        hours: of a limit's window, as exact text, or its calendar (``day Europe/Rome``); empty for ever.
+        within: of a limit: the hours of its window, as exact text, or its calendar (``day Europe/Rome``); empty for
+            ever.
     """
 
     kind: str
+    unit: str = ""
+    relation: str = ""
     notion: str = ""
     mechanism: str = ""
     amount: str = ""
-    unit: str = ""
-    hours: str = ""
+    within: str = ""
     purpose: str = ""
 
     @classmethod
-    def charge(cls, cost: Cost) -> Terms:
-        """Return the entry of a charge."""
+    def of_cost(cls, cost: Cost) -> Terms:
+        """Return the terms of a charge."""
         return cls(
-            kind=_kind("charge", cost.account),
+            kind="charge",
+            unit=cost.account,
+            relation=cost.unit,
             notion=cost.notion,
             mechanism=cost.mechanism,
             amount=";".join(map(exact_text, cost.amount)),
-            unit=cost.unit,
             purpose=cost.purpose,
         )
 
+    @property
+    def cost(self) -> Cost:
+        """What a charge cost."""
+        numbers: dict[str, Any] = dict(zip(NUMBERS[self.unit], sum_of(self.amount), strict=True))
+        return Cost(unit=self.relation, notion=self.notion, mechanism=self.mechanism, purpose=self.purpose, **numbers)
+
     @classmethod
-    def limit(cls, limit: Limit) -> Terms:
-        """Return the entry of a limit."""
-        hours = "" if limit.hours is None else exact_text(Fraction(limit.hours))
+    def of_limit(cls, limit: Limit) -> Terms:
+        """Return the terms of a limit."""
+        within = "" if limit.hours is None else exact_text(limit.hours)
         if limit.calendar is not None:
-            hours = limit.calendar.text
-        amount = ";".join(map(exact_text, limit.sum))
-        return cls(kind=_kind("limit", limit.account), amount=amount, hours=hours)
+            within = limit.calendar.text
+        return cls(kind="limit", unit=limit.account, amount=";".join(map(exact_text, limit.sum)), within=within)
 
     @property
-    def stated_limit(self) -> Limit:
-        """The limit of such an entry."""
-        calendar = Calendar.from_text(self.hours)
+    def limit(self) -> Limit:
+        """The limit that was set."""
+        calendar = Calendar.from_text(self.within)
         amount, *delta = sum_of(self.amount)
         return Limit(
             amount=amount,
             delta=delta[0] if delta else None,
-            hours=None if calendar else self.hours or None,
+            hours=None if calendar else self.within or None,
             calendar=calendar,
-            account=unit_of(self.kind, "limit"),
+            account=self.unit,
         )
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """All of it, in order."""
-        return (self.kind, self.notion, self.mechanism, self.amount, self.unit, self.hours, self.purpose)
 
 
 @lru_cache(maxsize=4096)
@@ -320,17 +302,43 @@ def _quoted(values: tuple[str, ...]) -> str:
     return json.dumps(values)[1:-1]
 
 
-def chained(previous: bytes, number: int, time: int, subject: str, terms: Terms, total: str, count: int) -> bytes:
-    """Return the hash of an entry: SHA-256 of its canonical text, a JSON array that begins with the hash before.
+class Entry(NamedTuple):
+    """An entry as it is stored.
 
-    Args:
-        previous: of the entry before; :data:`BEGINNING` for the first.
+    Attributes:
         number: from 1.
+        account: number of the account that it charges; None for none.
         time: microseconds since 1970, UTC.
-        subject: whom it charges; empty for none.
-        terms: what it says.
-        total: what the subject has spent with it, as text of a rational.
-        count: how often the subject was charged with it.
+        terms: number of the terms.
+        total: what the account has spent with it, as text.
+        charges: of the account, with it.
+        hash: of it.
     """
-    head = f'["{previous.hex()}", {number}, {time}, {json.dumps(subject)}, {_quoted(terms.values)}'
-    return hashlib.sha256(f'{head}, "{total}", {count}]'.encode("utf-8", "surrogateescape")).digest()
+
+    number: int
+    account: int | None
+    time: int
+    terms: int
+    total: str
+    charges: int
+    hash: bytes
+
+    def hashed(self, previous: bytes, account: AccountKey | None, terms: Terms) -> bytes:
+        """Return its hash: SHA-256 of its canonical text, a JSON array that begins with the hash before.
+
+        Args:
+            previous: the hash of the entry before; :data:`BEGINNING` for the first.
+            account: that it charges; None for none: three empty texts in the array.
+            terms: what it says.
+        """
+        whose = json.dumps(account or ("", "", ""))[1:-1]
+        head = f'["{previous.hex()}", {self.number}, {self.time}, {whose}, {_quoted(terms)}'
+        return hashlib.sha256(f'{head}, "{self.total}", {self.charges}]'.encode("utf-8", "surrogateescape")).digest()
+
+    def follows(self, previous: object, account: AccountKey | None, terms: Terms | None) -> bool:
+        """Return whether it is as it was written after an entry of that hash; SQLite would hold anything in a field."""
+        numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)
+        plain = isinstance(self.total, str) and all(isinstance(n, int) for n in numbers)
+        if not plain or not isinstance(previous, bytes) or terms is None or (account is None) != (self.account is None):
+            return False
+        return self.hash == self.hashed(previous, account, terms)

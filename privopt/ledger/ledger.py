@@ -8,31 +8,35 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from attrs import define, field
 from attrs.converters import optional
 
 from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
 from privopt.interfaces import Progress
-from privopt.ledger.accounts import Account, Charge, account_parts, refused
+from privopt.ledger.accounts import Account, Charge
 from privopt.ledger.balances import SCHEMA, LedgerTransaction, Mark
 from privopt.ledger.check_chain import check_chain, head_of
 from privopt.ledger.entries import (
+    BEGINNING,
     EPSILON,
     PAIR,
     UNITS,
+    AccountKey,
     Amount,
     Cost,
     Limit,
     Terms,
-    continues,
     micros_of,
+    sum_of,
+    sum_text,
 )
-from privopt.ledger.log_file import Form, LogFile, translate_errors, writing
+from privopt.ledger.log_file import Form, LogFile
 from privopt.ledger.periods import Calendar
-from privopt.ledger.subject_names import Names, subject_name
+from privopt.ledger.subject_names import PLAIN, Names, key_at, subject_name
 
 __all__ = ["FORM", "Ledger"]
 
@@ -40,7 +44,7 @@ FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
 
 
 @define(eq=False)
-class Ledger:
+class Ledger(LogFile):
     """What each subject has spent, in one file that only grows.
 
     A subject has an account in each unit that notions add up: epsilon, rho, or epsilon with delta. All charges are for
@@ -73,61 +77,49 @@ class Ledger:
         StoppedError: the disk, or another process, is in the way.
     """
 
-    path: Path = field(converter=Path)
+    form: Form = field(default=FORM, init=False, repr=False)
     key: Path | None = field(default=None, kw_only=True, converter=optional(Path))
-    make: bool = field(default=True, kw_only=True)
     clock: Callable[[], int] = field(default=time.time_ns, kw_only=True, repr=False)
-    _known_names: Names | None = field(default=None, init=False, repr=False)
-    _file: LogFile = field(init=False, repr=False)
+    _label: str = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        self._file = LogFile(self.path, FORM, self._begin, self.make)
+        super().__attrs_post_init__()
         try:
             with self._reading() as book:
-                if book.names or self.key is None or self.key.exists() or not self.make:
-                    self._known_names = Names.known(self.key, book.names, self.path, make=self.make)
+                self._check_key(book)
         except BaseException:
             self.close()
             raise
 
-    @property
-    def _names(self) -> Names:
-        """How subjects are named; a key that there is none of is made."""
-        if self._known_names is None:
-            self._known_names = Names.by(self.key, make=True)
-        return self._known_names
+    def _check_key(self, book: LedgerTransaction) -> None:
+        """Refuse a key that is not that of the charges so far; one that is to be made is made with the first charge."""
+        self._label = book.names
+        if self.key is None:
+            return
+        if self._label == PLAIN:
+            raise InputError([Fault(str(self.path), "subjects", "a key to hash them", "plain names, as charged")])
+        if self._label or self.key.exists() or not self.make:
+            book.check_names(self._names.label)
 
-    def _begin(self, connection: sqlite3.Connection) -> None:
+    @cached_property
+    def _names(self) -> Names:
+        """How subjects are named; a key that there is none of is made with the first name."""
+        return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Write the first entry, which holds a random text."""
         book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
         book.add(Terms(kind="begin", purpose=f"privopt ledger 1 {secrets.token_hex(16)}"))
         book.close()
 
-    def close(self) -> None:
-        """Close the file."""
-        with translate_errors(self.path, "the database's own check"):
-            self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
     @contextmanager
     def _reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
-        with translate_errors(self.path, "the database's own check"):
-            connection = self._file.connection(make=make)
-            connection.execute("BEGIN")
-            try:
-                yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+        with self.reading(make=make) as connection:
+            yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
 
     @contextmanager
     def _booking(self) -> Iterator[LedgerTransaction]:
-        connection = self._file.connection(make=True)
-        with writing(connection, self.path):
+        with self.writing() as connection:
             book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
             yield book
             book.close()
@@ -154,13 +146,17 @@ class Ledger:
             if alone and book.knows_others(name):
                 why = f"a default, {cut(subject)}, could give the same people a second budget"
                 raise UsageError(f"{self.path}: knows other subjects, and {why}; name the subject: --subject ID")
-            charged = book.charge(book.account_of(name, period, limit, cost.account), cost, terms, limit)
+            charged = book.charge(book.key_of(name, period, limit, cost.account), cost, terms, limit)
         if not charged:
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
         """Return the error of a charge that was refused: what it takes, and what its subject has left."""
-        return refused(self.path, subject, cost, self.account(subject, period=period, unit=cost.account))
+        account = self.account(subject, period=period, unit=cost.account)
+        asked, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
+        left = account.left_text
+        found = "no budget" if left is None else f"asked for {asked} where {left} is left{within}"
+        return BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent: {found}; nothing was charged")
 
     def charge_each(
         self,
@@ -168,7 +164,7 @@ class Ledger:
         cost: Cost,
         periods: Sequence[str | None] | None = None,
         times: Sequence[int] | None = None,
-        closed: dict[str, int] | None = None,
+        closed: dict[AccountKey, int] | None = None,
     ) -> list[bool]:
         """Charge many reports, in order and in one transaction that is durable when this returns.
 
@@ -187,12 +183,7 @@ class Ledger:
         Raises:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
-        counts = times or [1] * len(subjects)
-        some = [number for number, count in enumerate(counts) if count]
-        when = None if periods is None else [periods[number] for number in some]
-        whose = [subjects[number] for number in some]
-        made = iter(self.booked(whose, cost, when, [counts[number] for number in some], closed))
-        return [not count or next(made) is not None for count in counts]
+        return [mark is not None for mark in self.booked(subjects, cost, periods, times, closed)]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
         """Charge many reports to one subject, in one transaction, up to the first that would pass the limit.
@@ -209,8 +200,8 @@ class Ledger:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
         with self._charging(cost) as (book, terms, limit):
-            name = book.account_of(self._names.of(subject), None, limit, cost.account)
-            return next((done for done in range(times) if not book.charge(name, cost, terms, limit)), times)
+            key = book.key_of(self._names.of(subject), None, limit, cost.account)
+            return next((done for done in range(times) if not book.charge(key, cost, terms, limit)), times)
 
     def booked(
         self,
@@ -218,32 +209,37 @@ class Ledger:
         cost: Cost,
         periods: Sequence[str | None] | None = None,
         times: Sequence[int] | None = None,
-        closed: dict[str, int] | None = None,
+        closed: dict[AccountKey, int] | None = None,
     ) -> list[Mark | None]:
         """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
-        with self._charging(cost) as (book, terms, limit):
-            whose = list(zip(subjects, periods or [None] * len(subjects), strict=True))
-            costs = {count: cost.times(count) for count in {1, *(times or ())}}
-            priced = {count: terms if count == 1 else Terms.charge(each) for count, each in costs.items()}
+        whose = list(zip(subjects, periods or [None] * len(subjects), strict=True))
+        counts = times or [1] * len(whose)
+        with self._charging(cost) as (book, _, limit):
+            costs = {count: cost.times(count) for count in dict.fromkeys(counts) if count}
+            priced = {count: (each, Terms.of_cost(each)) for count, each in costs.items()}
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
-            accounts = {
-                each: book.account_of(names[each[0]], each[1], limit, cost.account) for each in dict.fromkeys(whose)
+            keys = {
+                (subject, period): book.key_of(names[subject], period, limit, cost.account)
+                for subject, period in dict.fromkeys(whose)
             }
             marks: list[Mark | None] = []
-            for each, count in zip(whose, times or [1] * len(whose), strict=True):
-                account = accounts[each]
-                least = count + 1 if closed is None else closed.get(account, count + 1)
-                good = count < least and book.charge(account, costs[count], priced[count], limit)
+            for each, count in zip(whose, counts, strict=True):
+                if not count:
+                    marks.append((0, BEGINNING))
+                    continue
+                key = keys[each]
+                least = count + 1 if closed is None else closed.get(key, count + 1)
+                good = count < least and book.charge(key, *priced[count], limit)
                 if closed is not None and not good:
-                    closed[account] = min(count, least)
+                    closed[key] = min(count, least)
                 marks.append((book.head.number, book.head.hash) if good and book.head else None)
             return marks
 
     @contextmanager
     def _charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
         with self._booking() as book:
-            known = book.unit
-            if known is not None and not continues(cost.unit, known):
+            known = book.relation
+            if known not in (None, cost.unit):
                 wanted = f"{known or 'no unit'}, as charged (what another relation bounds is for another file)"
                 raise InputError([Fault(str(self.path), "unit", cost.unit or "no unit", wanted)])
             limit = book.limit_of(cost.account)
@@ -254,7 +250,7 @@ class Ledger:
             if not book.names:
                 book.add(Terms(kind="names", purpose=self._names.label))
             book.check_names(self._names.label)
-            yield book, Terms.charge(cost), limit
+            yield book, Terms.of_cost(cost), limit
 
     # --- asking -------------------------------------------------------------------------------------------
 
@@ -262,12 +258,7 @@ class Ledger:
     def unit(self) -> str | None:
         """What all amounts are for: whom, or which distance; None before the first charge."""
         with self._reading() as book:
-            return book.unit
-
-    @property
-    def limit(self) -> Limit | None:
-        """What each subject may spend in the first of :attr:`units`; None without a limit: then the ledger counts."""
-        return self.limit_of(self.units[0])
+            return book.relation
 
     def limit_of(self, unit: str) -> Limit | None:
         """Return the limit of each subject in a unit; None without a limit."""
@@ -314,7 +305,14 @@ class Ledger:
         calendar = None if per is None else Calendar(per, zone)
         limit = Limit(amount=amount, delta=delta, hours=hours, calendar=calendar, account=unit)
         with self._booking() as book:
-            book.set_limit(limit)
+            old = book.limit_of(unit)
+            before = None if old is None else old.calendar
+            if unit in book.units("charge") and before != calendar:
+                raise UsageError(
+                    f"{self.path}: calendar must be {before or 'none'}, as charged so far, got {calendar or 'none'}: "
+                    "give the same --per and --zone, or begin a new ledger"
+                )
+            book.add(Terms.of_limit(limit))
 
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
@@ -331,16 +329,15 @@ class Ledger:
         with self._reading() as book:
             book.check_names(self._names.label)
             name, limit = self._names.of(subject), book.limit_of(unit)
-            account = book.account_of(name, period, limit, unit)
-            return book.account(account, subject_name(subject), micros_of(hours), limit)
+            key = book.key_of(name, period, limit, unit)
+            return book.account(key, subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
         """Return every subject's account in a unit, by the ledger's names, and by period; see :meth:`account`."""
         unit = unit or self.units[0]
         with self._reading() as book:
             limit, micros = book.limit_of(unit), micros_of(hours)
-            parts = [(name, *account_parts(name)) for name in book.accounts()]
-            return [book.account(name, whom, micros, limit) for name, whom, _, own in parts if own == unit]
+            return [book.account(key, key.subject, micros, limit) for key in book.accounts(unit)]
 
     def charges(self, subject: str | None = None) -> list[Charge]:
         """List each charge, oldest first.
@@ -354,12 +351,20 @@ class Ledger:
     def purposes(self) -> list[str]:
         """Return the purposes of charges, in words, each once."""
         with self._reading() as book:
-            return book.purposes()
+            found = book.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
+            return [purpose for (purpose,) in found]
 
-    def charges_for(self, purpose: str) -> dict[str, list[Fraction]]:
-        """Return epsilon, or rho, of each charge for a purpose, oldest first, by the account's name."""
+    def charges_for(self, purpose: str) -> dict[AccountKey, list[Fraction]]:
+        """Return epsilon, or rho, of each charge for a purpose, oldest first, by account."""
+        query = (
+            "SELECT a.subject, a.unit, a.period, t.amount FROM entries e JOIN terms t ON t.id = e.terms "
+            "JOIN accounts a ON a.id = e.account WHERE t.purpose = ? ORDER BY e.number"
+        )
+        found: dict[AccountKey, list[Fraction]] = {}
         with self._reading() as book:
-            return book.charges_for(purpose)
+            for *key, amount in book.connection.execute(query, (purpose,)):
+                found.setdefault(AccountKey(*key), []).append(sum_of(amount)[0])
+        return found
 
     def name_of(self, subject: str) -> str:
         """Return what the ledger calls a subject: its name in the one form, or a keyed hash of that."""

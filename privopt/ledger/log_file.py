@@ -1,4 +1,4 @@
-"""The file of a ledger, or of kept reports: SQLite, durable with every transaction, created completely or not at all.
+"""The file of a ledger, of kept reports or of a log: SQLite, durable with every transaction, never created in part.
 
 What SQLite reports is sorted into three: bytes that are not what was written, a file that is something else, and a disk
 or a lock that is in the way.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from attrs import define, field, frozen
 
@@ -51,7 +51,7 @@ class Form:
 
 
 @contextmanager
-def translate_errors(path: Path, what: str) -> Iterator[None]:
+def translated_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite raises into privopt's errors.
 
     Raises:
@@ -64,14 +64,14 @@ def translate_errors(path: Path, what: str) -> Iterator[None]:
     except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # a fault of the caller, another thread say
         raise
     except UnicodeDecodeError as error:  # of SQLite's own message, which quotes what it cannot read
-        raise DoesNotHoldError(f"{path}: changed: {what}: text that is none") from error
+        raise DoesNotHoldError(f"{path}: changed: text that is none") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
         if code.startswith(_IN_THE_WAY):
             raise StoppedError(f"{path}: {error}") from error
         if code.startswith(_NOT_OPEN):
             raise UsageError(f"{path} must be a file that may be written, in a folder: {error}") from error
-        raise DoesNotHoldError(f"{path}: changed: {what}: {error}") from error
+        raise DoesNotHoldError(f"{path}: changed: the database's own check: {error}") from error
 
 
 @define(eq=False)
@@ -80,88 +80,104 @@ class LogFile:
 
     Attributes:
         path, form: of the file.
-        fill: writes what a new one begins with.
         make: False to refuse a path where there is nothing.
-        made: whether there was a file when it was last used.
-
-    Raises:
-        UsageError: its folder does not exist. Otherwise as :func:`connected`.
-    """
-
-    path: Path
-    form: Form
-    fill: Callable[[sqlite3.Connection], None]
-    make: bool
-    made: bool = field(init=False)
-    _connection: sqlite3.Connection = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.made = not self.make or self.path.exists()
-        if self.made:
-            self._connection = connected(self.path, self.form)
-            return
-        _check_folder(self.path, self.form)
-        self._connection = sqlite3.connect(":memory:", isolation_level=None)
-        _begin(self._connection, self.form, self.fill)
-
-    def connection(self, *, make: bool = False) -> sqlite3.Connection:
-        """Return the connection to the file; before there is one, to what it would begin with.
-
-        Args:
-            make: make the file. Where another process has made it meanwhile, that one stays.
-        """
-        if not self.made and (make or self.path.exists()):
-            if not self.path.exists():
-                create_file(self.path, self.form, self.fill)
-            empty, self._connection, self.made = self._connection, connected(self.path, self.form), True
-            empty.close()
-        return self._connection
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-
-def _check_folder(path: Path, form: Form) -> None:
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: the folder {path.parent} of the {form.name} must exist")
-
-
-def _begin(connection: sqlite3.Connection, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in form.schema:
-        connection.execute(statement)
-    fill(connection)
-    connection.execute("COMMIT")
-
-
-def create_file(path: Path, form: Form, fill: Callable[[sqlite3.Connection], None]) -> None:
-    """Make the file, its owner's alone; where another process makes it meanwhile, that one stays."""
-    _check_folder(path, form)
-    with claimed(path) as work:
-        new = work / "new"
-        os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with translate_errors(path, "made anew"), closing(sqlite3.connect(new, isolation_level=None)) as connection:
-            connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-            connection.execute(f"PRAGMA application_id = {form.mark}")
-            connection.execute("PRAGMA journal_mode = WAL")
-            _begin(connection, form, fill)
-        flush(new)
-        with suppress(FileExistsError):
-            os.link(new, path)
-        flush(path.parent)
-
-
-def connected(path: Path, form: Form) -> sqlite3.Connection:
-    """Open a file that is there.
 
     Raises:
         InputError: there is none, or it is something else.
         DoesNotHoldError: it is one, and not as it was written.
-        UsageError: it may not be opened.
+        UsageError: it may not be opened, or its folder does not exist.
     """
+
+    path: Path = field(converter=Path)
+    form: Form
+    make: bool = field(default=True, kw_only=True)
+    _is_there: bool = field(init=False)
+    _connection: sqlite3.Connection = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._is_there = not self.make or self.path.exists()
+        if self._is_there:
+            self._connection = _connected(self.path, self.form)
+            return
+        self._check_folder()
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        self._make_tables(self._connection)
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """Write what a new file begins with: nothing, where a kind of file does not say."""
+
+    def reading(self, *, make: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        """Read one state of the file, whatever others write meanwhile; ``make`` it where there is none."""
+        return self._transaction("BEGIN", "ROLLBACK", make=make)
+
+    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Hold a transaction with no other writer, durable when the block ends well."""
+        return self._transaction("BEGIN IMMEDIATE", "COMMIT", make=True)
+
+    @contextmanager
+    def _transaction(self, begin: str, end: str, *, make: bool) -> Iterator[sqlite3.Connection]:
+        with translated_errors(self.path):
+            connection = self.connection(make=make)
+            connection.execute(begin)
+            try:
+                yield connection
+                connection.execute(end)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the file."""
+        with translated_errors(self.path):
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def connection(self, *, make: bool) -> sqlite3.Connection:
+        """Return the connection to the file, to ``make`` where there is none; or to what it would begin with."""
+        if not self._is_there and (make or self.path.exists()):
+            if not self.path.exists():
+                self._create()
+            empty, self._connection, self._is_there = self._connection, _connected(self.path, self.form), True
+            empty.close()
+        return self._connection
+
+    def _create(self) -> None:
+        """Make the file, its owner's alone; where another process makes it meanwhile, that one stays."""
+        self._check_folder()
+        with claimed(self.path) as work:
+            new = work / "new"
+            os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+                connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+                connection.execute(f"PRAGMA application_id = {self.form.mark}")
+                connection.execute("PRAGMA journal_mode = WAL")
+                self._make_tables(connection)
+            flush(new)
+            with suppress(FileExistsError):
+                os.link(new, self.path)
+            flush(self.path.parent)
+
+    def _check_folder(self) -> None:
+        if not self.path.parent.is_dir():
+            raise UsageError(f"{self.path}: the folder {self.path.parent} of the {self.form.name} must exist")
+
+    def _make_tables(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in self.form.schema:
+            connection.execute(statement)
+        self.begin(connection)
+        connection.execute("COMMIT")
+
+
+def _connected(path: Path, form: Form) -> sqlite3.Connection:
+    """Open a file that is there."""
     _check_head(path, form)
-    with translate_errors(path, "its first page"):
+    with translated_errors(path):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=LOCK_TIMEOUT_SECONDS
         )
@@ -198,17 +214,3 @@ def _check_head(path: Path, form: Form) -> None:
         raise InputError([Fault(str(path), "", "a file that is not one", f"a {form.name}")])
     if not all(signs):
         raise DoesNotHoldError(f"{path}: changed: the first page is not that of a {form.name}")
-
-
-@contextmanager
-def writing(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Hold a transaction with no other writer, durable when the block ends well."""
-    with translate_errors(path, "the database's own check"):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise

@@ -10,7 +10,7 @@ import secrets
 import unicodedata
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from attrs import field, frozen
 
@@ -18,6 +18,9 @@ from privopt.errors import Fault, InputError, UsageError, cut
 from privopt.files import Unreadable, open_private, read_bytes
 from privopt.files.working_folder import claimed
 from privopt.ledger.entries import MAX_TEXT_CHARACTERS
+
+PLAIN: Final = "plain"
+"""What a ledger says where subjects are named as they are."""
 
 _KEY_BYTES: Final = 32
 
@@ -95,23 +98,11 @@ class Names:
 
     key: bytes | None = field(default=None, repr=False)
 
-    @classmethod
-    def by(cls, path: Path | None, *, make: bool) -> Self:
-        """Make names hashed with the key in a file; without a file, names as they are."""
-        return cls() if path is None else cls(key_at(path, make=make))
-
-    @classmethod
-    def known(cls, path: Path | None, label: str, ledger: Path, *, make: bool) -> Self:
-        """Return the names for a ledger whose label (:attr:`label`) is known; empty for a ledger without one yet."""
-        if label == cls().label and path is not None:
-            raise InputError([Fault(str(ledger), "subjects", "a key to hash them", "plain names, as charged")])
-        return cls.by(path, make=make and not label)
-
     @property
     def label(self) -> str:
         """What the ledger says of it: a fingerprint of the key, never the key."""
         if self.key is None:
-            return "plain"
+            return PLAIN
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:

@@ -21,7 +21,7 @@ from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.ledger.batches import Batch, Coins, Digest, encoded, secrets_of
-from privopt.ledger.entries import Cost
+from privopt.ledger.entries import AccountKey, Cost
 from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
@@ -304,5 +304,5 @@ def test_charges_for_a_purpose_are_told_by_account(tmp_path):
         ledger.charge_each(["a", "a", "b"], Cost(epsilon=1, unit="per km", purpose="x"))
         ledger.charge("a", Cost(epsilon=1, unit="per km", purpose="y"))
         ledger.charge("b", Cost(epsilon="0.5", unit="per km", purpose="x"))
-        assert ledger.charges_for("x") == {"a": [1, 1], "b": [1, Fraction(1, 2)]}
+        assert ledger.charges_for("x") == {AccountKey("a"): [1, 1], AccountKey("b"): [1, Fraction(1, 2)]}
         assert sorted(ledger.purposes()) == ["x", "y"]

@@ -113,7 +113,7 @@ def test_a_calendar_does_not_change_once_something_is_charged(tmp_path):
         for other in ({"per": "day"}, {"per": "week", "zone": ROME}, {"hours": 24}, {}):
             with pytest.raises(UsageError, match="as charged so far"):
                 ledger.set_limit(1, **other)
-        assert ledger.limit.amount == 2
+        assert ledger.limit_of("epsilon").amount == 2
         with pytest.raises(UsageError, match="window or calendar"):
             ledger.set_limit(1, hours=1, per="day", zone=ROME)
     with Ledger(tmp_path / "other") as ledger:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from privopt.errors import DoesNotHoldError, InputError
-from privopt.ledger.entries import Cost
+from privopt.ledger.entries import EPSILON, Cost
 from privopt.ledger.ledger import Ledger
 
 KILLING = Path(__file__).with_name("killing.py")
@@ -62,7 +62,7 @@ def filled(path):
 def everything(path):
     with Ledger(path, make=False) as ledger:
         ledger.check()
-        return ledger.accounts(), ledger.charges(), ledger.limit, ledger.unit, ledger.head
+        return ledger.accounts(), ledger.charges(), ledger.limit_of(EPSILON), ledger.unit, ledger.head
 
 
 def test_a_changed_byte_is_found_or_changes_nothing(tmp_path):
@@ -98,9 +98,9 @@ CHANGES = {
     "UPDATE entries SET hash = zeroblob(32) WHERE number = 7": r"entry 7 \(subject anna\): changed: its hash",
     "DELETE FROM entries WHERE number = 8": r"entry 8 \(subject bert\): changed: its number must be 8, got 9",
     "UPDATE terms SET amount = '80' WHERE kind = 'limit'": "entry 2: changed: its hash",
-    "DELETE FROM subjects WHERE name = 'carl'": "entry 12: changed: its subject",
-    "INSERT INTO subjects (name) VALUES ('dora')": "subjects, or terms, that no entry has",
-    "DROP INDEX by_subject": "the first page is not that",
+    "DELETE FROM accounts WHERE subject = 'carl'": "entry 12: changed: its hash is another, or what it names is gone",
+    "INSERT INTO accounts VALUES (9, 'dora', 'epsilon', '')": "subjects, or terms, that no entry has",
+    "DROP INDEX by_account": "the first page is not that",
     "DELETE FROM entries": "entry 1: changed: it is missing",
     "UPDATE entries SET count = 'x' WHERE number = 5": r"entry 5 \(subject anna\): changed",
 }
@@ -121,12 +121,11 @@ def test_the_chain_is_as_the_page_of_files_says(tmp_path):
     """Computed by none of privopt's code."""
     head = filled(tmp_path / "l")[-1]
     connection = sqlite3.connect(tmp_path / "l")
-    query = "SELECT id, kind, notion, mechanism, amount, unit, hours, purpose FROM terms"
-    terms = {number: values for number, *values in connection.execute(query)}
-    subjects = dict(connection.execute("SELECT id, name FROM subjects"))
+    terms = {number: values for number, *values in connection.execute("SELECT * FROM terms")}
+    accounts = {number: values for number, *values in connection.execute("SELECT * FROM accounts")}
     before = "0" * 64
-    for number, subject, time, said, total, count, digest in connection.execute("SELECT * FROM entries"):
-        text = json.dumps([before, number, time, subjects.get(subject, ""), *terms[said], total, count])
+    for number, account, time, said, total, count, digest in connection.execute("SELECT * FROM entries"):
+        text = json.dumps([before, number, time, *accounts.get(account, [""] * 3), *terms[said], total, count])
         assert hashlib.sha256(text.encode("ascii")).digest() == digest
         before = digest.hex()
     connection.close()

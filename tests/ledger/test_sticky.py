@@ -111,15 +111,15 @@ def test_kept_reports_are_their_owners_alone_and_name_nobody(town, tmp_path):
         connection.close()
     assert stores[0].isdisjoint(stores[1])  # a key of its own each
     (tmp_path / "l.sticky").chmod(0o755)
-    with pytest.raises(UsageError, match="must have mode 0700, got 0755"):
-        sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
+    assert stat.S_IMODE((tmp_path / "l.sticky").stat().st_mode) == 0o700
 
 
 def test_a_subject_is_forgotten_and_then_charged_anew(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p0"])
     sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
-    with Ledger(tmp_path / "l") as ledger, KeptReports.for_ledger(ledger) as kept:
-        before = kept._connection.execute("SELECT place FROM reports").fetchall()
+    with Ledger(tmp_path / "l") as ledger, KeptReports(ledger) as kept:
+        before = kept.connection(make=False).execute("SELECT place FROM reports").fetchall()
     code, _, err = said("budget", tmp_path / "l", "--forget", "anna")
     assert (code, "1 kept reports of anna removed" in err) == (0, True)
     raw = (tmp_path / "l.sticky" / "reports").read_bytes()
@@ -219,7 +219,7 @@ def test_a_thousand_kept_reports_tell_what_one_tells_and_fresh_ones_tell_the_pla
 def copied(tmp_path, name, to):
     """Copy a ledger as it is, for a backup."""
     with Ledger(tmp_path / name) as ledger:
-        ledger._file.connection().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ledger.connection(make=False).execute("PRAGMA wal_checkpoint(TRUNCATE)")
     shutil.copy(tmp_path / name, tmp_path / to)
 
 

@@ -20,11 +20,10 @@ from attrs import define, evolve, field
 from privopt.arrays import Bools, Ints
 from privopt.errors import UsageError
 from privopt.interfaces import Progress
-from privopt.ledger.accounts import account_name
 from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
 from privopt.ledger.cost_of_report import price_text, sequence_of, window_text
-from privopt.ledger.entries import Cost, Limit, sum_text
+from privopt.ledger.entries import AccountKey, Cost, Limit, sum_text
 from privopt.ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
@@ -60,13 +59,13 @@ class RowCharger:
     to: Charge
     cost: Cost
     time: str | None = None
-    paid: Mapping[str, deque[Fraction]] | None = None
+    paid: Mapping[AccountKey, deque[Fraction]] | None = None
     charged: int = 0
     _ledger: Ledger = field(init=False)
     _files: ExitStack = field(init=False)
     _kept: KeptReports | None = field(default=None, init=False)
     _calendar: Calendar | None = field(init=False)
-    _refused: dict[str, int] = field(factory=dict, init=False)
+    _refused: dict[AccountKey, int] = field(factory=dict, init=False)
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Self]:
@@ -140,7 +139,7 @@ class RowCharger:
             outputs[rows], reason[rows] = draw(rows)
             return outputs, reason
         if self._kept is None:
-            self._kept = self._files.enter_context(KeptReports.for_ledger(self._ledger))
+            self._kept = self._files.enter_context(KeptReports(self._ledger))
         outputs = np.full((len(frame), 1), -1, dtype=np.int64)
         some, whose, when, reason = self._named(frame)
         for period in sorted({*when}, key=str):  # a place is charged to the period of its first visit
@@ -189,7 +188,7 @@ class RowCharger:
 
     def _pay(
         self,
-        paid: Mapping[str, deque[Fraction]],
+        paid: Mapping[AccountKey, deque[Fraction]],
         whose: Sequence[str],
         cost: Cost,
         periods: Sequence[str | None],
@@ -202,9 +201,8 @@ class RowCharger:
         refused, and still are.
         """
         called = {name: self._ledger.name_of(name) for name in dict.fromkeys(whose)}
-        accounts = [
-            account_name(called[name], period, self.cost.account) for name, period in zip(whose, periods, strict=True)
-        ]
+        unit = self.cost.account
+        accounts = [AccountKey(called[name], unit, period or "") for name, period in zip(whose, periods, strict=True)]
         granted = [False] * len(whose)
         due: list[int] = []
         for number, account in enumerate(accounts):

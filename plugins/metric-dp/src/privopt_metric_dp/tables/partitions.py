@@ -27,10 +27,9 @@ from privopt.declare.column_texts import texts_of
 from privopt.declare.problems_in_memory import frame_of
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
-from privopt.ledger.accounts import account_name
 from privopt.ledger.batches import Batch, Digest
 from privopt.ledger.charge import Charge
-from privopt.ledger.entries import Cost
+from privopt.ledger.entries import AccountKey, Cost
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.subject_columns import row_names, subjects_of
 from privopt.run.verify import OpenedFolder
@@ -331,10 +330,10 @@ class PartitionedBatch:
         few = {name: granted[name] for name, rows in rows_of.items() if granted[name] < rows}
         return evolve(self.partitions, few=few, counted=np.sort(self.partitions.marks(rows_of)))
 
-    def _granted(self, counts: Mapping[str, int], paid: Mapping[str, int]) -> dict[str, int]:
+    def _granted(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
         """Charge subjects for as many of their rows as the limit allows; an earlier run's charges are not repeated."""
         unit = self.cost.account
-        called = {name: account_name(self.ledger.name_of(name), unit=unit) for name in counts}
+        called = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}
         granted = {name: min(rows, paid.get(called[name], 0)) for name, rows in counts.items()}
         due = {name: rows for name, rows in counts.items() if not granted[name]}
         while due:
