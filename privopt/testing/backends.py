@@ -1,4 +1,4 @@
-"""Checks of solvers of linear programs, and of decompositions: optimality by their multipliers and by other means.
+"""Checks of solvers of linear programs, and of decompositions: small models, by multipliers and by SciPy's optimum.
 
 ::
 
@@ -6,157 +6,186 @@
 
     def test_acme():
         assert [r for r in check_backend("acme") if r.status == "failed"] == []
-
-What a decomposer's ``solve`` returns must have ``x``, ``objective`` and ``bound`` (None without one).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import product
+from itertools import pairwise
 from typing import Any, Final
 
 import hypothesis
 import numpy as np
-from attrs import evolve
+from attrs import evolve, frozen
 from hypothesis import strategies as st
 
-from privopt.arrays import Floats
 from privopt.backends import Backend, Outcome, Result, get
+from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
-from privopt.errors import InfeasibleError, PrivoptError
+from privopt.errors import InfeasibleError
 from privopt.interfaces import Decomposer, SolveContext
+from privopt.testing.checks.base import CheckFailedError
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.fingerprints import fingerprint
-from privopt.testing.models import SOLVER_TOLERANCE, Program, fail, kkt_faults, linear_programs, split_programs
 from privopt.testing.runner import CheckResult, run_examples
-from privopt.testing.under_trial import error_text
+
+BACKEND_CHECKS: Final = ("optimum", "integers", "infeasible")
+DECOMPOSER_CHECKS: Final = ("whole", "infeasible")
+
+SOLVER_TOLERANCE: Final = 1e-6
+"""Room for a solver's own tolerances, relative to the models' numbers, which are all small; tenfold where it is asked
+several times."""
+
+
+@frozen(eq=False)
+class Program:
+    """A linear program, feasible and bounded.
+
+    Attributes:
+        form: of it.
+        blocks: of its columns, which no row joins; none where it is not made of blocks.
+    """
+
+    form: StandardForm
+    blocks: list[list[int]]
+
+    def show(self) -> str:
+        """Return the model as it can be read in a message."""
+        form = self.form
+        shown = [f"{form.sense} {form.c.tolist()}"]
+        shown += [
+            f"{low:g} <= {row} <= {up:g}"
+            for row, low, up in zip(form.A.toarray().tolist(), form.row_lower, form.row_upper, strict=True)
+        ]
+        shown.append(f"columns from {form.col_lower.tolist()} to {form.col_upper.tolist()}")
+        shown.append(f"integer columns {np.flatnonzero(form.integrality).tolist()}, blocks {self.blocks}")
+        return "\n".join(shown)
+
 
 Solve = Callable[[Program], Result]
 """A solver under trial, or a decomposer whose answers are put as a solver's."""
 
 
-def _optimal(solve: Solve, program: Program) -> tuple[Result, Floats]:
-    form, before = program.form, fingerprint(program.form)
-    try:
-        result = solve(program)
-    except PrivoptError as error:
-        fail(f"it raised {error_text(error)}", program)
-    if fingerprint(form) != before:
-        fail("solve changed the form it was given", program)
-    if result.outcome is not Outcome.OPTIMAL or result.x is None:
-        fail(f"a bounded, feasible model is called {result.outcome.value}; expected optimal", program)
-    return result, result.x
+@st.composite
+def programs(draw: st.DrawFn, integers: bool = False, split: bool = False) -> Program:
+    """Draw small linear programs over boxes, of whole numbers: equations, ranges, free rows, either sense.
+
+    They are feasible by construction: the rows' sides are set around a whole point of the box.
+
+    Args:
+        draw: Hypothesis's own.
+        integers: some of the columns are whole.
+        split: in blocks: each row, a lower bound, holds the one or two columns of no block, and those of one at most.
+    """
+    blocks: list[list[int]] = []
+    held = np.ones((draw(st.integers(0, 4)), draw(st.integers(1, 4))), dtype=bool)
+    if split:
+        outer, sizes = draw(st.integers(1, 2)), draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
+        starts = np.cumsum([outer, *sizes]).tolist()
+        blocks = [list(range(a, b)) for a, b in pairwise(starts)]
+        rows = [block for block in [*blocks, []] for _ in range(draw(st.integers(1, 2)))]
+        held = np.array([[column < outer or column in block for column in range(starts[-1])] for block in rows])
+    m, n = held.shape
+    whole = st.integers(-4, 4)
+    point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
+    A = np.zeros((m, n))
+    A[held] = draw(st.lists(whole, min_size=int(held.sum()), max_size=int(held.sum())))
+    lower, upper = np.full(m, -np.inf), np.full(m, np.inf)
+    for row, at in enumerate((A @ point).tolist()):
+        kind, slack = draw(st.sampled_from("G" if split else "LGER")), draw(st.integers(0, 3))
+        upper[row] = {"L": at + slack, "G": math.inf, "E": at, "R": at + slack}[kind]
+        lower[row] = {"L": -math.inf, "G": at - slack, "E": at, "R": at - slack}[kind]
+    form = StandardForm(
+        c=np.array(draw(st.lists(whole, min_size=n, max_size=n)), dtype=np.float64),
+        sense=draw(st.sampled_from(["min", "max"])),
+        A=A,
+        row_lower=lower,
+        row_upper=upper,
+        col_lower=np.zeros(n),
+        col_upper=point + draw(st.integers(0, 2)),
+        integrality=np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)) if integers else [False] * n),
+    )
+    return Program(form, blocks)
 
 
-def _kkt(duals: bool, solve: Solve, data: st.DataObject) -> None:
-    program = data.draw(linear_programs())
-    result = _meets_conditions(solve, program)
-    if duals and program.form.shape[0] and result.duals is None:
-        fail("the backend declares multipliers, and gives none for an LP solved to optimality", program)
+def _optimal(
+    solve: Solve, models: st.SearchStrategy[Program], tolerance: float, duals: bool, data: st.DataObject
+) -> None:
+    """Solve a model: the same answer again, nothing changed in the model, and no fault in the answer."""
+    program = data.draw(models)
+    before = fingerprint(program.form)
+    result, again = solve(program), solve(program)
+    faults = list(_faults(program.form, result, tolerance))
+    if fingerprint(program.form) != before:
+        faults.append("solve changed the form it was given")
+    if not np.array_equal(np.asarray(result.x), np.asarray(again.x)):
+        faults.append(f"the same model gave {result.x} and then {again.x}")
+    if duals and program.form.shape[0] and not program.form.is_mip and result.duals is None:
+        faults.append("the backend declares multipliers, and gives none for an LP solved to optimality")
+    if faults:
+        _fail(faults[0], program)
 
 
-def _meets_conditions(solve: Solve, program: Program) -> Result:
-    """Check that an answer is feasible, has the value that it says, and is proved by its multipliers if it has any."""
-    form = program.form
-    result, x = _optimal(solve, program)
-    for fault in kkt_faults(form, x, result.duals, result.reduced):
-        fail(fault, program)
-    value = float(form.c @ x) + form.c0
-    if result.objective is None or abs(result.objective - value) > SOLVER_TOLERANCE * (1 + abs(value)):
-        fail(f"the objective is said to be {result.objective!r}; at its vector it is {value!r}", program)
-    return result
+def _faults(form: StandardForm, result: Result, tolerance: float) -> Iterator[str]:
+    """Yield what is wrong with an answer to a model that is feasible and bounded."""
+    x, optimum = result.x, _by_scipy(form)
+    if result.outcome is not Outcome.OPTIMAL or x is None:
+        yield f"a bounded, feasible model is called {result.outcome.value}; expected optimal"
+        return
+    low, high = np.append(form.row_lower, form.col_lower), np.append(form.row_upper, form.col_upper)
+    found, value = np.append(form.A @ x, x), float(form.c @ x) + form.c0
+    missed = np.maximum(low - found, found - high)
+    if missed.max() > tolerance * (1 + abs(found).max()):
+        yield f"row {int(missed.argmax())} (columns after the rows) is {found[missed.argmax()]:.9g}"
+    if not np.array_equal(x[form.integrality > 0], np.round(x[form.integrality > 0])):
+        yield f"integer columns came out as {x.tolist()}"
+    near = partial(math.isclose, rel_tol=tolerance, abs_tol=tolerance)
+    if result.objective is None or not near(result.objective, value):
+        yield f"the objective is said to be {result.objective!r}; at its vector it is {value!r}"
+    elif not near(value, optimum):
+        yield f"the optimum is {optimum!r} by SciPy; the solver says {value!r}"
+    over = 0.0 if result.bound is None else (result.bound - optimum) * (1 if form.sense == "min" else -1)
+    if over > tolerance * (1 + abs(optimum)):
+        yield f"the bound {result.bound!r} is on the wrong side of the optimum {optimum!r}"
+    if result.duals is not None and not form.is_mip:
+        proved, left = dual_bound(form, result.duals), form.c - form.A.T @ result.duals
+        if not near(proved, optimum):
+            yield f"its multipliers prove {proved!r}; the optimum is {optimum!r}"
+        if result.reduced is not None and not np.allclose(left, result.reduced, rtol=tolerance, atol=tolerance):
+            yield f"the reduced costs are {result.reduced.tolist()}; c - A'y gives {left.tolist()}"
 
 
-def _optimum(solve: Solve, data: st.DataObject) -> None:
-    program = data.draw(linear_programs())
-    _agrees(program, _optimal(solve, program)[0], _by_scipy(program.form), "by SciPy")
-
-
-def _by_scipy(form: StandardForm) -> float | None:
-    from scipy.optimize import linprog
+def _by_scipy(form: StandardForm) -> float:
+    from scipy.optimize import LinearConstraint, milp
 
     sign = 1.0 if form.sense == "min" else -1.0
-    A = form.A.toarray()
-    upper, lower = np.isfinite(form.row_upper), np.isfinite(form.row_lower)
-    sides = np.concatenate([form.row_upper[upper], -form.row_lower[lower]])
-    rows = np.vstack([A[upper], -A[lower]])
-    box = list(zip(form.col_lower, form.col_upper, strict=True))
-    solved = linprog(sign * form.c, A_ub=rows if len(rows) else None, b_ub=sides if len(rows) else None, bounds=box)
-    return sign * solved.fun + form.c0 if solved.status == 0 else None
+    rows = [LinearConstraint(form.A, form.row_lower, form.row_upper)] if form.shape[0] else []
+    box = (form.col_lower, form.col_upper)
+    solved = milp(sign * form.c, integrality=form.integrality, bounds=box, constraints=rows)
+    hypothesis.assume(solved.status == 0)
+    return float(sign * solved.fun + form.c0)
 
 
-def _agrees(
-    program: Program, result: Result, optimum: float | None, how: str, tolerance: float = SOLVER_TOLERANCE
-) -> None:
-    """Check an objective against the optimum found otherwise, and that its bound is on the right side of that."""
-    if optimum is None:
-        return
-    if result.objective is None or abs(optimum - result.objective) > tolerance * (1 + abs(optimum)):
-        fail(f"the optimum is {optimum!r} {how}; the solver says {result.objective!r}", program)
-    if result.bound is not None:
-        over = result.bound - optimum if program.form.sense == "min" else optimum - result.bound
-        if over > SOLVER_TOLERANCE * (1 + abs(optimum)):
-            fail(f"the bound {result.bound!r} is on the wrong side of the optimum {optimum!r}", program)
-
-
-def _integers(solve: Solve, data: st.DataObject) -> None:
-    program = data.draw(linear_programs(columns=3, rows=3, integers=True))
-    form = program.form
-    hypothesis.assume(bool((form.integrality == 1).all()))
-    result, x = _optimal(solve, program)
-    if not np.array_equal(x, np.round(x)):
-        fail(f"integer columns came out as {x.tolist()}", program)
-    points = np.array([*product(*(range(int(b) + 1) for b in form.col_upper.tolist()))], dtype=np.float64)
-    activity = points @ form.A.toarray().T
-    feasible = ((activity >= form.row_lower - 1e-9) & (activity <= form.row_upper + 1e-9)).all(axis=1)
-    values = points[feasible] @ form.c
-    best = float(values.min() if form.sense == "min" else values.max())
-    _agrees(program, result, best, "over all whole points")
-
-
-def _infeasible(programs: st.SearchStrategy[Program], solve: Solve, data: st.DataObject) -> None:
-    program = data.draw(programs)
+def _infeasible(solve: Solve, models: st.SearchStrategy[Program], data: st.DataObject) -> None:
+    """Solve a model with one row more, which asks for more of some columns than there can be."""
+    program = data.draw(models)
     form, columns = program.form, program.blocks[0] if program.blocks else list(range(program.form.shape[1]))
     row = np.zeros((1, form.shape[1]))
     row[0, columns] = 1.0
     beyond = float(form.col_upper[columns].sum()) + data.draw(st.integers(1, 3))
     sides = np.append(form.row_lower, beyond), np.append(form.row_upper, math.inf)
-    clash = evolve(form, A=np.vstack([form.A.toarray(), row]), row_lower=sides[0], row_upper=sides[1])
-    outcome = solve(Program(clash, program.blocks)).outcome
+    clash = Program(
+        evolve(form, A=np.vstack([form.A.toarray(), row]), row_lower=sides[0], row_upper=sides[1]), program.blocks
+    )
+    outcome = solve(clash).outcome
     if outcome is not Outcome.INFEASIBLE:
-        fail(f"a model without solution is called {outcome.value}", Program(clash, program.blocks))
+        _fail(f"a model without solution is called {outcome.value}", clash)
 
 
-def _repeats(integers: bool, solve: Solve, data: st.DataObject) -> None:
-    program = data.draw(linear_programs(integers=integers))
-    (_, one), (_, two) = _optimal(solve, program), _optimal(solve, program)
-    if not np.array_equal(one, two):
-        fail(f"the same model gave {one.tolist()} and then {two.tolist()}", program)
-
-
-def _whole(solve: Solve, data: st.DataObject) -> None:
-    program = data.draw(split_programs())
-    result = evolve(_meets_conditions(solve, program), bound=None)
-    _agrees(program, result, _by_scipy(program.form), "of the whole", 10 * SOLVER_TOLERANCE)
-
-
-def _bound(solve: Solve, data: st.DataObject) -> None:
-    program = data.draw(split_programs())
-    result, optimum = _optimal(solve, program)[0], _by_scipy(program.form)
-    _agrees(program, evolve(result, objective=optimum), optimum, "of the whole")
-
-
-Examples = Callable[[Solve, st.DataObject], None]
-
-BACKEND_CHECKS: Final = ("kkt", "optimum", "integers", "infeasible", "repeats")
-DECOMPOSER_CHECKS: Final[Mapping[str, Examples]] = {
-    "whole": _whole,
-    "bound": _bound,
-    "infeasible": partial(_infeasible, split_programs()),
-}
+def _fail(what: str, program: Program) -> None:
+    raise CheckFailedError(f"{what}\nsmallest model found:\n{program.show()}", None)
 
 
 def check_backend(backend: Backend | str, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
@@ -169,20 +198,20 @@ def check_backend(backend: Backend | str, *, how: Effort | str | None = None, se
     """
     tried = get(backend) if isinstance(backend, str) else backend
     can, how = tried.capabilities, effort(how)
-    examples: tuple[Examples, ...] = (
-        partial(_kkt, can.duals),
-        _optimum,
-        _integers,
-        partial(_infeasible, linear_programs()),
-        partial(_repeats, can.mip),
-    )
-    results = []
-    for name, example in zip(BACKEND_CHECKS, examples, strict=True):
-        if name == "integers" and not can.mip:
-            results.append(CheckResult(check=name, version=1, status="skipped", reason="takes no integers"))
-        else:
-            results.append(run_examples(name, partial(example, lambda program: tried.solve(program.form)), how, seed))
-    return results
+
+    def solve(program: Program) -> Result:
+        return tried.solve(program.form)
+
+    examples = {
+        "optimum": partial(_optimal, solve, programs(), SOLVER_TOLERANCE, can.duals),
+        "integers": partial(_optimal, solve, programs(integers=True), SOLVER_TOLERANCE, can.duals),
+        "infeasible": partial(_infeasible, solve, programs()),
+    }
+    skipped = CheckResult(check="integers", version=1, status="skipped", reason="takes no integers")
+    return [
+        run_examples(name, example, how, seed) if can.mip or name != "integers" else skipped
+        for name, example in examples.items()
+    ]
 
 
 def check_decomposer(decomposer: Decomposer, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
@@ -196,16 +225,20 @@ def check_decomposer(decomposer: Decomposer, *, how: Effort | str | None = None,
 
     def solve(program: Program) -> Result:
         """Put the decomposer's answer as a solver's."""
+        context = SolveContext(method="under-trial", solver="highs")
         try:
-            answer: Any = decomposer.solve(
-                program.form, program.blocks, SolveContext(method="under-trial", solver="highs")
-            )
+            answer: Any = decomposer.solve(program.form, program.blocks, context)
         except InfeasibleError:
             return Result(outcome=Outcome.INFEASIBLE, solver="under trial")
-        x = np.asarray(answer.x, dtype=np.float64)
-        bound = None if answer.bound is None else float(answer.bound)
-        objective = float(answer.objective)
-        return Result(outcome=Outcome.OPTIMAL, solver="under trial", x=x, objective=objective, bound=bound)
+        return Result(
+            outcome=Outcome.OPTIMAL,
+            solver="under trial",
+            x=np.asarray(answer.x, dtype=np.float64),
+            objective=float(answer.objective),
+            bound=None if answer.bound is None else float(answer.bound),
+        )
 
-    how = effort(how)
-    return [run_examples(name, partial(check, solve), how, seed) for name, check in DECOMPOSER_CHECKS.items()]
+    how, models = effort(how), programs(split=True)
+    whole = partial(_optimal, solve, models, 10 * SOLVER_TOLERANCE, False)
+    examples = {"whole": whole, "infeasible": partial(_infeasible, solve, models)}
+    return [run_examples(name, example, how, seed) for name, example in examples.items()]
