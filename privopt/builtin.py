@@ -1,8 +1,8 @@
-"""Register the core's own roles, notions, solvers, decomposer and project templates, as a plugin does."""
+"""Register the core's own roles, notions, solvers, decomposer, their checks and project templates, as a plugin does."""
 
 from collections.abc import Sequence
 
-from privopt.specs import KindSpec, RoleSpec, TemplateSpec, hookimpl
+from privopt.specs import KindCheckSpec, KindSpec, RoleSpec, TemplateSpec, hookimpl
 
 
 @hookimpl
@@ -34,6 +34,20 @@ def privopt_kinds() -> Sequence[KindSpec]:
         ("decomposer", "benders", "privopt.decompose.benders:Benders", "Benders decomposition, many cuts a round"),
     ]
     return [KindSpec(role=role, name=name, target=target, summary=summary) for role, name, target, summary in rows]
+
+
+@hookimpl
+def privopt_checks() -> Sequence[KindCheckSpec]:
+    """Return the checks of solvers and of decomposers."""
+    home = "privopt.testing.backends"
+    rows = [
+        ("solver", "optimum", f"{home}:optimum"),
+        ("solver", "integers", f"{home}:integers"),
+        ("solver", "infeasible", f"{home}:infeasible"),
+        ("decomposer", "whole", f"{home}:whole"),
+        ("decomposer", "infeasible", f"{home}:infeasible_whole"),
+    ]
+    return [KindCheckSpec(role=role, name=name, target=target) for role, name, target in rows]
 
 
 @hookimpl

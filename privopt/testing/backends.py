@@ -1,11 +1,6 @@
 """Checks of solvers of linear programs, and of decompositions: small models, by multipliers and by SciPy's optimum.
 
-::
-
-    from privopt.testing.backends import check_backend
-
-    def test_acme():
-        assert [r for r in check_backend("acme") if r.status == "failed"] == []
+Each takes the name that the kind is registered under, an effort and a seed, like the checks that plugins bring.
 """
 
 from __future__ import annotations
@@ -21,22 +16,20 @@ import numpy as np
 from attrs import evolve, frozen
 from hypothesis import strategies as st
 
-from privopt.backends import Backend, Outcome, Result, get
+from privopt.backends import Outcome, Result, get
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError
-from privopt.interfaces import Decomposer, SolveContext
+from privopt.interfaces import SolveContext
+from privopt.registry import registry
 from privopt.testing.checks.base import CheckFailedError
-from privopt.testing.efforts import Effort, effort
+from privopt.testing.efforts import Effort
 from privopt.testing.fingerprints import fingerprint
 from privopt.testing.runner import CheckResult, run_examples
 
-BACKEND_CHECKS: Final = ("optimum", "integers", "infeasible")
-DECOMPOSER_CHECKS: Final = ("whole", "infeasible")
-
 SOLVER_TOLERANCE: Final = 1e-6
-"""Room for a solver's own tolerances, relative to the models' numbers, which are all small; tenfold where it is asked
-several times."""
+"""Room for a solver's own tolerances, relative to the models' numbers, which are all small; tenfold of a decomposition,
+which asks one several times."""
 
 
 @frozen(eq=False)
@@ -110,20 +103,16 @@ def programs(draw: st.DrawFn, integers: bool = False, split: bool = False) -> Pr
     return Program(form, blocks)
 
 
-def _optimal(
-    solve: Solve, models: st.SearchStrategy[Program], tolerance: float, duals: bool, data: st.DataObject
-) -> None:
+def _optimal(solve: Solve, models: st.SearchStrategy[Program], data: st.DataObject) -> None:
     """Solve a model: the same answer again, nothing changed in the model, and no fault in the answer."""
     program = data.draw(models)
     before = fingerprint(program.form)
     result, again = solve(program), solve(program)
-    faults = list(_faults(program.form, result, tolerance))
+    faults = list(_faults(program.form, result, SOLVER_TOLERANCE * (10 if program.blocks else 1)))
     if fingerprint(program.form) != before:
         faults.append("solve changed the form it was given")
     if not np.array_equal(np.asarray(result.x), np.asarray(again.x)):
         faults.append(f"the same model gave {result.x} and then {again.x}")
-    if duals and program.form.shape[0] and not program.form.is_mip and result.duals is None:
-        faults.append("the backend declares multipliers, and gives none for an LP solved to optimality")
     if faults:
         _fail(faults[0], program)
 
@@ -188,57 +177,58 @@ def _fail(what: str, program: Program) -> None:
     raise CheckFailedError(f"{what}\nsmallest model found:\n{program.show()}", None)
 
 
-def check_backend(backend: Backend | str, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
-    """Run every check of solvers on a backend.
-
-    Args:
-        backend: itself, or its name.
-        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        seed: of the models drawn.
-    """
-    tried = get(backend) if isinstance(backend, str) else backend
-    can, how = tried.capabilities, effort(how)
-
-    def solve(program: Program) -> Result:
-        return tried.solve(program.form)
-
-    examples = {
-        "optimum": partial(_optimal, solve, programs(), SOLVER_TOLERANCE, can.duals),
-        "integers": partial(_optimal, solve, programs(integers=True), SOLVER_TOLERANCE, can.duals),
-        "infeasible": partial(_infeasible, solve, programs()),
-    }
-    skipped = CheckResult(check="integers", version=1, status="skipped", reason="takes no integers")
-    return [
-        run_examples(name, example, how, seed) if can.mip or name != "integers" else skipped
-        for name, example in examples.items()
-    ]
+def optimum(name: str, how: Effort, seed: int) -> CheckResult:
+    """Hold a solver's answers to linear programs, and the multipliers that it declares, against SciPy's optimum."""
+    return run_examples("optimum", partial(_optimal, _solver(name), programs()), how, seed)
 
 
-def check_decomposer(decomposer: Decomposer, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
-    """Run every check of decompositions: the optimum of the whole, bounds on their side of it, whatever the blocks.
+def integers(name: str, how: Effort, seed: int) -> CheckResult:
+    """Hold a solver's answers where some columns are whole against SciPy's optimum."""
+    if not get(name).capabilities.mip:
+        return CheckResult(check="integers", version=1, status="skipped", reason="takes no integers")
+    return run_examples("integers", partial(_optimal, _solver(name), programs(integers=True)), how, seed)
 
-    Args:
-        decomposer: to try.
-        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        seed: of the models drawn.
-    """
+
+def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
+    """Ask a solver for the solution of models that have none."""
+    return run_examples("infeasible", partial(_infeasible, _solver(name), programs()), how, seed)
+
+
+def whole(name: str, how: Effort, seed: int) -> CheckResult:
+    """Hold a decomposition's answers and bounds against the optimum of the whole, whatever the blocks."""
+    return run_examples("whole", partial(_optimal, _decomposer(name), programs(split=True)), how, seed)
+
+
+def infeasible_whole(name: str, how: Effort, seed: int) -> CheckResult:
+    """Ask a decomposition for the solution of models that have none."""
+    return run_examples("infeasible", partial(_infeasible, _decomposer(name), programs(split=True)), how, seed)
+
+
+def _solver(name: str) -> Solve:
+    tried = get(name)
 
     def solve(program: Program) -> Result:
-        """Put the decomposer's answer as a solver's."""
+        result = tried.solve(program.form)
+        owed = tried.capabilities.duals and program.form.shape[0] and not program.form.is_mip
+        if owed and result.x is not None and result.duals is None:
+            _fail("it declares multipliers, and gives none for an LP solved to optimality", program)
+        return result
+
+    return solve
+
+
+def _decomposer(name: str) -> Solve:
+    """Return a decomposition whose answers are put as a solver's."""
+    tried = registry().kind("decomposer", name).load()()
+
+    def solve(program: Program) -> Result:
         context = SolveContext(method="under-trial", solver="highs")
         try:
-            answer: Any = decomposer.solve(program.form, program.blocks, context)
+            answer: Any = tried.solve(program.form, program.blocks, context)
         except InfeasibleError:
-            return Result(outcome=Outcome.INFEASIBLE, solver="under trial")
-        return Result(
-            outcome=Outcome.OPTIMAL,
-            solver="under trial",
-            x=np.asarray(answer.x, dtype=np.float64),
-            objective=float(answer.objective),
-            bound=None if answer.bound is None else float(answer.bound),
-        )
+            return Result(outcome=Outcome.INFEASIBLE, solver=name)
+        bound = None if answer.bound is None else float(answer.bound)
+        x, objective = np.asarray(answer.x, dtype=np.float64), float(answer.objective)
+        return Result(outcome=Outcome.OPTIMAL, solver=name, x=x, objective=objective, bound=bound)
 
-    how, models = effort(how), programs(split=True)
-    whole = partial(_optimal, solve, models, 10 * SOLVER_TOLERANCE, False)
-    examples = {"whole": whole, "infeasible": partial(_infeasible, solve, models)}
-    return [run_examples(name, example, how, seed) for name, example in examples.items()]
+    return solve

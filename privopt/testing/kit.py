@@ -17,7 +17,6 @@ from privopt.errors import UsageError
 from privopt.interfaces import Mechanism
 from privopt.registry import Brought, registry
 from privopt.specs import KindCheckSpec, MechanismSpec
-from privopt.testing.backends import BACKEND_CHECKS, DECOMPOSER_CHECKS, check_backend, check_decomposer
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.profile import Profile
@@ -89,14 +88,8 @@ def _end_test(result: CheckResult, tried: str) -> None:
         pytest.xfail(result.reason)
 
 
-def _of_plugins(role: str) -> dict[str, Brought[KindCheckSpec]]:
+def _checks_of(role: str) -> dict[str, Brought[KindCheckSpec]]:
     return registry().of(f"check of each {role}")
-
-
-def _names(role: str) -> list[str]:
-    """Return the checks of a role: the core's own, and those that plugins bring."""
-    own = {"solver": list(BACKEND_CHECKS), "decomposer": list(DECOMPOSER_CHECKS)}.get(role, [])
-    return [*own, *_of_plugins(role)]
 
 
 def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
@@ -112,16 +105,11 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
         UnknownNameError: no kind, or no profile, is called so.
         UsageError: it has no table in problem files.
     """
-    registered = registry().kind(role, name)
-    how = effort(how)
+    registry().kind(role, name)
     results: list[CheckResult] = []
-    if role == "solver":
-        results = check_backend(name, how=how, seed=seed)
-    elif role == "decomposer":
-        results = check_decomposer(registered.load()(), how=how, seed=seed)
-    for one in _of_plugins(role).values():
+    for one in _checks_of(role).values():
         check = cast("Callable[[str, Effort, int], CheckResult]", one.imported(one.spec.target))
-        results.append(check(name, how, seed))
+        results.append(check(name, effort(how), seed))
     return results
 
 
@@ -139,7 +127,7 @@ def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, s
     registry().kind(role, name)
     results: dict[str, CheckResult] = {}
 
-    @pytest.mark.parametrize("check", _names(role))
+    @pytest.mark.parametrize("check", list(_checks_of(role)))
     def conforms(check: str) -> None:
         if not results:
             results.update({found.check: found for found in check_kind(role, name, how=how, seed=seed)})

@@ -176,7 +176,7 @@ SAMPLED = {
 
 def words(claimed: Any) -> str:
     delta = f", delta {claimed.delta:g}" if claimed.delta else ""
-    return f"epsilon {claimed.epsilon:.6g}{delta}" + (f", Renyi order {claimed.order:g}" if claimed.order else "")
+    return f"epsilon {claimed.epsilon:.6g}{delta}"
 
 
 def judged(case: Case, seed: int) -> str:

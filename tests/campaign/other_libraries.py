@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from privopt.errors import UsageError
 from privopt.numbers.distances import cosine_of_latitude, great_circle
+from privopt.numbers.gaussian import epsilon_of
 from privopt.testing.judging import Verdict, judge
 from privopt.testing.judging.inputs import Inputs
 from privopt_metric_dp.matrix.least_epsilon import Least, least_epsilon
@@ -30,7 +31,7 @@ class Claimed:
         library: its distribution.
         version: that is installed.
         mechanism: of one input.
-        notion, epsilon, delta, order, distance: the claim, as :func:`privopt.testing.judge` takes it.
+        notion, epsilon, delta, distance: the claim, as :func:`privopt.testing.judge` takes it.
     """
 
     name: str
@@ -40,14 +41,13 @@ class Claimed:
     notion: str = "pure-dp"
     epsilon: float
     delta: float = 0.0
-    order: float | None = None
     distance: Callable[[Any, Any], float] | None = field(default=None, repr=False)
 
     def judge(
         self, inputs: Inputs, neighbours: Callable[[Any], Any] | None = None, **options: float | int | None
     ) -> Verdict:
         """Judge it: see :func:`privopt.testing.judge`, whose further options these are."""
-        claim = {"epsilon": self.epsilon, "delta": self.delta, "order": self.order, "distance": self.distance}
+        claim = {"epsilon": self.epsilon, "delta": self.delta, "distance": self.distance}
         return judge(self.mechanism, inputs, neighbours, self.notion, **{**claim, **options})  # type: ignore[arg-type]
 
 
@@ -66,24 +66,23 @@ def diffprivlib(mechanism: Any) -> Claimed:
     )
 
 
-def opendp(measurement: Any, d_in: float = 1, *, order: float = 2.0, name: str = "measurement") -> Claimed:
+def opendp(measurement: Any, d_in: float = 1, *, delta: float = 0.01, name: str = "measurement") -> Claimed:
     """Return a measurement of OpenDP, with what its privacy map says of inputs at a distance.
 
     Args:
         measurement: callable, with ``map`` and ``output_measure``: MaxDivergence, Approximate(MaxDivergence) or
             ZeroConcentratedDivergence.
         d_in: distance of neighbours, in the measurement's input metric.
-        order: of the Renyi divergence by which a claim of concentrated DP (rho) is judged: order times rho.
+        delta: at which a claim of concentrated DP (rho) is judged, by the least epsilon that rho implies there.
         name: for reports.
     """
     measure, found = str(measurement.output_measure), measurement.map(d_in)
-    delta, asked = 0.0, None
     if measure == "Approximate(MaxDivergence)" and isinstance(found, tuple):
         epsilon, delta = map(float, found)
     elif measure == "MaxDivergence" and not isinstance(found, tuple):
-        epsilon = float(found)
+        epsilon, delta = float(found), 0.0
     elif measure == "ZeroConcentratedDivergence" and not isinstance(found, tuple):
-        epsilon, asked = order * float(found), order
+        epsilon = float(epsilon_of(Fraction(float(found)), Fraction(str(delta))))
     else:
         raise UsageError(
             f"opendp: expected a claim on MaxDivergence or ZeroConcentratedDivergence, got one on {measure}"
@@ -94,7 +93,6 @@ def opendp(measurement: Any, d_in: float = 1, *, order: float = 2.0, name: str =
         mechanism=measurement,
         epsilon=epsilon,
         delta=delta,
-        order=asked,
     )
 
 

@@ -110,7 +110,6 @@ FURTHER = [
     "privopt_metric_dp.studies.curve",
     "privopt_metric_dp.tables.secret_columns",
     "privopt.testing.noise",
-    "privopt.testing.strategies",
     "privopt_metric_dp.kit.strategies",
 ]
 """What a script may want besides. Other modules are the house's own, though plugins of the house use some of them."""

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from privopt.errors import UsageError
 from privopt.testing import judge
 from privopt.testing.judging import clopper_pearson
-from privopt.testing.judging.bounds import divergence_lower, log_odds_lower
+from privopt.testing.judging.bounds import log_odds_lower
 
 
 def answers(truth, count, rng, epsilon=1.0):
@@ -67,17 +67,6 @@ def test_right_mechanisms_are_refuted_no_more_often_than_stated(many, epsilon, r
     assert wrong <= binom.ppf(0.999, runs, 1 - CONFIDENCE)
 
 
-@pytest.mark.slow
-def test_divergences_are_overstated_no_more_often_than_stated():
-    """Normal noise at distance 1 has divergence order / 2."""
-    found = [
-        judge(None, [0, 1], many=lambda x, n, rng: rng.normal(x, 1, n), epsilon=1.0, order=2.0, draws=20_000, seed=seed)
-        for seed in range(25)
-    ]
-    assert sum(each.violated for each in found) <= binom.ppf(0.999, 25, 0.01)
-    assert np.median([each.epsilon_lower for each in found]) > 0.3
-
-
 @pytest.mark.parametrize(
     "many",
     [laplace, pytest.param(answers, marks=pytest.mark.slow), pytest.param(geometric, marks=pytest.mark.slow)],
@@ -100,14 +89,6 @@ def test_bounds_are_those_of_the_binomial():
     assert binom.sf(2, 50, low[1]) == pytest.approx(0.01)
     assert binom.cdf(3, 50, high[1]) == pytest.approx(0.01)
     assert log_odds_lower(0, 0, 50, 0.01) == -math.inf
-
-
-def test_a_divergence_from_counts_is_below_the_true_one():
-    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])
-    for order in (1.5, 2.0, 8.0):
-        true = math.log((p**order * q ** (1 - order)).sum()) / (order - 1)
-        found = divergence_lower(*((share * 1_000_000).astype(np.int64) for share in (p, q)), 1_000_000, 0.01, order)
-        assert 0.95 * true < found <= true
 
 
 def test_the_same_seed_gives_the_same_verdict():
@@ -269,19 +250,11 @@ def test_outputs_that_never_come_again_are_not_called_compared():
     assert "would have seen" not in str(found)
 
 
-def test_progress_is_told():
-    lines = []
-    judge(None, [0, 1], many=answers, epsilon=1.0, draws=10_000, progress=lines.append)
-    assert any(line.startswith("round 1 of") for line in lines)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"epsilon": 0}, "epsilon must be a number above 0, got 0"),
         ({"epsilon": 1.0, "delta": 1.0}, "delta must be .*, got 1.0"),
-        ({"epsilon": 1.0, "order": 1.0}, "order must be .*, got 1.0"),
-        ({"epsilon": 1.0, "order": 2.0, "delta": 0.1}, "delta must be 0 with an order"),
         ({"epsilon": 1.0, "confidence": 1.0}, "confidence must be .*, got 1.0"),
         ({"epsilon": 1.0, "draws": 10}, "draws must be .*, got 10"),
         ({"epsilon": 1.0, "notion": "pure-pd"}, "did you mean pure-dp"),

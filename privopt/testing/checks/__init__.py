@@ -5,7 +5,7 @@ from importlib import import_module
 from privopt.registry import registry
 from privopt.testing.checks.base import CHECKS, Check
 
-ORDER = ("runs", "samples", "neighbours", "attack", "channel", "files", "forged", "secrets", "inputs", "loss")
+ORDER = ("runs", "neighbours", "attack", "channel", "files", "forged", "secrets", "inputs", "loss")
 """Modules of the core's checks, which enter themselves as they are imported."""
 
 for _name in ORDER:

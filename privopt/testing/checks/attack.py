@@ -229,7 +229,7 @@ def _promise(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], coun
     """Return how great a log ratio a few draws of two neighbours promise; nothing is claimed by it."""
     one, two = ([*_draws(trial, trial.load(each), count)] for each in pair)
     width = Table.of([*one, *two]).numbers.shape[1]
-    return propose(Table.of(one, width), Table.of(two, width), 1.0, 0.0, None)[0].score
+    return propose(Table.of(one, width), Table.of(two, width), 1.0, 0.0)[0].score
 
 
 def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:

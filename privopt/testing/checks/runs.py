@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import hypothesis
 import numpy as np
+from hypothesis.strategies import nothing
 
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
 from privopt.files.release_folder import RESULT
+from privopt.interfaces import Mechanism
+from privopt.run.options import Options
 from privopt.run.result_file import read_result
+from privopt.run.solve import solve
+from privopt.specs import MechanismSpec
 from privopt.testing.checks.base import CONSTANT_RUNS, INSIDE, KIT_SEED, Trial, at_little, check
 from privopt.testing.noise import truth, watched
 from privopt.testing.problems import GeneratedProblem
+from privopt.testing.profile import Profile
 from privopt.testing.public_files import artefact
-from privopt.testing.under_trial import Run, error_text
+from privopt.testing.under_trial import Run, error_text, subject
+
+CHILD_TIMEOUT_SECONDS: Final = 600.0
+"""Seconds that another process may take to solve the same problems."""
 
 
 @check("solves", version=2, must_solve=True)
@@ -115,35 +125,6 @@ def _surroundings() -> dict[str, Any]:
 
 # --- determinism -------------------------------------------------------------------------------------
 
-_CHILD: Final = """
-import importlib, importlib.util, json, sys
-from pathlib import Path
-sys.path[:] = json.loads(sys.argv[1])
-name, file, qualname, kind, method, gap, spec_name, seed, jobs, work = json.loads(sys.argv[2])
-if name != "__main__" and importlib.util.find_spec(name) is not None:
-    module = importlib.import_module(name)
-else:
-    name = "__mp_main__" if name == "__main__" else name  # as multiprocessing calls a script that it imports again
-    found = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(found)
-    sys.modules[name] = module
-    found.loader.exec_module(module)
-cls = module
-for part in qualname.split("."):
-    cls = getattr(cls, part)
-from privopt.run.solve import Options, solve
-from privopt.specs import MechanismSpec, MethodSpec
-from privopt.testing.profile import Profile
-from privopt.testing.under_trial import Subject
-way = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
-spec = MechanismSpec(name=spec_name, target="under:Trial", guarantee=kind, summary="under trial", methods=[way])
-profile = Profile(problems=None)
-tried = Subject(spec=spec, mechanism_class=cls, method=way, profile=profile, kind=kind, private=True)
-with tried.registered():
-    for source, out in work:
-        solve(spec.name, Path(source), Path(out), Options(method=method, seed=seed, jobs=jobs, allow_unsafe=True))
-"""
-
 
 @check("seed-determinism", share=0.4, min_examples=3)
 def seed_determinism(trial: Trial) -> None:
@@ -163,35 +144,30 @@ def seed_determinism(trial: Trial) -> None:
 
 def _elsewhere(trial: Trial, runs: list[Run]) -> None:
     """Solve the same problems in another process, whose sets and dictionaries hash otherwise."""
-    subject = trial.subject
-    cls = subject.mechanism_class
-    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
-    if file is None or not _stands(cls):
+    cls, spec, method = trial.subject.mechanism_class, trial.subject.spec, trial.subject.method
+    if getattr(sys.modules[cls.__module__], "__file__", None) is None or "<locals>" in cls.__qualname__:
         return  # no other process can import it
-    outs = [subject.new_folder() / "out" for _ in runs]
-    work = [(str(run.source), str(out)) for run, out in zip(runs, outs, strict=True)]
+    outs = [trial.subject.new_folder() / "out" for _ in runs]
+    work = [(run.source, out) for run, out in zip(runs, outs, strict=True)]
     jobs = 2 if trial.effort.name == "nightly" else 1
-    kind = subject.spec.kind_of(subject.method)
-    method = subject.method
-    told_to = [
-        cls.__module__, file, cls.__qualname__, kind, method.name, method.gap, subject.spec.name, KIT_SEED, jobs, work
-    ]  # fmt: skip
-    environment = {**os.environ, "PYTHONHASHSEED": "4711", INSIDE: cls.__module__}
-    call = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(told_to)]
-    ended = subprocess.run(call, capture_output=True, text=True, env=environment, timeout=600, check=False)
-    if ended.returncode != 0:
-        last = (ended.stderr.strip().splitlines() or ["nothing"])[-1]
-        trial.fail(f"runs that end well here fail in another process: {last}", runs[0].given)
+    options = Options(method=method.name, seed=KIT_SEED, jobs=jobs, allow_unsafe=True)
+    inside = {"PYTHONHASHSEED": "4711", INSIDE: cls.__module__}
+    with patch.dict(os.environ, inside), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+        try:
+            other.submit(_solve_again, cls, spec, options, work).result(CHILD_TIMEOUT_SECONDS)
+        except Exception as error:  # whatever a mechanism raises there
+            trial.fail(f"runs that end well here fail in another process: {error_text(error)}", runs[0].given)
     for run, out in zip(runs, outs, strict=True):
         _same(trial, run, out, "a run in another process")
 
 
-def _stands(cls: type) -> bool:
-    """Check whether a class is in its module under its name."""
-    found: Any = sys.modules[cls.__module__]
-    for part in cls.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return found is cls
+def _solve_again(
+    cls: type[Mechanism[Any, Any]], spec: MechanismSpec, options: Options, work: list[tuple[Path, Path]]
+) -> None:
+    tried = subject(cls, options.method, spec=spec, profile=Profile(problems=nothing()))
+    with tried.registered():
+        for source, out in work:
+            solve(spec.name, source, out, options)
 
 
 def _same(trial: Trial, first: Run, other: Path, which: str) -> None:

@@ -1,4 +1,4 @@
-"""Bounds that hold with a stated confidence: of probabilities, odds, Renyi divergences; and what they would see."""
+"""Bounds that hold with a stated confidence: of probabilities and odds; and what they would see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from privopt.arrays import Floats
 from privopt.numbers.binomial import clopper_pearson
 
-__all__ = ["clopper_pearson", "divergence_lower", "log_odds_lower", "rarest_seen", "seen_from"]
+__all__ = ["clopper_pearson", "log_odds_lower", "rarest_seen", "seen_from"]
 
 MIN_POWER: Final = 0.9
 """How often what is said to be seen is seen, at least."""
@@ -34,27 +34,6 @@ def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, erro
     _, high = clopper_pearson(against, draws, error / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(low > delta, np.log(np.maximum(low - delta, 0.0)) - np.log(high), -np.inf))
-
-
-def divergence_lower(
-    hits: npt.NDArray[np.int64], against: npt.NDArray[np.int64], draws: int, error: float, order: float
-) -> float:
-    """Bound the Renyi divergence of P from Q from below, by counts in cells that cover all outputs.
-
-    Merging outputs into cells only lowers it (data processing). Since p^a q^(1-a) rises with p and falls with q, each
-    cell counts with the lower bound of p and the upper bound of q; all bounds hold at once.
-
-    Args:
-        hits, against: (B,) draws from P, from Q.
-        draws: from each.
-        error: probability with which it fails, at most.
-        order: above 1.
-    """
-    share = error / (2 * len(hits))
-    low, _ = clopper_pearson(hits, draws, share)
-    _, high = clopper_pearson(against, draws, share)
-    total = float((low**order * high ** (1.0 - order)).sum())
-    return math.log(total) / (order - 1.0) if total > 0 else -math.inf
 
 
 def seen_from(limit: float, likely: float, draws: int, error: float, delta: float = 0.0) -> float | None:

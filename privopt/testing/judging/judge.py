@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from attrs import define, field, frozen
 
-from privopt.errors import UsageError, number_of
+from privopt.errors import UsageError
 from privopt.execution.clock import clock, limit
 from privopt.registry import registry
-from privopt.testing.judging.bounds import divergence_lower, log_odds_lower, rarest_seen, seen_from
+from privopt.testing.judging.bounds import log_odds_lower, rarest_seen, seen_from
 from privopt.testing.judging.choose_events import Test, propose
 from privopt.testing.judging.inputs import Inputs, Pairs
 from privopt.testing.judging.outputs import ErrorOutput, Table, never_again
@@ -102,7 +102,6 @@ class _Claim:
     notion: str
     epsilon: float
     delta: float
-    order: float | None
     distance: Callable[[Any, Any], float] | None
 
     def odds(self, one: object, other: object) -> float:
@@ -132,14 +131,12 @@ def judge(
     *,
     epsilon: float,
     delta: float = 0.0,
-    order: float | None = None,
     distance: Callable[[Any, Any], float] | None = None,
     many: Callable[..., Sequence[Any]] | None = None,
     confidence: float = 0.99,
     draws: int = 400_000,
     time_limit: float | None = None,
     seed: int = 0,
-    progress: Callable[[str], object] | None = None,
 ) -> Verdict:
     """Test whether a function keeps the guarantee that it claims, by its draws alone.
 
@@ -164,19 +161,17 @@ def judge(
             delta (:attr:`PrivacyConstraint.tails`).
         epsilon: claimed, above 0; per unit of distance where the notion goes by it.
         delta: claimed, from 0.
-        order: above 1: then epsilon is claimed of the Renyi divergence of this order.
         distance: of two inputs, for notions that go by it; 1 by default.
         many: ``(input, count)`` -> as many outputs, where a faster way exists than one by one.
         confidence: of all that is said, together.
         draws: calls of the mechanism, about; no more than these.
         time_limit: seconds; None for none.
         seed: of all that the judge chooses, and of ``rng``.
-        progress: called with what is being done, in words.
 
     Returns:
         The verdict; the same for the same seed where the mechanism draws from ``rng`` and no limit cuts it short.
     """
-    claim = _Claim(notion=notion, epsilon=epsilon, delta=delta, order=order, distance=distance)
+    claim = _Claim(notion=notion, epsilon=epsilon, delta=delta, distance=distance)
     _check(claim, confidence, draws, time_limit)
     if mechanism is None and many is None:
         raise UsageError("mechanism must be a function, or many one of an input and a count, got None")
@@ -184,19 +179,17 @@ def judge(
     chance = np.random.default_rng(seed)
     drawer = _Drawer(mechanism=mechanism, many=many, chance=chance)
     pairs = Pairs(inputs=inputs, neighbours=neighbours, odds=claim.odds, chance=chance)
-    trial = _Trial(claim=claim, drawer=drawer, error=1.0 - confidence, report=progress or (lambda _: None))
+    trial = _Trial(claim=claim, drawer=drawer, error=1.0 - confidence)
     with limit(time_limit, now=time.monotonic):
         trial.run(pairs, draws)
     return trial.verdict(confidence, seed, time.monotonic() - start)
 
 
 def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | None) -> None:
-    least, order = 8 * FIRST_ROUND_DRAWS, claim.order
+    least = 8 * FIRST_ROUND_DRAWS
     rows: list[tuple[str, object, type, Callable[[Any], bool], str]] = [
         ("epsilon", claim.epsilon, Real, lambda x: 0 < x < math.inf, "a number above 0"),
         ("delta", claim.delta, Real, lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
-        ("delta", claim.delta, Real, lambda x: order is None or x == 0, "0 with an order"),
-        ("order", 2.0 if order is None else order, Real, lambda x: 1 < x < math.inf, "a number above 1"),
         ("confidence", confidence, Real, lambda x: 0.5 <= x < 1, "a number from 0.5, below 1"),
         ("draws", draws, Integral, lambda x: x >= least, f"a whole number of at least {least:,}"),
         ("time_limit", 1.0 if time_limit is None else time_limit, Real, lambda x: x > 0, "seconds above 0"),
@@ -264,7 +257,6 @@ class _Trial:
     claim: _Claim
     drawer: _Drawer
     error: float
-    report: Callable[[str], object]
     best: tuple[float, _Candidate, Test, tuple[int, int], int] | None = None
     tested: tuple[float, float, int, float] | None = None
     pairs: int = 0
@@ -283,9 +275,6 @@ class _Trial:
                 raise UsageError("inputs must have at least one pair of neighbours, got none")
             self.pairs += len(fresh)
             chosen = [*kept[: turn.pairs - len(fresh)], *fresh]
-            self.report(
-                f"round {number + 1} of {len(plan)}: {number_of(len(chosen), 'pair')}, {turn.search:,} draws each"
-            )
             try:
                 found = [self._search(each, turn.search) for each in chosen]
                 kept = sorted(found, key=lambda each: -each.score)
@@ -308,7 +297,7 @@ class _Trial:
         one, two = self._draw(candidate, size)
         self.uncompared = max(self.uncompared, never_again(one, two))
         odds = max(candidate.odds, 1e-12)
-        tests = propose(one, two, odds, self.claim.delta, self.claim.order)
+        tests = propose(one, two, odds, self.claim.delta)
         return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTS_PER_ROUND]))
 
     def _draw(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
@@ -322,23 +311,18 @@ class _Trial:
         """Run the most promising tests of a round, on fresh draws."""
         ranked = sorted(((t.score, c, t) for c in candidates for t in c.tests), key=lambda found: -found[0])
         drawn: dict[int, tuple[Table, Table]] = {}
-        for score, candidate, test in ranked[:TESTS_PER_ROUND]:
+        for _, candidate, test in ranked[:TESTS_PER_ROUND]:
             if id(candidate) not in drawn:
                 drawn[id(candidate)] = self._draw(candidate, size, test.width)
             one, two = drawn[id(candidate)] if test.forward else drawn[id(candidate)][::-1]
-            hits, against = test.counts(one), test.counts(two)
+            hits, against = test.hits(one), test.hits(two)
             odds = max(candidate.odds, 1e-12)
             share = error / len(ranked)
-            if self.claim.order is None:
-                shown = float(log_odds_lower(hits[0], against[0], size, share, self.claim.delta))
-            else:
-                shown = divergence_lower(hits, against, size, share, self.claim.order)
-            value = shown / odds
+            value = float(log_odds_lower(hits, against, size, share, self.claim.delta)) / odds
             if self.best is None or value > self.best[0]:
-                self.best = value, candidate, test, (int(hits[0]), int(against[0])), size
+                self.best = value, candidate, test, (hits, against), size
             if self.tested is None or size > self.tested[2]:
-                self.tested = odds, float(hits[0]) / size, size, share
-            self.report(f"epsilon at least {value:.4g} (searched: {score:.4g})")
+                self.tested = odds, hits / size, size, share
 
     def verdict(self, confidence: float, seed: int, seconds: float) -> Verdict:
         """Return the verdict."""
@@ -346,7 +330,6 @@ class _Trial:
         shown = best is not None and best[0] > 0
         limit, likely, size, error = self.tested or (1.0, 0.0, 1, self.error)
         limit *= claim.epsilon
-        by_odds = claim.order is None and self.tested is not None
         pair, event, counts = None, "", None
         if best is not None and shown:
             _, candidate, test, (hits, against), count = best
@@ -357,16 +340,15 @@ class _Trial:
             notion=claim.notion,
             claimed=claim.epsilon,
             delta=claim.delta,
-            order=claim.order,
             epsilon_lower=best[0] if best is not None and shown else 0.0,
             confidence=confidence,
             violated=best is not None and best[0] > claim.epsilon,
             pair=pair,
             event=event,
             counts=counts,
-            power=seen_from(limit, likely, size, error, claim.delta) if by_odds else None,
-            by_event={f"{p:g}": seen_from(limit, p, size, error, claim.delta) for p in LIKELY} if by_odds else {},
-            rarest=rarest_seen(size, limit, error) if by_odds else 1.0,
+            power=seen_from(limit, likely, size, error, claim.delta) if self.tested else None,
+            by_event={f"{p:g}": seen_from(limit, p, size, error, claim.delta) for p in LIKELY} if self.tested else {},
+            rarest=rarest_seen(size, limit, error) if self.tested else 1.0,
             uncompared=self.uncompared,
             draws=self.drawer.calls,
             pairs=self.pairs,

@@ -17,17 +17,16 @@ class Verdict:
 
     Attributes:
         notion: registered name of what is claimed.
-        claimed: its epsilon; of a Renyi claim, its epsilon at ``order``.
+        claimed: its epsilon.
         delta: of the claim.
-        order: of the Renyi divergence that is claimed; None for claims on odds.
-        epsilon_lower: no epsilon below it is kept (at this delta, of this order); 0 where nothing was shown.
+        epsilon_lower: no epsilon below it is kept (at this delta); 0 where nothing was shown.
         confidence: with which that holds, over all that was tested.
         violated: whether it is above what is claimed.
         pair: inputs where it was shown, the likelier first, in words; None where nothing was.
         event: of their outputs, in words.
         counts: (hits, draws) from each of them.
         power: the least factor of the claim that the draws would have shown at this event, nine times in ten; None
-            where even a hundredfold breach would not have been (few draws, a rare event, a Renyi claim).
+            where even a hundredfold breach would not have been (few draws, a rare event).
         by_event: the same for events by how likely they are.
         rarest: an output at least so likely under one input, and impossible under the other, would have been seen.
         uncompared: greatest share of outputs of a pair that came once and have no numbers to go by.
@@ -41,7 +40,6 @@ class Verdict:
     notion: str
     claimed: float
     delta: float = 0.0
-    order: float | None = None
     epsilon_lower: float
     confidence: float
     violated: bool
@@ -66,8 +64,7 @@ class Verdict:
     def claim(self) -> str:
         """What was claimed, in a few words."""
         delta = f", delta {self.delta:g}" if self.delta else ""
-        order = f", Renyi divergence of order {self.order:g}" if self.order is not None else ""
-        return f"{self.notion}, epsilon {self.claimed:g}{delta}{order}"
+        return f"{self.notion}, epsilon {self.claimed:g}{delta}"
 
     def __str__(self) -> str:
         sure = f"{100 * self.confidence:g} %"
@@ -85,7 +82,7 @@ class Verdict:
                 lines.append(
                     f"would have seen {math.ceil(100 * self.power) / 100:g} epsilon or more at the event tested"
                 )
-            if self.uncompared < 0.9 and self.order is None and self.rarest < 1:
+            if self.uncompared < 0.9 and self.rarest < 1:
                 lines.append(
                     f"would have seen an output of probability {self.rarest:.2g} that another input never gives"
                 )

@@ -32,7 +32,6 @@ from privopt.interfaces import (
 from privopt.interfaces.additive import NoiseCall, certify_noise
 from privopt.numbers.noise import discrete_laplace, stated_scale
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
-from privopt.testing.strategies import count_vectors, epsilons
 
 
 @frozen(kw_only=True)
@@ -183,12 +182,19 @@ def count_problem(counts: tuple[int, ...], epsilon: str, ids: tuple[str, ...] = 
     )
 
 
+EPSILONS = st.sampled_from(["1.0", "0.5", "2.0", "0.1", "0.3", "5.0"])
+
+
+def count_vectors(count: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.lists(st.integers(0, 9), min_size=count, max_size=count).map(tuple)
+
+
 @st.composite
 def count_problems(draw: st.DrawFn) -> GeneratedProblem:
     counts = draw(st.integers(1, 4).flatmap(count_vectors))
     if draw(st.booleans()):
         counts = (*counts[:-1], 4_000_000 + 7 * draw(st.integers(0, 99_999)))
-    return count_problem(counts, draw(epsilons()))
+    return count_problem(counts, draw(EPSILONS))
 
 
 def one_person_more_or_less(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
@@ -293,7 +299,7 @@ def region_problems(draw: st.DrawFn) -> GeneratedProblem:
     groups = np.array(draw(count_vectors(regions * sizes))).reshape(regions, sizes)
     if draw(st.booleans()):
         groups[0, 0] = 4_000_000 + 7 * draw(st.integers(0, 99_999))
-    return region_problem(groups, draw(epsilons()))
+    return region_problem(groups, draw(EPSILONS))
 
 
 def one_group_changes_size(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:

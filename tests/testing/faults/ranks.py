@@ -28,7 +28,6 @@ from privopt.interfaces import (
     UtilityLoss,
 )
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, npy_bytes, to_toml
-from privopt.testing.strategies import score_matrices
 
 
 @frozen(kw_only=True)
@@ -202,7 +201,9 @@ def fewest_deletions(problem: Any, spare: int = 0) -> tuple[int, ...] | None:
 
 @st.composite
 def rank_problems(draw: st.DrawFn) -> GeneratedProblem:
-    table = draw(score_matrices(photos=4, places=3, impossible=False))
+    photos, places = draw(st.integers(1, 4)), draw(st.integers(2, 3))
+    entries = draw(st.lists(st.integers(0, 12), min_size=photos * places, max_size=photos * places))
+    table = -np.array(entries, dtype=np.float64).reshape(photos, places) / 4
     place, k = draw(st.integers(0, table.shape[1] - 1)), draw(st.integers(1, table.shape[1] - 1))
     return rank_problem(table, place, k)
 

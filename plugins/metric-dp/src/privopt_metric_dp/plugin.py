@@ -175,6 +175,7 @@ def privopt_checks() -> Sequence[TraitSpec | CheckSpec | KindCheckSpec]:
         "epsilon-achieved": "epsilon_achieved",
         "sampler": "sampler",
         "channel-of-weights": "channel_of_weights",
+        "fresh-samples": "fresh_samples",
         "input-order": "input_order",
     }
     kinds = f"{kit}.check_kinds"

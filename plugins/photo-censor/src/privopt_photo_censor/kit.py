@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import random
 from collections.abc import Iterator
 from fractions import Fraction
@@ -16,7 +17,6 @@ from hypothesis import strategies as st
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Variant, npy_bytes, to_toml
-from privopt.testing.strategies import score_matrices
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.release import Deletions
@@ -35,8 +35,10 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
         draw: Hypothesis's.
         tasks: any k and budgets too; else top_k = 1, which every method solves.
     """
-    scores = draw(score_matrices(photos=5, places=4))
-    photos, locations = scores.shape
+    photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
+    entry = st.one_of(st.integers(0, 12).map(lambda n: -n / 4), st.just(-math.inf))
+    entries = draw(st.lists(entry, min_size=photos * locations, max_size=photos * locations))
+    scores = np.array(entries, dtype=np.float64).reshape(photos, locations)
     table: dict[str, Any] = {"scores": SCORES, "true_location": draw(st.integers(0, locations - 1))}
     keep = draw(st.lists(st.integers(0, photos - 1), max_size=2, unique=True))
     if keep:

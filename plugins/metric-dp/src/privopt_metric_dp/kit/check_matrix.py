@@ -1,21 +1,33 @@
-"""Check an obfuscation matrix by the kit's own exact computation."""
+"""Check an obfuscation matrix by the kit's own exact computation, and the samples of what draws for a place."""
 
 from __future__ import annotations
 
 import math
+import os
+import select
+import signal
+import warnings
+from collections import Counter
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from privopt.numbers.sampling import TOTAL
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.neighbours import LOG_RATIO_ERROR
-from privopt.testing.checks.samples import come_otherwise, required
+from privopt.testing.checks.samples import CONFIDENCE, come_otherwise, required
+from privopt.testing.judging import clopper_pearson
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run
 
 __all__: list[str] = []
+
+FORK_TIMEOUT_SECONDS: Final = 30.0
+"""Seconds that a forked process may take for a few draws."""
+
+SAMPLE_SIZE: Final = 200
+"""Samples that two calls do not give alike where none makes up nine tenths of them."""
 
 
 def _matrix(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[int]]]:
@@ -150,6 +162,62 @@ def channel_of_weights(trial: Trial) -> None:
                     f"weight says {weight / TOTAL:.9g}",
                     problem,
                 )
+
+
+@check("fresh-samples", version=3, of={"sampler"}, share=0.3, min_examples=3)
+def fresh_samples(trial: Trial) -> None:
+    """Check that two calls of sample are independent, in two processes too, and that one draw is as one of many."""
+    problem, run = trial.solved()
+    names = required(trial.subject, run).names
+    if not names:
+        trial.pass_over("the release names no `records`, and the profile has no `alike`")
+    name = trial.chance(problem).choice(names)
+    again = trial.subject.mechanism_class.release_class.read(run.folder, run.problem)
+    first, second, third = (list(each.sample(name, SAMPLE_SIZE)) for each in (run.release, run.release, again))
+    for other, which in ((second, "two calls"), (third, "the release, and what was read back of it,")):
+        if first == other and max(map(first.count, set(first))) <= 0.9 * SAMPLE_SIZE:
+            trial.fail(f"{which} gave the same {SAMPLE_SIZE} samples of {name}: {', '.join(first[:6])}, ...", problem)
+    if trial.once_only("processes"):
+        one, two = (_of_a_child(run.release, name) for _ in range(2))
+        if one == two and max(map(one.count, {*one}), default=SAMPLE_SIZE) <= 0.9 * SAMPLE_SIZE:
+            trial.fail(
+                f"two processes that were forked from this one gave the same {SAMPLE_SIZE} samples of {name}: "
+                f"{', '.join(one[:6])}, ...; expected randomness of the operating system at each draw",
+                problem,
+            )
+    many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
+    alone = Counter(output for _ in range(SAMPLE_SIZE) for output in run.release.sample(name, 1))
+    for output, hits in alone.items():
+        error = (1 - CONFIDENCE) / (2 * len(alone))
+        if clopper_pearson(hits, SAMPLE_SIZE, error)[0] > clopper_pearson(many[output], 10 * SAMPLE_SIZE, error)[1]:
+            trial.fail(
+                f"one at a time, {hits} of {SAMPLE_SIZE} samples of {name} are {output}; at once {many[output]} of "
+                f"{10 * SAMPLE_SIZE}: they are not drawn alike",
+                problem,
+            )
+
+
+def _of_a_child(release: Any, name: str) -> list[str]:
+    """Return samples drawn in a forked process; none if processes cannot be forked, or this one does not end."""
+    if not hasattr(os, "fork"):
+        return []
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads: the child draws, and needs none of them
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(theirs, "\n".join(release.sample(name, SAMPLE_SIZE)).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with open(ours, encoding="utf-8") as stream:
+        ended = bool(select.select([stream], [], [], FORK_TIMEOUT_SECONDS)[0])
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+        said = stream.read()
+    os.waitpid(child, 0)
+    return said.split("\n") if said else []
 
 
 @check("input-order", of={"matrix"})

@@ -18,7 +18,6 @@ from privopt.interfaces import Result
 from privopt.registry import registry
 from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
 from privopt.testing.profile import Profile
-from privopt.testing.strategies import epsilons
 from privopt_metric_dp.kit.reference import best_loss
 from privopt_metric_dp.kit.spaces import MetricSpace, from_edges, from_points
 from privopt_metric_dp.kit.strategies import SHAPES, costs, metric_spaces, priors
@@ -177,7 +176,7 @@ def metric_problems(
     case = MetricCase(
         space=space,
         records=records,
-        epsilon=draw(epsilons(budgets)),
+        epsilon=draw(st.sampled_from(budgets)),
         within=within,
         utility=utility,
         cost=draw(costs(records, count - records or records)) if utility == "matrix" else None,

@@ -9,13 +9,17 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from privopt.testing.strategies import sizes
 from privopt_metric_dp.kit.spaces import MetricSpace, closed, from_edges, from_points, grid
 
 __all__ = ["SHAPES", "costs", "metric_spaces", "priors"]
 
 SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "coincident", "islands", "globe")
 """Kinds of metric space that :func:`metric_spaces` draws."""
+
+
+def sizes(maximum: int) -> st.SearchStrategy[int]:
+    """Draw 1 to ``maximum``, 2 first: most faults need two of a thing at least, and one is a case of its own."""
+    return st.sampled_from([n for n in (2, 3, *range(4, maximum + 1)) if n <= maximum] + [1])
 
 
 @st.composite
