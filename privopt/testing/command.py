@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from itertools import islice
+from concurrent.futures import as_completed
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
@@ -55,27 +54,16 @@ def check(
     workers = max(1, min(len(names), jobs or os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}
     with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
-        waiting = iter(names)
-
-        def begin(worker: int) -> dict[Future[CheckResult], int]:
-            """Submit the next method's checks, all to one worker, which keeps what it solved."""
-            return {
-                executor.submit(worker, _one, home, mechanism, name, check, len(names), seed): worker
-                for name in islice(waiting, 1)
-                for check in checks
-            }
-
-        running: dict[Future[CheckResult], int] = {}
-        for worker in range(workers):
-            running |= begin(worker)
-        while running:
-            for done in wait(running, return_when=FIRST_COMPLETED).done:
-                worker, result = running.pop(done), done.result()
-                results[result.method, result.check] = result
-                if on_result is not None:
-                    on_result(result)
-                if worker not in running.values():
-                    running |= begin(worker)
+        running = [  # a method's checks all to one worker, which keeps what it solved
+            executor.submit(name, _one, home, mechanism, name, each, len(names), seed)
+            for name in names
+            for each in checks
+        ]
+        for done in as_completed(running):
+            result = done.result()
+            results[result.method, result.check] = result
+            if on_result is not None:
+                on_result(result)
     return [results[name, check] for name in names for check in checks]
 
 
