@@ -95,7 +95,6 @@ PEOPLE = csv_bytes(
         for tenure in ("owned", "rented")
     ],
 )
-OWNERS = csv_bytes(["age", "tenure"], [["child", "owned"]])
 BOUNDS = csv_bytes(["region", "at_least", "at_most"], [["GA", "", 2]])
 AGES = csv_bytes(
     ["level_1", "level_2", "age", "count"],
@@ -249,14 +248,14 @@ PROBLEMS: Final = [
                 "attributes": {"age": ["child", "adult"], "tenure": ["owned", "rented"]},
                 "tables": {
                     "age": {"by": ["age"], "share": 2},
-                    "both": {"by": ["age", "tenure"], "impossible": "zeros.csv"},
+                    "both": {"by": ["age", "tenure"]},
                 },
                 "bounds": "bounds.csv",
                 "budget": [0.4, 0.6],
             },
             "privacy": {"epsilon": 0.5, "relation": "moves"},
         },
-        files={"regions.csv": REGIONS, "people.csv": PEOPLE, "zeros.csv": OWNERS, "bounds.csv": BOUNDS},
+        files={"regions.csv": REGIONS, "people.csv": PEOPLE, "bounds.csv": BOUNDS},
     ),
     Given(
         mechanism="hierarchical-tables",

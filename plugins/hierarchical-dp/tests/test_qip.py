@@ -48,7 +48,7 @@ def test_model_2_by_the_integer_program_is_brute_force(backend):
 def test_the_model_reads_as_the_paper_writes_it():
     tree = Tree.from_paths([("US", "GA"), ("US", "NY")])
     noisy = [np.array([[2, 1]]), np.array([[3, 0], [0, 1]])]
-    flat = {"bends": noisy, "reach": 1, "total": 4, "totals": None, "weights": [1, 1], "integer": True}
+    flat = {"bends": noisy, "reach": 1, "total": 4, "totals": None, "weights": [1, 1]}
     text = str(build(tree, noisy, cumulative=False, **flat)[0])
     assert "total of US" in text
     assert "consistent" in text

@@ -237,28 +237,6 @@ def test_faults_name_file_and_row_and_no_secret(town, file, change, words):
     assert "ancient" not in done.output
 
 
-def test_impossible_cells_are_not_measured_and_stay_empty_in_every_table(town):
-    """Children own nothing and live in no flat; some in the input do, of whom nothing tells."""
-    (town / "owners.csv").write_text("age,tenure\nchild,owned\n")
-    (town / "homes.csv").write_text("home,tenure\nflat,\n")
-    problem = write(town, age_tenure='impossible = "owners.csv"', tenure_home='impossible = "homes.csv"')
-    folder = solve("hierarchical-tables", problem, town / "out", Options()).folder
-    assert verify(folder).holds
-    frame = pl.read_csv(folder / "tables" / "age_tenure.csv")
-    children = frame.filter((pl.col("age") == "child") & (pl.col("tenure") == "owned"))
-    assert children.height == 4
-    assert children.select("count", "low", "high").sum().row(0) == (0, 0, 0)
-    flats = pl.read_csv(folder / "tables" / "tenure_home.csv").filter(pl.col("home") == "flat")
-    assert flats["count"].sum() == 0
-    result = json.loads((folder / "result.json").read_text())
-    assert "impossible" in result["guarantee"]["statement"]
-    assert result["certificate"]["checked"] == 4 * (3 + 5 + 2 + 1)
-    (town / "homes.csv").write_text("home,tenure\n,\n")
-    done = privopt("solve", "hierarchical-tables", problem, "--out", town / "none")
-    assert done.exit_code == 2, done.output
-    assert "expected a possible one, got only impossible cells" in done.output
-
-
 def test_a_relation_that_hides_nothing_is_refused_and_exact_numbers_are_warned_of(town):
     """Regions' numbers are exact, and tables of one cell have nothing else to show."""
     text = write(town, privacy='epsilon = 1.0\nrelation = "attributes"').read_text()

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, Faults, InputError
 from privopt.numbers.noise import NoiseRecord, split_budget
 from privopt_hierarchical_dp.bounds import Limits
@@ -131,10 +131,6 @@ class Design(ABC):
 
     # --- what is measured ---------------------------------------------------------------------------------
 
-    def where(self, table: int, level: int) -> Bools | None:
-        """Return which values of a level (R_l, ...) are measured; None: all."""
-        return None
-
     def measured(self, counts: Tables) -> Tables:
         """Return what noise is added to: counts, or sums of them."""
         return counts
@@ -150,13 +146,7 @@ class Design(ABC):
         records: list[list[NoiseRecord | None]] = []
         for table, (levels, budgets) in enumerate(zip(self.measured(counts), self.budgets, strict=True)):
             drawn = [
-                self.law.measure(
-                    values,
-                    budget,
-                    self.delta,
-                    where=self.where(table, level),
-                    seed=None if seed is None else (seed, level, table),
-                )
+                self.law.measure(values, budget, self.delta, seed=None if seed is None else (seed, level, table))
                 for level, (values, budget) in enumerate(zip(levels, budgets, strict=True))
             ]
             noisy.append([values for values, _ in drawn])
@@ -250,10 +240,6 @@ class Design(ABC):
         if len(release.totals) == self.exact:
             return []
         return [f"{NOISY}: totals of {len(release.totals)} levels; those of {self.exact} are published"]
-
-    def impossible(self, table: int, level: int) -> Bools | None:
-        """Return impossible cells (R_l, ...) of a level; None: there are none."""
-        return None
 
     @abstractmethod
     def misestimated(self, release: HierarchyRelease) -> list[str]:

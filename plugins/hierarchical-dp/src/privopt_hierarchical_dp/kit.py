@@ -41,7 +41,6 @@ __all__ = [
 COUNTS: Final = "counts.csv"
 REGIONS: Final = "regions.csv"
 RECORDS: Final = "records.csv"
-ZEROS: Final = "zeros.csv"
 BOUNDS: Final = "bounds.csv"
 SHAPES: Final = (
     (("a",),),
@@ -284,10 +283,6 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
     if draw_from(st.booleans()):
         tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
     files: dict[str, bytes] = {}
-    two_left = relation != "attributes" or max(map(len, shape)) > 1  # cells: else the relation hides nothing
-    if draw_from(st.booleans()) and shape[0] and two_left:
-        tables["hierarchy"]["tables"]["t0"]["impossible"] = ZEROS
-        files[ZEROS] = csv_bytes(list(shape[0]), [[values[attribute][0] for attribute in shape[0]]])
     if draw_from(st.booleans()) and relation == "individuals":  # where numbers are exact, some inputs are refused
         tables["hierarchy"]["bounds"] = BOUNDS
         files[BOUNDS] = csv_bytes(["region", "at_most"], [["all", draw_from(st.integers(0, 3))]])

@@ -39,7 +39,5 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
         design, total = self.design, Fraction(0)
         for table, levels in enumerate(zip(design.measured(release.counts), release.noisy, strict=True)):
             for level, (value, target) in enumerate(zip(*levels, strict=True)):
-                where = design.where(table, level)
-                off = value - target if where is None else (value - target)[where]
-                total += design.weight(table, level) * squared(off)
+                total += design.weight(table, level) * squared(value - target)
         return total

@@ -168,7 +168,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         }
 
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
-        """Check counts, intervals, zeros and bounds kept; consistent where a method's releases always are."""
+        """Check counts, intervals and bounds kept; consistent where a method's releases always are."""
         return release_faults(problem.design(result.method), release)
 
     def proved(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:

@@ -22,7 +22,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Bools, Ints
+from privopt.arrays import Ints
 from privopt.errors import Fault, InputError
 from privopt.numbers import noise
 from privopt.numbers.gaussian import LARGEST_VARIANCE, variance_above
@@ -101,25 +101,20 @@ class NoiseDistribution:
         return noise.discrete_gaussian(values, self.wide(budget, delta), seed=seed)
 
     def measure(
-        self, values: Ints, budget: Fraction, delta: int, *, where: Bools | None = None, seed: Sequence[int] | None
+        self, values: Ints, budget: Fraction, delta: int, *, seed: Sequence[int] | None
     ) -> tuple[Ints, noise.NoiseRecord | None]:
-        """Return values with noise where ``where`` is True, and 0 elsewhere; and how it was drawn.
+        """Return values with noise, and how it was drawn.
 
         Args:
             values: (R, ...) true counts, or sums of them.
-            budget: of this measurement; 0 measures nothing and gives no record.
+            budget: of this measurement; 0 measures nothing, and gives 0s and no record.
             delta: sensitivity.
-            where: of the same shape; everywhere by default.
             seed: words of the seed, for experiments only.
         """
         if not budget:
             return np.zeros_like(values), None
         own = None if seed is None else int(np.random.SeedSequence([*seed]).generate_state(1, np.uint64)[0] >> 1)
-        if where is None:
-            return self.draw(values, budget, delta, seed=own)
-        drawn = np.zeros_like(values)
-        drawn[where], record = self.draw(values[where], budget, delta, seed=own)
-        return drawn, record
+        return self.draw(values, budget, delta, seed=own)
 
 
 GEOMETRIC: Final = NoiseDistribution(

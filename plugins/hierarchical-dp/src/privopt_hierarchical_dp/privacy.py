@@ -62,8 +62,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
                 share, name = design.budgets[table][level], form.part(level + 1)
                 sensitivity, law = design.delta, design.law.law
                 calls.append(NoiseCall(scale=scale, sensitivity=sensitivity, law=law, share=share, name=name))
-                where = design.where(table, level)
-                checked += release.noisy[table][level].size if where is None else int(where.sum())
+                checked += release.noisy[table][level].size
         return certify_noise(self.guarantee, calls, failures=failures, checked=checked)
 
 

@@ -1,4 +1,4 @@
-"""Faults of a release: impossible cells, intervals, unmeasured levels and estimated totals, computed again."""
+"""Faults of a release: intervals, unmeasured levels and estimated totals, computed again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ __all__ = ["release_faults"]
 
 
 def release_faults(design: Design, release: HierarchyRelease) -> list[str]:
-    """Return what a release fails of: valid where its method's always are, zeros, intervals, bounds, estimates."""
+    """Return what a release fails of: valid where its method's always are, intervals, bounds, estimates."""
     if beyond := release.past_sums():
         return beyond
     complaints = release.complaints()
     if not design.valid and not any("negative" in line for line in complaints):
         complaints = []
-    complaints += _impossible(design, release)
     shapes = design.shape_faults(release)
     if not shapes:
         complaints += _narrowed(design, release) + _unmeasured(design, release)
@@ -38,19 +37,6 @@ def _unmeasured(design: Design, release: HierarchyRelease) -> list[str]:
     }
     what = "is not measured, and its values are not the sums of the level below"
     return [f"{NOISY}: level {level} {what}" for level in sorted(wrong)]
-
-
-def _impossible(design: Design, release: HierarchyRelease) -> list[str]:
-    """Return impossible cells that were released with counts above 0."""
-    lines = []
-    for table, (form, levels) in enumerate(zip(release.layout.forms, release.counts, strict=True)):
-        for level, counts in enumerate(levels):
-            zero = design.impossible(table, level)
-            off = np.zeros((0, 2)) if zero is None else np.argwhere((zero & (counts != 0)).reshape(len(counts), -1))
-            for region, cell in off[:1].astype(int).tolist():
-                where = f"region {release.tree.names[level][region]!r}{form.cell(cell)}"
-                lines.append(f"{form.file}: {where}: has {release.layout.noun}, which is impossible there")
-    return lines
 
 
 def _narrowed(design: Design, release: HierarchyRelease) -> list[str]:

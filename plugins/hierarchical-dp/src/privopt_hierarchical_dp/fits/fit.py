@@ -111,7 +111,6 @@ def _with_totals(asked: FitInput, noisy: list[Ints], *, cumulative: bool) -> Fit
         weights=asked.scaled,
         cumulative=cumulative,
         gap=asked.gap,
-        backend=asked.backend,
     )
 
 

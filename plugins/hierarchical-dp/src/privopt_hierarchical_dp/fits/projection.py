@@ -51,31 +51,6 @@ class Projection:
         return (self.value - self.lower_bound) / max(abs(self.value), 1e-12)
 
 
-@jit()
-def _gather(
-    start: Ints, below: Floats, means: Floats, spread: Floats, own_weight: Floats, target: Floats, out: Floats
-) -> None:
-    """Combine, one level up, children's sum with the node's own target; ``means`` keeps the sum."""
-    for region in range(len(start) - 1):
-        for s in range(below.shape[1]):
-            means[region, s] = 0.0
-        for child in range(start[region], start[region + 1]):
-            for s in range(below.shape[1]):
-                means[region, s] += below[child, s]
-        for s in range(below.shape[1]):
-            v = spread[region, s] * own_weight[s]
-            out[region, s] = (v * target[region, s] + means[region, s]) / (1.0 + v)
-
-
-@jit()
-def _scatter(start: Ints, share: Floats, means: Floats, above: Floats, out: Floats) -> None:
-    """Spread, one level down, the parent's correction over its children by their variances."""
-    for region in range(len(start) - 1):
-        for child in range(start[region], start[region + 1]):
-            for s in range(out.shape[1]):
-                out[child, s] += share[child, s] * (above[region, s] - means[region, s])
-
-
 class _TreeLeastSquares:
     """argmin sum_l a_l |x_l - t_l|^2 over tree-consistent x; the weights a_l(s) are fixed."""
 
@@ -95,21 +70,14 @@ class _TreeLeastSquares:
 
     def solve(self, targets: Sequence[Floats]) -> list[Floats]:
         """Return the consistent values nearest to ``targets``, level by level."""
-        solved = [np.empty_like(target) for target in targets]
-        means = [np.empty_like(target) for target in targets[:-1]]
-        solved[-1][...] = targets[-1]
-        for level in reversed(range(self.tree.depth - 1)):
-            _gather(
-                self.tree.start[level],
-                solved[level + 1],
-                means[level],
-                self.spread[level],
-                self.weights[level],
-                targets[level],
-                solved[level],
-            )
-        for level in range(self.tree.depth - 1):
-            _scatter(self.tree.start[level], self.share[level], means[level], solved[level], solved[level + 1])
+        solved, sums = list(targets), list(targets[:-1])
+        for level, start in reversed(list(enumerate(self.tree.start))):
+            sums[level] = np.add.reduceat(solved[level + 1], start[:-1], axis=0)
+            own = self.spread[level] * self.weights[level]
+            solved[level] = (own * targets[level] + sums[level]) / (1.0 + own)
+        for level, start in enumerate(self.tree.start):
+            off = np.repeat(solved[level] - sums[level], np.diff(start), axis=0)
+            solved[level + 1] = solved[level + 1] + self.share[level] * off
         return solved
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -78,7 +78,6 @@ def build(
     totals: Sequence[Ints] | None,
     weights: Sequence[Any],
     cumulative: bool,
-    integer: bool,
 ) -> tuple[Any, Any, float]:
     """Build Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
 
@@ -91,7 +90,6 @@ def build(
         totals: for each level (R_l,) region totals, where they are published.
         weights: for each level its weight: a number or (N,).
         cumulative: Model 2.
-        integer: False for the continuous model.
 
     Returns:
         The model, its variable x[region, size] (the count less its centre), and the cost of the centres, which the
@@ -107,8 +105,7 @@ def build(
     model = Model("Model 2" if cumulative else "Model 1")
     centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
     most = np.full((len(names), 1), total) if totals is None else np.array(_flat(totals))[:, None]
-    kind: Literal["integer", "continuous"] = "integer" if integer else "continuous"
-    x = model.variable("x", regions, steps, lower=_doubles(-centre), upper=_doubles(most - centre), kind=kind)
+    x = model.variable("x", regions, steps, lower=_doubles(-centre), upper=_doubles(most - centre), kind="integer")
     away = centre - np.concatenate([np.asarray(level) for level in noisy])
     scale = np.concatenate(
         [np.broadcast_to(np.asarray(w, dtype=np.float64), level.shape) for w, level in zip(weights, noisy, strict=True)]
@@ -179,7 +176,6 @@ def solve_exactly(
     weights: Sequence[Any] | None = None,
     cumulative: bool = False,
     backend: str = "cbc",
-    relax_first: bool = False,
 ) -> Fit:
     """Solve Model 1 or Model 2 to proven optimality.
 
@@ -187,7 +183,6 @@ def solve_exactly(
         tree, noisy, total, totals, weights, cumulative: see `build`.
         start: for each level (R_l, N) a guess that the bends are laid around.
         backend: ``"cbc"`` or ``"highs"``.
-        relax_first: solve the continuous model, and the integer one only where that is fractional.
 
     Raises:
         UsageError: more than `MOST_NODES` variables (call `refuse` before, with the method's name).
@@ -196,18 +191,14 @@ def solve_exactly(
     weight = [1.0] * tree.depth if weights is None else list(weights)
     edges = np.cumsum(tree.widths)[:-1]
     centre = [np.asarray(level, dtype=np.int64) for level in start]
-    integer, reach, spent = not relax_first, _FIRST_BENDS, 0
+    reach, spent = _FIRST_BENDS, 0
     around = partial(build, tree, noisy, total=total, totals=totals, weights=weight, cumulative=cumulative)
     for _ in range(_MAX_ROUNDS):
-        model, x, base = around(bends=centre, reach=reach, integer=integer)
+        model, x, base = around(bends=centre, reach=reach)
         found = model.solve(backend, gap=0.0)
         spent += int(found.iterations or 0)
-        table = np.asarray(found.value(x.name)).reshape(tree.regions, -1)
-        whole = np.round(table)
-        if np.abs(table - whole).max() > 1e-6:
-            integer = True  # the continuous model's vertex is fractional
-            continue
-        moved = [part.astype(np.int64) for part in np.split(whole, edges)]
+        table = np.round(np.asarray(found.value(x.name)).reshape(tree.regions, -1))
+        moved = [part.astype(np.int64) for part in np.split(table, edges)]
         values = [c + m for c, m in zip(centre, moved, strict=True)]
         outside = max(int(np.abs(m).max(initial=0)) for m in moved)
         optimal = found.status == "optimal"

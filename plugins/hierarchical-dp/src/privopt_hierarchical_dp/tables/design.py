@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 from attrs import evolve, field, frozen
 
-from privopt.arrays import Bools, Floats, Ints
-from privopt.errors import Fault, Faults, InputError
+from privopt.arrays import Floats, Ints
+from privopt.errors import Fault, Faults
 from privopt_hierarchical_dp.bounds import read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions
 from privopt_hierarchical_dp.fits.qip import Fit
@@ -24,16 +24,11 @@ from privopt_hierarchical_dp.shares import normed
 from privopt_hierarchical_dp.tables.fit import fit_tables, intervals, least_objective, noise_of_margin, noisy_numbers
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain
 from privopt_hierarchical_dp.tables.problem import TablesProblem
-from privopt_hierarchical_dp.tables.read import read_impossible
 from privopt_hierarchical_dp.totals import total_complaint
 from privopt_hierarchical_dp.tree import Regions
 
 __all__ = ["TablesDesign"]
 
-IMPOSSIBLE: Final = (
-    " Cells that are declared impossible are public and not measured; individuals who are in them in the input all the "
-    "same are promised no less, and nothing tells of them."
-)
 BOUNDS: Final = (
     " Bounds on numbers of individuals are public. Inputs whose exact numbers contradict them are refused, with all "
     "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
@@ -55,14 +50,10 @@ class TablesDesign(Design):
 
     Attributes:
         regions: the hierarchy, and each leaf's place.
-        zeros: for each table the impossible cells.
-        able: for each table the possible cells, given those of all others.
     """
 
     problem: TablesProblem
     regions: Regions = field(repr=False)
-    zeros: tuple[Bools, ...] = field(repr=False)
-    able: tuple[Bools, ...] = field(repr=False)
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
@@ -88,17 +79,11 @@ class TablesDesign(Design):
             )
             faults.append(Fault(file, "hierarchy.tables", f"{cells:,} cells in all regions", wanted))
         Faults(faults).check()
-        zeros = tuple(read_impossible(problem, name) for name in hierarchy.tables)
-        allowed = domain.allowed(zeros)
-        if not all(own.any() for own in allowed.values()):
-            raise InputError([Fault(file, "hierarchy.tables", "only impossible cells", "a possible one")])
-        able = tuple(allowed[table] for table in domain.tables)
+        cells_of = list(map(domain.cells, domain.tables))
         relation, by, above = problem.relation, hierarchy.tables.items(), tree.depth - 1
         exact = tree.depth if relation.exact is None else relation.exact
         moved = relation.exact is not None and tree.widths[-1] > exact  # between regions whose numbers are not exact
         named = ", ".join(f"{name} (by {', '.join(own.by) or 'region alone'})" for name, own in by)
-        cells_named = any(own.impossible is not None for _, own in by)
-        said = relation.statement(problem.privacy.kind) + IMPOSSIBLE * cells_named
         shares = hierarchy.budget or (*(Fraction(1),) * above, Fraction(max(1, (LEAF_PARTS - 1) * above)))
         return cls(
             problem=problem,
@@ -109,21 +94,19 @@ class TablesDesign(Design):
             split=(normed(shares), normed([own.share for _, own in by])),
             delta=relation.sensitivity,
             exact=exact,
-            hides=moved or exact == 0 or any(int(own.sum()) > 1 for own in able),
-            statement=said + BOUNDS * (hierarchy.bounds is not None),
+            hides=moved or exact == 0 or max(cells_of) > 1,
+            statement=relation.statement(problem.privacy.kind) + BOUNDS * (hierarchy.bounds is not None),
             claimed={"tables": list(hierarchy.tables)},
             in_words=(
                 f"the tables {named} of all individuals in every region of {tree.depth} levels",
                 relation.public,
             ),
             parts=tuple(
-                f"{name}, level {level} ({width * int(own.sum())})"
+                f"{name}, level {level} ({width * own})"
                 for level, width in enumerate(tree.widths, start=1)
-                for name, own in zip(hierarchy.tables, able, strict=True)
+                for name, own in zip(hierarchy.tables, cells_of, strict=True)
             ),
             regions=regions,
-            zeros=zeros,
-            able=able,
         )
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
@@ -141,11 +124,6 @@ class TablesDesign(Design):
         """Return the same weights of the levels."""
         return self.weights_of(self.split[0])
 
-    def where(self, table: int, level: int) -> Bools | None:
-        """Return possible cells by the table's own file."""
-        shape = (self.tree.widths[level], *self.zeros[table].shape)
-        return np.broadcast_to(~self.zeros[table], shape)
-
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
         """Return for each level the scale of a table that was measured there, which weighs it; None without any."""
         return [next((own for own in level if own is not None), None) for level in zip(*scales, strict=True)]
@@ -159,7 +137,6 @@ class TablesDesign(Design):
             noisy,
             levels=levels,
             totals=totals,
-            zeros=self.zeros,
             law=self.law,
             scales=self._level_scales(self.scales),
             gap=how.gap,
@@ -190,7 +167,6 @@ class TablesDesign(Design):
             release.noisy,
             release.counts,
             totals=release.totals,
-            zeros=self.zeros,
             noise=self.noise_of(release.scales),
             confidence=self.problem.confidence,
         )
@@ -207,10 +183,6 @@ class TablesDesign(Design):
         found = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
         wanted = '"individuals", which hides numbers of individuals, or a table of two cells or more'
         return [("privacy.relation", f"{found}exact", wanted)]
-
-    def impossible(self, table: int, level: int) -> Bools | None:
-        """Return impossible cells, given those of all tables."""
-        return np.broadcast_to(~self.able[table], (self.tree.widths[level], *self.zeros[table].shape))
 
     def misestimated(self, release: HierarchyRelease) -> list[str]:
         """Return whether the number of individuals, where not public, is what the noisy values give."""
@@ -245,10 +217,10 @@ class TablesDesign(Design):
         by_level = list(zip(*noise, strict=True))
         leaves, by_table = by_level[-1], []
         number = noise_of_margin(domain, TOTAL, leaves).variance
-        for table, able in zip(domain.tables, self.able, strict=True):
+        for table in domain.tables:
             own = [noise_of_margin(domain, table, level) for level in by_level]
             part = number / (own[-1].variance * domain.cells(table) ** 2)
-            by_table.append(int(able.sum()) * errors_of_counts(shape, own, part=part, known=self.exact))
+            by_table.append(domain.cells(table) * errors_of_counts(shape, own, part=part, known=self.exact))
         return np.ravel(by_table, order="F")
 
     def leaves_only(self) -> Floats:
@@ -256,12 +228,12 @@ class TablesDesign(Design):
         domain = self.domain
         scales = [self.law.scale(self.problem.privacy.budget * share, self.delta) for share in self.split[1]]
         by_table = []
-        for table, able in zip(domain.tables, self.able, strict=True):
+        for table in domain.tables:
             holding = [n for n, own in enumerate(domain.tables) if scales[n] is not None and set(table) <= set(own)]
             source = min(holding, key=lambda number: domain.cells(domain.tables[number]))
             times = domain.cells(domain.tables[source]) // domain.cells(table)
             noise = self.law.moments(scales[source])
             summed = Noise(variance=times * noise.variance, fourth=times * noise.fourth)
             alone = leaves_alone(summed, self.tree.depth)
-            by_table.append(int(able.sum()) * errors_of_counts(self.tree, alone))
+            by_table.append(domain.cells(table) * errors_of_counts(self.tree, alone))
         return np.ravel(by_table, order="F")

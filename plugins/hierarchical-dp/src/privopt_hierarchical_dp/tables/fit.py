@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
-from privopt_hierarchical_dp.least_squares import UNMEASURED, Ends, Estimate, Noise, ends_of, least_squares
+from privopt_hierarchical_dp.least_squares import UNMEASURED, Ends, Noise, ends_of, least_squares
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.release import Tables
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Effects, Margin, Step
@@ -39,7 +39,6 @@ def fit_tables(
     *,
     levels: Sequence[float],
     totals: Sequence[Ints],
-    zeros: Sequence[Bools],
     law: NoiseDistribution,
     scales: Sequence[Scale],
     gap: float,
@@ -54,7 +53,6 @@ def fit_tables(
         noisy: for each table, for each level (R_l, ...) noisy values.
         levels: what each level weighs in least squares over the tree: in proportion to 1 / variance of its noise.
         totals: public numbers of individuals: for each level (R_l,), the root's alone, or none.
-        zeros: for each table the impossible cells.
         law: of the noise.
         scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
         gap: of each continuous projection, relative.
@@ -68,13 +66,12 @@ def fit_tables(
         numbers = noisy_numbers(domain, noisy)
         known = estimated_totals(tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits)
     whole: dict[Margin, list[Ints]] = {TOTAL: known}
-    allowed = domain.allowed(zeros)
     for number, step in enumerate(domain.steps, start=1):
         progress(f"margin {number} of {len(domain.steps)}", number)
         given = next(margin for margin in whole if set(step.given) <= set(margin))
         tops = [summed(level, given, step.given) for level in whole[given]]
         means = _estimates(tree, [domain.margin(level, step.margin) for level in effects], levels)
-        whole[step.margin] = _step(tree, domain, step, means, tops, allowed[step.margin], gap)
+        whole[step.margin] = _step(tree, domain, step, means, tops, gap)
     holding = [next(margin for margin in whole if set(table) <= set(margin)) for table in domain.tables]
     return [
         [summed(level, own, table) for level in whole[own]] for table, own in zip(domain.tables, holding, strict=True)
@@ -96,10 +93,9 @@ def _step(
     step: Step,
     means: Sequence[Floats],
     tops: Sequence[Ints],
-    allowed: Bools,
     gap: float,
 ) -> list[Ints]:
-    """Return a margin (R_l, ...) of all levels whose sums are ``tops``: one fit a given cell, over the allowed."""
+    """Return a margin (R_l, ...) of all levels whose sums are ``tops``: one fit a given cell."""
     free = [axis for axis, own in enumerate(step.margin, start=1) if own not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
@@ -109,7 +105,6 @@ def _step(
         for level, width in zip(means, tree.widths, strict=True)
     ]
     given = [level.reshape(len(level), -1) for level in tops]
-    able = np.moveaxis(allowed, [axis - 1 for axis in free], last).reshape(-1, cells)
     found = [np.zeros(level.shape, np.int64) for level in wanted]
     for cell in range(given[0].shape[1]):
         own = [level[:, cell] for level in given]
@@ -117,15 +112,14 @@ def _step(
             continue
         fitted = fit_with_totals(
             tree,
-            [np.ascontiguousarray(level[:, cell, able[cell]]) for level in wanted],
+            [np.ascontiguousarray(level[:, cell]) for level in wanted],
             totals=own,
             weights=[1.0] * tree.depth,
             cumulative=False,
             gap=gap,
-            exact_up_to=0,
         )
         for level, values in zip(found, fitted.counts, strict=True):
-            level[:, cell, able[cell]] = values
+            level[:, cell] = values
     split = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
     return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in found]
 
@@ -166,7 +160,6 @@ def intervals(
     counts: Tables,
     *,
     totals: Sequence[Ints],
-    zeros: Sequence[Bools],
     noise: Sequence[Sequence[Noise]],
     confidence: float,
 ) -> list[list[Ends]]:
@@ -178,22 +171,16 @@ def intervals(
         noisy: the noisy values.
         counts: the released ones, which intervals are widened to hold.
         totals: public numbers of individuals.
-        zeros: for each table the impossible cells; what they add to others' noise is counted all the same.
         noise: for each table that of its cells on each level.
         confidence: of each interval by itself.
     """
-    effects, able = _effects(domain, noisy), domain.allowed(zeros)
+    effects = _effects(domain, noisy)
     found = []
     for table, released in zip(domain.tables, counts, strict=True):
         means = [
             domain.margin(level, table).reshape(len(own), -1) for level, own in zip(effects, released, strict=True)
         ]
         spread = [noise_of_margin(domain, table, level) for level in zip(*noise, strict=True)]
-        possible = able[table].ravel()
-        estimates = [
-            Estimate(mean=possible * own.mean, variance=possible * own.variance, fourth=possible * own.fourth)
-            for own in least_squares(tree, means, spread)
-        ]
         shown = [own.reshape(len(own), -1) for own in released]
-        found.append(ends_of(estimates, shown, totals, confidence))
+        found.append(ends_of(least_squares(tree, means, spread), shown, totals, confidence))
     return found

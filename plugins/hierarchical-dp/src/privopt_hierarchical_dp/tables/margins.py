@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations
 from math import prod
 from typing import Final, TypeAlias
 
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.tree import summed
 
 __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
@@ -61,26 +61,6 @@ class Domain:
     def steps(self) -> list[Step]:
         """The order in which margins are fitted."""
         return steps_of(self.tables)
-
-    def allowed(self, zeros: Sequence[Bools]) -> dict[Margin, Bools]:
-        """Return the possible cells of each table and each step's margin, given the impossible cells of tables.
-
-        Margins are made to agree with each other until nothing changes; since steps go along a tree of cliques, every
-        cell that is left is part of some cell of all attributes that is left (Beeri et al., JACM 1983).
-        """
-        found = {margin: np.ones(self.shape(margin), dtype=bool) for margin in (TOTAL, *(s.margin for s in self.steps))}
-        for table, zero in zip(self.tables, zeros, strict=True):
-            found[table] = found.get(table, np.ones(zero.shape, dtype=bool)) & ~zero
-        left = True
-        while left:
-            left = False
-            for margin, other in product(found, repeat=2):
-                shared = tuple(a for a in margin if a in other)
-                able = found[other].any(axis=tuple(k for k, a in enumerate(other) if a not in shared))
-                own = np.asarray(found[margin] & able.reshape([self.sizes[a] if a in shared else 1 for a in margin]))
-                left |= bool((own != found[margin]).any())
-                found[margin] = own
-        return found
 
     def _rest(self, whole: Margin, part: Margin) -> int:
         return prod(self.sizes[attribute] for attribute in whole if attribute not in part)

@@ -55,11 +55,6 @@ class CountTable:
         "it is added up from that one",
         check=non_negative,
     )
-    impossible: File | None = key(
-        default=None,
-        help="public: the attributes, a row for each cell that nobody can be in (an empty value: any): not measured, "
-        "and 0 in the release",
-    )
 
 
 @frozen(kw_only=True)

@@ -7,14 +7,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from privopt.arrays import Bools, Ints
-from privopt.declare.tables import Column, read_table
+from privopt.arrays import Ints
+from privopt.declare.tables import Column
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Regions
 
-__all__ = ["COUNT", "read_impossible", "read_individuals"]
+__all__ = ["COUNT", "read_individuals"]
 
 COUNT: Final = "count"
 
@@ -53,29 +53,3 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
     if lines and not has_count:
         lines[0] += f"; it has no column {COUNT}, so each of its rows is one individual"
     return tuple(counts), tuple(lines)
-
-
-def read_impossible(declared: TablesProblem, name: str) -> Bools:
-    """Return the impossible cells of a table: a row of its file for each, where an empty value is any.
-
-    Raises:
-        InputError: a column is missing, a value is not declared, or the table has no attributes.
-    """
-    source, margin = declared.hierarchy.tables[name].impossible, declared.margin(name)
-    found = np.zeros(declared.domain.shape(margin), dtype=bool)
-    if source is None:
-        return found
-    if not margin:
-        raise InputError([Fault(source.name, "", f"cells of {name!r}", "no cells, for the table has no attributes")])
-    attributes = [list(declared.hierarchy.attributes.items())[own] for own in margin]
-    table = read_table(source, [Column(name=attribute, kind="text") for attribute, _ in attributes])
-    for row, cells in enumerate(zip(*table.values(), strict=True), start=2):
-        at: list[int | slice] = []
-        for (attribute, values), cell in zip(attributes, cells, strict=True):
-            value = str(cell).strip()
-            if value and value not in values:
-                known = f"a value of hierarchy.attributes.{attribute}, or nothing for all"
-                raise InputError([Fault(source.name, f"row {row}, column {attribute}", repr(value), known)])
-            at.append(values.index(value) if value else slice(None))
-        found[tuple(at)] = True
-    return found
