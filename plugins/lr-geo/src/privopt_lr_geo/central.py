@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, Final
@@ -11,7 +12,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats
-from privopt.errors import SolverError, StoppedError
+from privopt.errors import InputError, StoppedError
 from privopt.execution.clock import OutOfTime, check, clock, limit
 from privopt.execution.memory import GB
 from privopt.interfaces import Outcome, SolveContext
@@ -19,36 +20,25 @@ from privopt.interfaces.incumbent import Incumbent
 from privopt_lr_geo import server
 from privopt_lr_geo.client import Client
 from privopt_lr_geo.estimate import Costs, costs_of
+from privopt_lr_geo.exact import search_seconds
 from privopt_lr_geo.loss import MeanOfUsers
-from privopt_lr_geo.lr_sets import LRSet, lr_sets, reach_of
+from privopt_lr_geo.lr_sets import LRSet, lr_sets, pairs_inside, reach_of
 from privopt_lr_geo.measures import across_users
 from privopt_lr_geo.messages import Answer, Terms
 from privopt_lr_geo.privacy import OwnMatrices
 from privopt_lr_geo.problem import LRGeoInstance
-from privopt_lr_geo.release import LRGeoRelease
+from privopt_lr_geo.release import LRGeoRelease, MatricesOnDemand
 from privopt_lr_geo.server import NotBegunError, ProgramSolution
-from privopt_lr_geo.shared_mechanism import (
-    certify_steeper,
-    exponential_matrix,
-    optimal_matrix,
-    release_of_users,
-    rows_of_users,
-    search_seconds,
-)
 from privopt_lr_geo.user_randomness import Draw, new_seed, stored_seed
-from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.solvers.exponential import exponential
 
-__all__ = ["clients_of", "exponential_answers", "solve_central", "terms_of"]
+__all__ = ["clients_of", "solve_central", "terms_of"]
 
 EPSILON_SLACK: Final = 1e-7
 """The program is solved at epsilon (1 - this), so that the repair leaves entries tied across users as they are."""
 COEFFICIENT_BYTES: Final = 64.0
 """Bytes of a row's entry before there is a program: distances, costs and forms with users and server."""
-SHARE_OF_TIME: Final = 0.15
-"""Of the time that is left, what one mechanism of all records may take before the users' program begins."""
-LARGEST_MATRIX: Final = 4_000_000
-"""Records times outputs up to which one is looked for: beyond it, dense kernels take more than such a share."""
 
 
 def clients_of(
@@ -96,17 +86,6 @@ def terms_of(problem: LRGeoInstance) -> Terms:
     )
 
 
-def exponential_answers(clients: Sequence[Client], epsilon: float) -> list[Answer] | None:
-    """Return what each user can do by itself, in closed form: the exponential mechanism over its LR set.
-
-    Its rows depend on records and outputs alone, so rows of the same place by different users are equal. None where
-    some record reaches no output.
-    """
-    if not all(np.isfinite(client.reach.min(axis=1)).all() for client in clients):
-        return None
-    return [Answer(z=exponential(client.reach, epsilon)[client.order]) for client in clients]
-
-
 class _Search:
     """The users' program, and what there is next to it; users certify what is found."""
 
@@ -115,6 +94,7 @@ class _Search:
         with context.timed("build"):
             problem.data.required  # noqa: B018  (loaded here, so that building is timed as such)
             self.sets = lr_sets(problem)
+        self.records = np.unique(np.concatenate([around.records for around in self.sets]))
         self.incumbent: Incumbent[Any, None, LRGeoRelease] = Incumbent(self, context.gap)
         self.solved: ProgramSolution | None = None
         self.late: StoppedError | None = None
@@ -140,25 +120,17 @@ class _Search:
         Raises:
             StoppedError: nothing feasible in time, and users can do nothing alone.
         """
-        problem, context, incumbent = self.problem, self.context, self.incumbent
-        limited = context.remaining is not None
-        if limited:
+        context, incumbent = self.context, self.incumbent
+        if context.remaining is not None:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
-            if limited:
-                if problem.data.cost.size <= LARGEST_MATRIX:
-                    certify_steeper(incumbent, problem.data, self.promise)
-                with soft.share(SHARE_OF_TIME):
-                    self.offer_optimal()
             try:
                 self.solved = self.ask()
             except OutOfTime:
                 raise
             except StoppedError as stop:
                 self.late = stop
-            if isinstance(self.late, NotBegunError) or (self.late is not None and limited):
-                self.offer_optimal()
         if self.solved is not None and not self.solved.stopped:  # it is what was asked for, whatever else there is
             found = incumbent.measured("certify", partial(self.certify, self.solved.answers))
             if found is not None:
@@ -183,36 +155,21 @@ class _Search:
             return server.solve(packages, terms, evolve(context, seed=None))
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism: of all records, or each user's own where the map is large."""
-        data = self.problem.data
-        candidate: Floats | list[Answer] | None
-        if data.cost.size <= LARGEST_MATRIX:
-            candidate = exponential_matrix(data)
-        else:
-            candidate = exponential_answers(self.clients, float(data.epsilon))
-        if candidate is not None:
-            self.incumbent.offer("exponential", candidate=candidate, value=self.promise(candidate))
+        """Offer what users can do by themselves, in closed form: the exponential mechanism.
 
-    def offer_optimal(self) -> None:
-        """Offer one mechanism of all records by optimal-lp's methods; what fails has offered nothing."""
-        check()
-        if self.problem.data.cost.size > LARGEST_MATRIX:
-            return
-        try:
-            with self.context.timed("solve"):
-                z, name = optimal_matrix(self.problem.data, self.context)
-        except OutOfTime:
-            raise
-        except (SolverError, StoppedError, MemoryError) as fault:
-            self.incumbent.note(f"one mechanism of all ({fault or 'out of memory'})")
-            return
-        self.incumbent.offer(name, candidate=z, value=self.promise(z))
+        Its rows depend on records and outputs alone, so rows of the same place by different users are equal, and none
+        uploads anything for it. Nothing is offered where some record reaches no output.
+        """
+        data = self.problem.data
+        with suppress(InputError):
+            z = exponential(reach_of(data, self.records), float(data.epsilon))
+            self.incumbent.offer("exponential", candidate=z, value=self.promise(z))
 
     def promise(self, candidate: Sequence[Answer] | Floats) -> float:
         """Return the loss of the users' own rows before they are certified."""
         users = self.problem.users
         if isinstance(candidate, np.ndarray):
-            rows = candidate[users]
+            rows = candidate[np.searchsorted(self.records, users)]
         else:
             pairs = zip(self.clients, candidate, strict=True)
             rows = np.concatenate([answer.z[client.order == client.around.own] for client, answer in pairs])
@@ -221,17 +178,14 @@ class _Search:
     # --- what users make of it ------------------------------------------------------------------------
 
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
-        """Make a release of answers to the users, or of a matrix (N, K) of all records.
+        """Make a release of answers to the users, or of one matrix (U, K) of all their records.
 
         Raises:
             CertificationError: there is none.
         """
         self.context.report("repair")
         data = self.problem.data
-        if isinstance(candidate, np.ndarray):
-            release = rows_of_users(self.problem, self.sets, MatrixRelease.from_matrix(candidate, data, self.context))
-        else:
-            release = self.accepted(candidate)
+        release = self.alike(candidate) if isinstance(candidate, np.ndarray) else self.accepted(candidate)
         if clock().left < np.inf:  # what follows measures and compares twice again, so that counts as closing
             radius = self.problem.declared.lr_geo.radius
             OwnMatrices.within_radius(data, radius).measure(release, executor=self.context.executor)
@@ -242,24 +196,27 @@ class _Search:
         """Prove nothing: bounds of the users' program bound no loss of their own rows."""
         return -np.inf, None
 
+    def alike(self, z: Floats) -> LRGeoRelease:
+        """Repair and certify one matrix (U, K), of which each user takes the rows of its LR set."""
+        data, records, users = self.problem.data, self.records, self.problem.users
+        pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
+        loss, gap, executor = data.weighted[records], self.context.gap, self.context.executor
+        with self.context.timed("repair"):
+            weights = repair(z, pairs, lengths, data.epsilon, loss=loss, gap=gap, executor=executor).weights
+        sets = {data.records.ids[around.user]: around for around in self.sets}
+        matrices = MatricesOnDemand(data=data, records=records, weights=weights, sets=sets)
+        return LRGeoRelease.of_users(self.problem, weights[np.searchsorted(records, users)], matrices)
+
     def accepted(self, answers: Sequence[Answer]) -> LRGeoRelease:
         """Have each user repair and certify its matrix and take its row."""
-        data = self.problem.data
-        ids, outputs = np.asarray(data.records.ids, dtype=np.str_), np.asarray(data.outputs.ids, dtype=np.str_)
-        matrices, rows = {}, []
+        data, matrices, rows = self.problem.data, {}, []
         for client, answer in zip(self.clients, answers, strict=True):
             around = client.around
             with self.context.timed("repair"):
-                repaired = client.accept(answer, data.epsilon, executor=self.context.executor)
-            matrices[str(ids[around.user])] = MatrixRelease(
-                weights=repaired.weights,
-                records=ids[around.records],
-                outputs=outputs,
-                pairs=around.pairs,
-                distances=around.lengths,
-            )
-            rows.append(repaired.weights[around.own])
-        return release_of_users(self.problem, np.array(rows), matrices)
+                weights = client.accept(answer, data.epsilon, executor=self.context.executor).weights
+            matrices[data.records.ids[around.user]] = around.matrix(weights, data)
+            rows.append(weights[around.own])
+        return LRGeoRelease.of_users(self.problem, np.array(rows), matrices)
 
     def best(self, *, stopped: bool) -> Outcome[LRGeoRelease]:
         """Return the least loss among the server's point and what users can do without it.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from privopt.arrays import Floats, Ints, Unsigned, slices
-from privopt.errors import CertificationError, SolverError, StoppedError
+from privopt.errors import CertificationError, InputError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, check, limit
 from privopt.interfaces import Outcome, SolveContext
 from privopt.interfaces.incumbent import Incumbent
@@ -26,22 +26,24 @@ from privopt_lr_geo.lr_sets import PathDistances, pairs_inside
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease, PublicNumbers
 from privopt_lr_geo.rows import BLOCK, ColumnWeights, whole_matrix
-from privopt_lr_geo.shared_mechanism import certify_steeper, exponential_matrix, search_seconds
 from privopt_lr_geo.star_weights import SLACKS, normalised_weights, star_weights
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.solvers.exponential import exponential_loss
+from privopt_metric_dp.solvers.exponential import exponential, exponential_loss
 
 if TYPE_CHECKING:
     from privopt_metric_dp.proof.multipliers import Multipliers
 else:
     Multipliers = Any
 
-__all__ = ["certified_pairs", "population_loss", "solve_exact"]
+__all__ = ["certified_pairs", "population_loss", "search_seconds", "solve_exact"]
 
 LARGEST_MATRIX: Final = 36_000_000
 """Records times outputs beyond which no bound is computed: it takes a tree over all records for each output."""
+CLOSING_TIMES: Final = 1.5
+"""To repair and certify what is found, state it, write it and read it back may take so many times what building and the
+first entry took together: .7 to 1.0 times were measured, with 10 users and with all on 1,331 records."""
 MANY_CHECKS: Final = 20_000_000_000
 """Pairs times outputs beyond which only those pairs are certified that imply the others exactly."""
 
@@ -60,6 +62,20 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
         for part in slices(len(weights), weights.shape[1], BLOCK)
     ]
     return math.fsum(np.concatenate(rows).tolist()) / TOTAL
+
+
+def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
+    """Return the seconds that a search may take, so that what it finds can still be certified, stated and read back.
+
+    Args:
+        incumbent: which has certified a first entry, and so knows what that takes.
+        context: None is returned where it has no limit.
+    """
+    left = context.remaining
+    if left is None:
+        return None
+    closing = CLOSING_TIMES * (incumbent.cost["certify"] + context.times.get("build", 0.0))
+    return max(0.0, min(left, incumbent.hard.left - closing))
 
 
 def solve_exact(problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
@@ -100,8 +116,6 @@ class _Search:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, self.context)):
-            if self.context.remaining is not None:
-                certify_steeper(incumbent, data, self.promise)
             self.reason = self.find_columns()
             if self.columns is not None and data.cost.size > LARGEST_MATRIX:
                 self.reason = (
@@ -186,14 +200,12 @@ class _Search:
         return Rows.of(proof, self.data, weighted, over=self.data.needed).bound(self.data, weighted), None
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism, where there is one."""
-        z = exponential_matrix(self.data)
-        if z is not None:
-            self.incumbent.offer("exponential", candidate=z, value=self.promise(z))
-
-    def promise(self, z: Floats) -> float:
-        """Return the loss of a matrix before it is certified."""
-        return float((self.data.weighted * z).sum())
+        """Offer the exponential mechanism, where distances to outputs are known."""
+        data = self.data
+        with suppress(InputError):  # a record that reaches no output
+            if data.crossed:
+                z = exponential(data.to_outputs, float(data.epsilon))
+                self.incumbent.offer("exponential", candidate=z, value=float((data.weighted * z).sum()))
 
     def find_columns(self) -> str:
         """Look for column weights; why they are not the star's.

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Ints, Unsigned
 from privopt.numbers.graphs import edge_matrix
 from privopt_lr_geo.problem import PATH_TOLERANCE, LRGeoInstance
+from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.space.pairs import consistent
 
@@ -72,6 +73,17 @@ class LRSet:
     own: int
     pairs: Ints
     lengths: Floats
+
+    def matrix(self, weights: Unsigned, data: MetricData) -> MatrixRelease:
+        """Return weights (n, K) as the user's own matrix, which is to be certified over the pairs of the LR set."""
+        ids = data.records.ids
+        return MatrixRelease(
+            weights=weights,
+            records=np.array([ids[record] for record in self.records.tolist()], dtype=np.str_),
+            outputs=np.asarray(data.outputs.ids, dtype=np.str_),
+            pairs=self.pairs,
+            distances=self.lengths,
+        )
 
 
 def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:

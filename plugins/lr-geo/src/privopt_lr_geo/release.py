@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -12,16 +12,16 @@ from urllib.parse import quote
 import numpy as np
 from attrs import field, frozen
 
-from privopt.arrays import Unsigned
+from privopt.arrays import Ints, Unsigned
 from privopt.errors import Faults
 from privopt.files.archive import read_arrays
-from privopt_lr_geo.lr_sets import PathDistances
+from privopt_lr_geo.lr_sets import LRSet, PathDistances
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.rows import ColumnWeights, whole_matrix
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
-__all__ = ["PUBLIC", "LRGeoRelease", "PublicNumbers"]
+__all__ = ["PUBLIC", "LRGeoRelease", "MatricesOnDemand", "PublicNumbers"]
 
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
@@ -107,6 +107,36 @@ class PublicNumbers:
 
 
 @frozen(kw_only=True, eq=False)
+class MatricesOnDemand(Mapping[str, MatrixRelease]):
+    """Each user's matrix, cut from one of several users' records when it is asked for: together they may fill memory.
+
+    Attributes:
+        data: the map.
+        records: (U,) that there are rows of, ascending.
+        weights: (U, K) their rows.
+        sets: the users' LR sets, by the users' ids.
+    """
+
+    data: MetricData
+    records: Ints
+    weights: Unsigned
+    sets: Mapping[str, LRSet] = field(repr=False)
+
+    def __getitem__(self, user: str) -> MatrixRelease:
+        """Return the rows of a user's LR set."""
+        around = self.sets[user]
+        return around.matrix(self.weights[np.searchsorted(self.records, around.records)], self.data)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the users, in order."""
+        return iter(self.sets)
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.sets)
+
+
+@frozen(kw_only=True, eq=False)
 class LRGeoRelease(MatrixRelease):
     """The users' rows.
 
@@ -117,6 +147,18 @@ class LRGeoRelease(MatrixRelease):
 
     matrices: Mapping[str, MatrixRelease] | None = field(default=None, repr=False)
     published: PublicNumbers | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_users(cls, problem: LRGeoInstance, rows: Unsigned, matrices: Mapping[str, MatrixRelease]) -> LRGeoRelease:
+        """Return users' rows (M, K) as a release whose guarantee rests on their own matrices."""
+        return cls(
+            weights=rows,
+            records=np.asarray(problem.data.records.ids, dtype=np.str_)[problem.users],
+            outputs=np.asarray(problem.data.outputs.ids, dtype=np.str_),
+            pairs=np.zeros((0, 2), dtype=np.int64),
+            distances=np.zeros(0),
+            matrices=matrices,
+        )
 
     def write(self, folder: Path) -> None:
         """Write mechanism.npz, and public.npz in the exact method."""

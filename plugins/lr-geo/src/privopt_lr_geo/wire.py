@@ -9,6 +9,7 @@ proxy that speaks TLS.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import threading
 import time
@@ -21,10 +22,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import numpy as np
 from attrs import evolve, field, frozen
 
-from privopt.arrays import Unsigned
 from privopt.declare import load_problem
 from privopt.errors import InputError, PrivoptError, StoppedError, UsageError
 from privopt.execution.clock import check, in_thread, limit
@@ -65,7 +64,7 @@ class Limits:
 
 @frozen(kw_only=True, eq=False)
 class UploadRound:
-    """Packages that came, and answers; each request is dealt with under a lock.
+    """Packages that came, and answers; each request is dealt with under one lock.
 
     Attributes:
         records, outputs: of the public map; a package of another one is refused.
@@ -79,9 +78,7 @@ class UploadRound:
     _answers: dict[str, bytes] = field(factory=dict, init=False)
     _fetched: set[str] = field(factory=set, init=False)
     _ended: threading.Event = field(factory=threading.Event, init=False)
-    _all: threading.Event = field(factory=threading.Event, init=False)
-    _done: threading.Event = field(factory=threading.Event, init=False)
-    _lock: threading.RLock = field(factory=threading.RLock, init=False)
+    _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
     def put(self, name: str, raw: bytes) -> tuple[HTTPStatus, bytes]:
         """Take a package; the same one again is as good."""
@@ -92,24 +89,22 @@ class UploadRound:
         rows, outputs = package.reach.shape
         if not 0 < rows <= self.records or outputs != self.outputs:
             return HTTPStatus.BAD_REQUEST, b"package must be of the public map, got another size"
-        with self._lock:
+        with self._changed:
             if name in self._packages:
                 same = self._packages[name] == raw
                 return (HTTPStatus.ACCEPTED if same else HTTPStatus.CONFLICT), b""
             if self._ended.is_set() or len(self._packages) == self.limits.users:
                 return HTTPStatus.FORBIDDEN, b"the round has all its packages"
             self._packages[name] = raw
-            if len(self._packages) == self.limits.users:
-                self._all.set()
+            self._changed.notify_all()
         return HTTPStatus.ACCEPTED, b""
 
     def get(self, name: str) -> tuple[HTTPStatus, bytes]:
         """Give an answer, where there is one."""
-        with self._lock:
+        with self._changed:
             if name in self._answers:
                 self._fetched.add(name)
-                if len(self._fetched) == len(self._answers):
-                    self._done.set()
+                self._changed.notify_all()
                 return HTTPStatus.OK, self._answers[name]
             if self._ended.is_set():
                 return HTTPStatus.GONE, b"the round ended without an answer"
@@ -120,18 +115,19 @@ class UploadRound:
 
         Packages are taken in the order of their names, which chance alone decides, whenever they came.
         """
+        users, seconds = self.limits.users, self.limits.seconds
         try:
-            if not self._all.wait(self.limits.seconds):
-                return False
+            with self._changed:
+                if not self._changed.wait_for(lambda: len(self._packages) == users, seconds):
+                    return False
             names = sorted(self._packages)
             packages = [from_bytes(Package, self._packages[name], largest=self.limits.largest) for name in names]
             answers = server.solve(packages, terms_of(problem), context).answers
-            made = {name: to_bytes(answer) for name, answer in zip(names, answers, strict=True)}
-            with self._lock:
-                self._answers.update(made)
+            self._answers.update(zip(names, map(to_bytes, answers), strict=True))
         finally:
             self._ended.set()
-        self._done.wait(self.limits.seconds)
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._fetched) == users, seconds)
         return True
 
 
@@ -140,7 +136,6 @@ def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
 
     class Handler(BaseHTTPRequestHandler):
         timeout = running.limits.idle
-        protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing: names and addresses would lead back to users."""
@@ -149,30 +144,26 @@ def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
             length = self.headers.get("Content-Length", "")
             name = self._name("/packages/")
             if not (length.isascii() and length.isdigit()):
-                self._respond(HTTPStatus.LENGTH_REQUIRED, b"", close=True)
+                self._respond(HTTPStatus.LENGTH_REQUIRED)
             elif len(length) > 12 or int(length) > running.limits.largest:
-                self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, b"", close=True)
+                self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             elif name is None or len(raw := self.rfile.read(int(length))) != int(length):
-                self._respond(HTTPStatus.BAD_REQUEST, b"", close=True)
+                self._respond(HTTPStatus.BAD_REQUEST)
             else:
                 self._respond(*running.put(name, raw))
 
         def do_GET(self) -> None:
             name = self._name("/answers/")
-            self._respond(*(running.get(name) if name is not None else (HTTPStatus.NOT_FOUND, b"")))
+            self._respond(*(running.get(name) if name else (HTTPStatus.NOT_FOUND,)))
 
         def _name(self, below: str) -> str | None:
             """Return the client's name of a path; None of any other path."""
-            name = self.path.removeprefix(below)
-            right = self.path.startswith(below) and len(name) == NAME_DIGITS and set(name) <= set("0123456789abcdef")
-            return name if right else None
+            found = re.fullmatch(f"{below}([0-9a-f]{{{NAME_DIGITS}}})", self.path)
+            return found and found[1]
 
-        def _respond(self, status: HTTPStatus, body: bytes, *, close: bool = False) -> None:
+        def _respond(self, status: HTTPStatus, body: bytes = b"") -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
-            if close:
-                self.send_header("Connection", "close")
-                self.close_connection = True
             self.end_headers()
             self.wfile.write(body)
 
@@ -221,7 +212,9 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     (client,) = clients_of(problem, seed, sets=lr_sets(problem))
     name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME_DIGITS], to_bytes(client.package())
     answer = from_bytes(Answer, _answer(url, name, raw, seconds))
-    return _accepted(problem, client.accept(answer, problem.data.epsilon).weights, folder)
+    release = client.around.matrix(client.accept(answer, problem.data.epsilon).weights, problem.data)
+    release.write(folder)
+    return release
 
 
 def _answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
@@ -240,21 +233,6 @@ def _answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
                 raise StoppedError(f"{url}: the package was refused ({status}): {body.decode(errors='replace')}")
             time.sleep(POLL_SECONDS)
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
-
-
-def _accepted(problem: LRGeoInstance, weights: Unsigned, folder: Path) -> MatrixRelease:
-    """Return a user's own matrix, written into its folder."""
-    (around,) = lr_sets(problem)
-    data = problem.data
-    release = MatrixRelease(
-        weights=weights,
-        records=np.asarray(data.records.ids, dtype=np.str_)[around.records],
-        outputs=np.asarray(data.outputs.ids, dtype=np.str_),
-        pairs=around.pairs,
-        distances=around.lengths,
-    )
-    release.write(folder)
-    return release
 
 
 def _connection(url: str) -> HTTPConnection:
