@@ -24,7 +24,8 @@ from typing import Any, Final, Self
 from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, StoppedError, UsageError, cut
-from privopt.files import flush, open_private
+from privopt.files import flush, open_private, private_folder
+from privopt.files.release_folder import sha256
 from privopt.files.working_folder import claimed
 from privopt.ledger.subject_names import key_at
 
@@ -121,14 +122,14 @@ class Batch:
         """Begin with its folder made, locked against a second run; a batch that does not begin leaves no key behind.
 
         Raises:
-            UsageError: another process runs it, or others may enter the folder.
+            UsageError: another process runs it, or there is no folder for it.
             StoppedError: it cannot be written.
         """
+        if not self.ledger.absolute().parent.is_dir():
+            raise UsageError(f"{self.ledger}: the folder {self.ledger.parent} of the ledger must exist")
         try:
             for folder in (self.folder.parent, self.folder):
-                folder.mkdir(mode=0o700, exist_ok=True)
-                if folder.stat().st_mode & 0o077:
-                    raise UsageError(f"{folder} must have mode 0700, got {folder.stat().st_mode & 0o777:04o}")
+                private_folder(folder)
             self._lock = os.open(self.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error
@@ -172,10 +173,10 @@ class Batch:
             new.replace(target)
         flush(self.folder)
 
-    @property
-    def finished(self) -> bool:
-        """Whether its table was written and its key deleted."""
-        return self.record.get("state") == "finished"
+    def _close(self, record: dict[str, Any]) -> None:
+        """Delete the key, once what became of the batch is recorded, so that the name is never used again."""
+        self._write(record)
+        self._delete_key()
 
     def check_open(self) -> None:
         """Refuse a batch that is over.
@@ -249,14 +250,14 @@ class Batch:
 
     def begin_writing(self, finished: Path) -> None:
         """Note, durably, that a finished file is about to get the target's name."""
-        self._write({**self.record, "state": "writing", "sha256": _sha256(finished)})
+        self._write({**self.record, "state": "writing", "sha256": sha256(finished)})
 
     @property
     def left_target(self) -> bool:
         """Whether an unfinished run of the batch has left its target, which is as it was written."""
         record = self.record
         mine = record.get("state") == "writing" and record.get("target") == str(self.target)
-        return mine and self.target.is_file() and _sha256(self.target) == record.get("sha256")
+        return mine and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
     def finish(self, counts: dict[str, Any], source: str) -> None:
         """Delete the key, once the table is durable; the record stays, so that the name is never used again.
@@ -265,15 +266,12 @@ class Batch:
             counts: of the table's rows.
             source: what it was made of, in words that reveal nothing secret.
         """
-        self._write(
-            {**self.record, "state": "finished", "sha256": _sha256(self.target), "counts": counts, "source": source}
-        )
-        self._delete_key()
+        done = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
+        self._close({**self.record, **done})
 
     def end(self) -> None:
         """Delete the key of a batch whose reports others keep; the record remains."""
-        self._write({**self.record, "state": "finished"})
-        self._delete_key()
+        self._close({**self.record, "state": "finished"})
 
     @property
     def counts(self) -> dict[str, Any] | None:
@@ -282,7 +280,7 @@ class Batch:
         if record.get("state") != "finished" or not self.target.is_file():
             return None
         self._delete_key()  # a kill may have come before it was
-        return record["counts"] if _sha256(self.target) == record["sha256"] else None
+        return record["counts"] if sha256(self.target) == record["sha256"] else None
 
     def forget(self) -> bool:
         """Delete the key of an unfinished batch; return whether there was one. What it charged stays charged."""
@@ -293,18 +291,12 @@ class Batch:
         there = (self.folder / _KEY).exists()
         if not there and not record:
             raise UsageError(f"batch {cut(self.name)} must be one of {self.ledger}, got a name that none has")
-        self._write({**record, "state": "forgotten"})
-        self._delete_key()
+        self._close({**record, "state": "forgotten"})
         return there
 
     def _delete_key(self) -> None:
         (self.folder / _KEY).unlink(missing_ok=True)
         flush(self.folder)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attrs import AttrsInstance, fields, frozen, has
+from attrs import AttrsInstance, frozen
 
-from privopt.declare import File, files_of
+from privopt.declare import files_of
 from privopt.errors import UsageError, cut
 from privopt.interfaces import PrivacyConstraint, Progress, Release
 from privopt.ledger.cost_of_report import priced
@@ -24,9 +24,8 @@ class Charge:
     Attributes:
         ledger: open, or its file, made where there is none.
         subject: of a table, the column that says whom each row is about. For a solve, a person, or a data set whose
-            tables all share one limit; None for the name of the problem's secret file, if it has only one: tables that
-            users name may each have their own. The ledger may know no one else then, or next year's copy of the file
-            would have a budget of its own.
+            tables all share one limit; None for the name of the problem's only secret file. The ledger may know no one
+            else then, or next year's copy of the file would have a budget of its own.
         key: file with the key under which a ledger's file hashes subjects; None for names as they are.
         sticky: of a table: keep and repeat the first report of each subject's place.
         within: km from the centre of a kept report's cell up to which it is repeated; None for its own cell alone.
@@ -110,26 +109,11 @@ class Charge:
             raise UsageError(
                 f"--ledger must be used with a method that draws noise now, got {found}: apply charges those"
             )
-        alike = dict.fromkeys(file.name for file in _of_tables_named(declared) if file.secret)
-        if self.subject is None and len(alike) > 1:
-            found = f"{len(alike)} secret files of the same individuals ({', '.join(list(alike)[:5])})"
-            raise UsageError(
-                f"--ledger must be used with --subject ID, got {found}: any of these names would split their limit"
-            )
-        subject = self.subject or next((file.name for file in files_of(declared) if file.secret), "")
-        if not subject:
-            raise UsageError("--ledger must be used with --subject ID: no secret file's name could be the subject")
+        secret = list(dict.fromkeys(file.name for file in files_of(declared) if file.secret))
+        if self.subject is None and len(secret) != 1:
+            found = f"{len(secret)} secret files" + (f" ({', '.join(secret[:5])})" if secret else "")
+            raise UsageError(f"--ledger must be used with --subject ID, got {found}: one's name would be the subject's")
+        subject = self.subject or secret[0]
         with self.opened(progress) as ledger:
             ledger.charge(subject, cost, alone=self.subject is None)
         return f"{self.path}: subject {cut(subject)} was charged {sum_text(cost.amount)} all the same"
-
-
-def _of_tables_named(problem: Any) -> Iterator[File]:
-    """Files of tables whose keys users name: several of one kind."""
-    for attribute in fields(type(problem)):
-        value = getattr(problem, attribute.name)
-        if has(type(value)) and not isinstance(value, File):
-            yield from _of_tables_named(value)
-        elif isinstance(value, Mapping):
-            for table in value.values():
-                yield from files_of(table) if has(type(table)) else ()

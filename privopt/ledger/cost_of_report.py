@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -62,15 +63,15 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
         limit: of the ledger.
         counted: what is charged, whatever its position.
     """
-    price = _price(cost)
     return (
-        f"what holds of all reports of a subject: the guarantee of one, at {price} times their number; "
+        f"what holds of all reports of a subject: the guarantee of one, at {unit_price(cost)} times their number; "
         f"each {counted} counts, whatever its position, so charges and refusals reveal nothing of it"
         f"{window_text(limit)}"
     )
 
 
-def _price(cost: Cost) -> str:
+def unit_price(cost: Cost) -> str:
+    """Return what a cost is, in its unit, such as ``epsilon 0.5 per km``."""
     return f"{cost.account} {sum_text(cost.amount)} {cost.unit}".rstrip()
 
 
@@ -83,29 +84,24 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
         limit: of the ledger.
         counted: what costs that much.
     """
-    return f"each {counted} costs its subject {_price(cost)}; {enough_text(ledger, cost, limit, counted)}"
-
-
-def enough_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return the second half of :func:`price_text`."""
+    price = f"each {counted} costs its subject {unit_price(cost)}"
     if limit is None:
-        return f"{ledger} has no limit and only counts (privopt budget {ledger} --set AMOUNT makes one)"
+        return f"{price}; {ledger} has no limit and only counts (privopt budget {ledger} --set AMOUNT makes one)"
     count = min(int(most / each) for most, each in zip(limit.sum, cost.amount, strict=True) if each)
-    return f"the limit of {sum_text(limit.sum)} {_within(limit)} is enough for {number_of(count, counted)}"
+    return f"{price}; the limit of {sum_text(limit.sum)}{_within(limit)} is enough for {number_of(count, counted)}"
 
 
 def _within(limit: Limit) -> str:
+    """Say in which periods a limit may be spent; empty for once and for ever."""
     if limit.hours is not None:
-        return f"in any {exact_text(limit.hours)} hours"
-    return "in all" if limit.calendar is None else f"in each {limit.calendar}"
+        return f" in any {exact_text(limit.hours)} hours"
+    return "" if limit.calendar is None else f" in each {limit.calendar}"
 
 
 def window_text(limit: Limit | None) -> str:
     """Return what a limit by window or calendar leaves open, in words; empty without one."""
-    if limit is None or (limit.hours is None and limit.calendar is None):
-        return ""
-    within = f"any {exact_text(limit.hours)} hours" if limit.hours is not None else f"one {limit.calendar}"
-    return f"; the limit is of {within}: several of them add up without a limit"
+    within = "" if limit is None else _within(limit)
+    return f"; the limit holds{within}: several such periods add up without a limit" if within else ""
 
 
 def limit_text(limit: Limit, unit: str) -> str:
@@ -115,23 +111,18 @@ def limit_text(limit: Limit, unit: str) -> str:
         limit: of the ledger.
         unit: of its amounts; empty before the first charge.
     """
-    amount, within, of_them = Fraction(limit.amount), _within(limit), "reports"
+    within = _within(limit)
     unit = unit if limit.account == EPSILON else f"{limit.account}, {unit}".rstrip(", ")
-    if limit.hours is not None:
-        of_them = f"reports of {exact_text(limit.hours)} hours"
-    elif limit.calendar is not None:
-        of_them = f"reports of one {limit.calendar.per}"
-    text = " ".join(filter(None, ("each subject may spend", sum_text(limit.sum), unit, within)))
+    text = f"each subject may spend {sum_text(limit.sum)}{' ' if unit else ''}{unit}{within or ' in all'}"
     if unit and limit.account == EPSILON:
         distance = unit.removeprefix("per ")
-        pair, exponent = f"two secrets one {distance} apart", amount
+        pair, exponent = f"two secrets one {distance} apart", limit.amount
         if distance.split()[0] == "km":
-            way = distance.removeprefix("km")
-            pair, exponent = f"two places {float(APART):g} km apart{way}", amount * APART
+            pair, exponent = f"two places {float(APART):g} km apart{distance.removeprefix('km')}", exponent * APART
         elif distance == unit:
             pair = "two values"
-        text += f"; all {of_them} of a subject together change the odds between {pair} by {_factor(exponent)}"
-    return text if within == "in all" else f"{text}; several such periods add up without a limit"
+        text += f"; all reports of a subject{within} together change the odds between {pair} by {_factor(exponent)}"
+    return f"{text}; several such periods add up without a limit" if within else text
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
@@ -151,12 +142,11 @@ def _factor(exponent: Fraction) -> str:
     """
     if exponent > 700:
         return "a factor beyond 1e304"
-    factor = math.exp(float(exponent)) * (1 + 1e-9)
+    factor = (Decimal(exponent.numerator) / exponent.denominator).exp() * (1 + Decimal("1e-9"))
     if factor < 10:
-        return f"a factor of at most {math.ceil(factor * 100) / 100:g}"
-    if factor < 1e6:
-        return f"a factor of at most {math.ceil(factor):,}"
-    digits, _, power = f"{factor:.1e}".partition("e")
-    if float(f"{digits}e{power}") < factor:
-        digits = f"{float(digits) + 0.1:.1f}"
-    return f"a factor of at most {digits}e{power}"
+        shown = f"{factor.quantize(Decimal('.01'), ROUND_CEILING).normalize():f}"
+    elif factor < 1_000_000:
+        shown = f"{math.ceil(factor):,}"
+    else:
+        shown = f"{Context(prec=2, rounding=ROUND_CEILING).plus(factor):.1e}"
+    return f"a factor of at most {shown}"

@@ -62,45 +62,41 @@ _HOOKS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
 )
 
 
-def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> tuple[list[Any], Broken | None]:
-    plugin, version = _owner(point)
+_CLASSES: Final[dict[type, type[Brought[Any]]]] = {KindSpec: Kind, MechanismSpec: Registered}
+"""What a spec becomes that can be loaded."""
 
-    def broken(error: BaseException | str, *, fatal: bool = False) -> tuple[list[Any], Broken]:
-        reason = error if isinstance(error, str) else reason_in(error)
-        return [], Broken(plugin=plugin, version=version, reason=reason, fatal=fatal)
 
-    try:
-        module = point.load()
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as error:  # whatever a plugin raises, SystemExit included, is reported and stops nothing
-        return broken(error)
-    name = f"{plugin}:{point.name}"
+def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> list[Any]:
+    """Return the specs of a plugin.
+
+    Raises:
+        _UnfitError: an error of its author.
+        Exception: whatever its own code raises.
+    """
+    module, name = point.load(), f"{_owner(point)[0]}:{point.name}"
     try:
         manager.register(module, name=name)
         manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
         if manager.has_plugin(name):
             manager.unregister(name=name)
-        return broken(f"hook that does not fit: {' '.join(str(error).split())}", fatal=True)
+        raise _UnfitError(f"hook that does not fit: {' '.join(str(error).split())}") from error
     specs: list[Any] = []
     for hook, wanted in _HOOKS:
         kinds = " or ".join(each.__name__ for each in wanted)
-        function = getattr(module, hook, None)
-        if function is None:
-            continue
-        try:
-            returned = function()
-            if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
-                return broken(f"{hook} returned {returned!r}, not a list of {kinds}", fatal=True)
-            found = list(returned)
-        except Exception as error:  # as above: any error of a plugin's own code is reported against its name
-            return broken(error)
+        returned: object = getattr(module, hook, tuple)()
+        if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
+            raise _UnfitError(f"{hook} returned {returned!r}, not a list of {kinds}")
+        found = list(returned)
         wrong = [spec for spec in found if not isinstance(spec, wanted)]
         if wrong:
-            return broken(f"{hook} returned {wrong[0]!r}, not a {kinds}", fatal=True)
+            raise _UnfitError(f"{hook} returned {wrong[0]!r}, not a {kinds}")
         specs += found
-    return specs, None
+    return specs
+
+
+class _UnfitError(Exception):
+    """What a plugin brings is not what its hooks must bring."""
 
 
 def _with_decomposers(spec: MechanismSpec, kinds: Iterable[KindSpec]) -> MechanismSpec:
@@ -119,10 +115,16 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
     brought: list[Brought[Any]] = []
     for point in sorted(points, key=lambda p: (_owner(p)[0] != GROUP, _owner(p)[0], p.name)):
         plugin, version = _owner(point)
-        specs, fault = _take_in(manager, point)
-        if fault is not None:
-            broken.append(fault)
-        brought += [Brought(spec=spec, plugin=plugin, version=version) for spec in specs]
+        try:
+            specs = _take_in(manager, point)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # whatever a plugin raises, SystemExit included, is reported and stops nothing
+            fatal = isinstance(error, _UnfitError)
+            reason = str(error) if fatal else reason_in(error)
+            broken.append(Broken(plugin=plugin, version=version, reason=reason, fatal=fatal))
+            continue
+        brought += [_CLASSES.get(type(spec), Brought)(spec=spec, plugin=plugin, version=version) for spec in specs]
     roles = {one.spec.name: one for one in reversed(brought) if isinstance(one.spec, RoleSpec)}
     found: dict[tuple[str, str], Brought[Any]] = {}
     for one in brought:
@@ -139,7 +141,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
             )
             broken.append(wrong(reason=reason, clash=key))
         else:
-            found[key] = _typed(one)
+            found[key] = one
     return _checked(found, tuple(broken), manager)
 
 
@@ -147,15 +149,6 @@ def _target(spec: Spec) -> str:
     if isinstance(spec, TemplateSpec):
         return spec.package
     return spec.base if isinstance(spec, RoleSpec) else spec.target
-
-
-def _typed(one: Brought[Any]) -> Brought[Any]:
-    """Return a kind or a mechanism as one that can be loaded."""
-    if isinstance(one.spec, KindSpec):
-        return Kind(spec=one.spec, plugin=one.plugin, version=one.version)
-    if isinstance(one.spec, MechanismSpec):
-        return Registered(spec=one.spec, plugin=one.plugin, version=one.version)
-    return one
 
 
 def _checked(

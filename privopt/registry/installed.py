@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
@@ -13,6 +13,7 @@ from privopt.errors import PrivoptError, RegistryError, UnknownNameError, UsageE
 from privopt.specs import GROUP, Hooks, KindSpec, MechanismSpec, MethodSpec, Spec
 
 S = TypeVar("S", bound=Spec)
+B = TypeVar("B")
 _MECHANISM = "privopt.interfaces:Mechanism"
 
 
@@ -165,12 +166,9 @@ class Registry:
             UsageError: none is installed.
             RegistryError: two distributions claim the name.
         """
-        self._refuse_clash("mechanism", name)
         if not self.mechanisms and not self.broken:
             raise UsageError(f"no mechanism is called {name!r}: no plugin that brings mechanisms is installed")
-        if name not in self.mechanisms:
-            raise self._unknown("mechanism", name, self.mechanisms)
-        return self.mechanisms[name]
+        return self._found("mechanism", name, self.mechanisms)
 
     def names(self, role: str) -> tuple[str, ...]:
         """Return the names of the kinds of a role, privopt's own first."""
@@ -183,10 +181,8 @@ class Registry:
             UnknownNameError: none is called so; names the nearest, and plugins that could not be loaded.
             RegistryError: two distributions claim the name.
         """
-        self._refuse_clash(role, name)
-        if (role, name) not in self.kinds:
-            raise self._unknown(role, name, self.names(role))
-        return evolve(self.kinds[role, name], base=self.of("role")[role].spec.base)
+        known = {own: kind for (of, own), kind in self.kinds.items() if of == role}
+        return evolve(self._found(role, name, known), base=self.of("role")[role].spec.base)
 
     def with_instead(
         self, *, mechanisms: Mapping[str, Registered] | None = None, kinds: Mapping[tuple[str, str], Kind] | None = None
@@ -217,11 +213,8 @@ class Registry:
             UnknownNameError: no plugin brings it.
             RegistryError: two distributions claim the name, or it cannot be imported.
         """
-        self._refuse_clash(category, name)
-        known = self.of(category)
-        if name not in known:
-            raise self._unknown(category, name, known)
-        return known[name].imported(known[name].spec.target)
+        found = self._found(category, name, self.of(category))
+        return found.imported(found.spec.target)
 
     def observed(self, release: object, problem: object) -> list[str]:
         """Call every plugin's ``privopt_released``; an observer's error is returned, not raised."""
@@ -236,17 +229,18 @@ class Registry:
                 complaints.append(f"{implementation.plugin_name}: {reason_in(error)}")
         return complaints
 
-    def _refuse_clash(self, role: str, name: str) -> None:
+    def _found(self, category: str, name: str, known: Mapping[str, B]) -> B:
+        """Return what is called so; refuse a name that is unknown or claimed twice."""
         for broken in self.broken:
-            if broken.clash == (role, name):
+            if broken.clash == (category, name):
                 raise RegistryError(broken.reason)
-
-    def _unknown(self, what: str, name: str, known: Iterable[str]) -> UsageError:
-        error = UnknownNameError(what, name, known)
+        if name in known:
+            return known[name]
+        error = UnknownNameError(category, name, known)
         if not self.broken:
-            return error
+            raise error
         lines = "; ".join(f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken)
-        return UsageError(f"{error}; {lines}")
+        raise UsageError(f"{error}; {lines}")
 
 
 def reason_in(error: BaseException) -> str:

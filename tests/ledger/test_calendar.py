@@ -152,7 +152,7 @@ def test_a_backlog_is_charged_to_the_days_that_it_is_of(town, tmp_path):
     assert code == 0
     refused = {"budget spent": 20, "no time": 2}
     assert json.loads(out) == {"rows": 62, "reported": 40, "refused": refused}  # two of three a day, epsilon .5 each
-    assert "one day (Europe/Rome)" in err
+    assert "the limit holds in each day (Europe/Rome)" in err
     assert len(charged(book)) == 40
     told = json.loads(said("budget", book, "--json")[1])
     assert list(told) == ["unit", "limit", "per", "zone", "subjects"]

@@ -22,8 +22,8 @@ from privopt.errors import UsageError
 from privopt.interfaces import Progress
 from privopt.ledger.batches import Batch
 from privopt.ledger.charge import Charge
-from privopt.ledger.cost_of_report import price_text, sequence_of, window_text
-from privopt.ledger.entries import AccountKey, Cost, Limit, sum_text
+from privopt.ledger.cost_of_report import price_text, sequence_of, unit_price, window_text
+from privopt.ledger.entries import AccountKey, Cost, Limit
 from privopt.ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
@@ -271,10 +271,9 @@ class RowCharger:
     @property
     def sequence_of_words(self) -> str:
         """The same of rows whose cost is multiplied by their known words, which charges and refusals then show."""
-        price = f"{self.cost.account} {sum_text(self.cost.amount)} {self.cost.unit}".rstrip()
         return (
-            f"what holds of all words of a subject: as much as of one, at {price} times their number; each row with a "
-            "subject is charged for its known words, so charges and refusals show how many it has"
+            f"what holds of all words of a subject: as much as of one, at {unit_price(self.cost)} times their number; "
+            "each row with a subject is charged for its known words, so charges and refusals show how many it has"
             f"{window_text(self._limit)}"
         )
 
