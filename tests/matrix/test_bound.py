@@ -63,20 +63,13 @@ def test_no_multipliers_ever_exceed_the_optimum(optimum, seed, kind):
     assert np.isfinite(bound)
 
 
-def test_blocks_change_nothing():
-    cost, pairs, lengths, epsilon, rng = small(11, largest=9)
-    both = np.abs(rng.normal(size=(2, len(pairs), cost.shape[1]))) * 1e-3
-    expected = lower_bound(cost, pairs, lengths, epsilon, Multipliers.whole(both[0], both[1]))
-    assert lower_bound(cost, pairs, lengths, epsilon, Multipliers.whole(both[0], both[1], columns=2)) == expected
-
-
 def test_no_pairs_and_columns_left_out():
     cost = np.array([[1.0, 2.0], [4.0, 3.0]])
     none = np.empty((0, 2), dtype=np.int64)
-    bound = lower_bound(cost, none, np.empty(0), Fraction(1), Multipliers(blocks=lambda: iter(())))
+    bound = lower_bound(cost, none, np.empty(0), Fraction(1), Multipliers.zero())
     assert bound == 4  # sums that doubles hold are not lowered
-    assert lower_bound(np.zeros((2, 2)), none, np.empty(0), Fraction(1), Multipliers(blocks=lambda: iter(()))) == 0.0
-    tenths = lower_bound(np.full((10, 1), 0.1), none, np.empty(0), Fraction(1), Multipliers(blocks=lambda: iter(())))
+    assert lower_bound(np.zeros((2, 2)), none, np.empty(0), Fraction(1), Multipliers.zero()) == 0.0
+    tenths = lower_bound(np.full((10, 1), 0.1), none, np.empty(0), Fraction(1), Multipliers.zero())
     assert Fraction(tenths) <= 10 * Fraction(0.1)
 
 
@@ -99,7 +92,10 @@ def test_rows_beyond_what_weights_carry_count_as_none():
 def test_refusals():
     none = np.empty((0, 2), dtype=np.int64)
     with pytest.raises(UsageError):
-        lower_bound(np.array([[np.nan]]), none, np.empty(0), Fraction(1), Multipliers(blocks=lambda: iter(())))
-    wrong = Multipliers.whole(np.zeros((2, 2)), np.zeros((1, 2)))
+        lower_bound(np.array([[np.nan]]), none, np.empty(0), Fraction(1), Multipliers.zero())
     with pytest.raises(UsageError):
-        lower_bound(np.eye(2), np.array([[0, 1]]), np.ones(1), Fraction(1), wrong)
+        Multipliers.whole(np.zeros((2, 2)), np.zeros((1, 2)))
+    for shape in ((2, 2), (1, 3)):
+        wrong = Multipliers.whole(np.ones(shape), np.zeros(shape))
+        with pytest.raises(UsageError):
+            lower_bound(np.eye(2), np.array([[0, 1]]), np.ones(1), Fraction(1), wrong)

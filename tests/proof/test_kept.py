@@ -47,7 +47,7 @@ def exactly(cost, kept: SparseMultipliers) -> Fraction:
 def test_what_is_kept_proves_what_is_said_and_loses_no_more_than_spare(seed, spare):
     cost, pairs, lengths, epsilon, both = instance(seed)
     growth = exp_bounds(lengths, epsilon)[1]
-    multipliers = Multipliers.whole(both[0], both[1], columns=3)
+    multipliers = Multipliers.whole(both[0], both[1])
     whole = SparseMultipliers.of(multipliers, pairs, growth, cost.shape)
     least = SparseMultipliers.of(multipliers, pairs, growth, cost.shape, np.full(len(cost), spare / len(cost)))
     for kept in (whole, least, least.only(np.ones(len(least.rows), dtype=bool))):

@@ -137,11 +137,10 @@ def test_unknown_method_offers_the_known_ones():
         solve(small(), method="column")
 
 
-def test_multipliers_come_in_blocks_or_whole():
+def test_multipliers_are_one_number_a_pair():
     instance = small()
     answer = solve(instance, method="interior-point")
-    forward, backward = answer.multipliers.arrays(len(instance.pairs), instance.outputs)
-    again = Multipliers.whole(forward, backward)
+    again = Multipliers.whole(*answer.multipliers.arrays(len(instance.pairs), instance.outputs))
     assert dual_bound(instance, again)[0] == pytest.approx(dual_bound(instance, answer.multipliers)[0], rel=1e-12)
 
 

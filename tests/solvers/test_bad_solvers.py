@@ -43,7 +43,7 @@ class Liar(Bad):
         instance = part.instance
         z = np.zeros(instance.cost.shape)
         z[np.arange(instance.records), instance.cost.argmin(axis=1)] = 1.0
-        zero = Multipliers.zero(len(instance.pairs), instance.outputs)
+        zero = Multipliers.zero()
         offers.offer(self.name, candidate=z, value=1e-9, bound=1e6, proof=zero)
 
 

@@ -1,18 +1,19 @@
-"""Multipliers of representatives, lifted to all outputs: the same whole or edge by edge."""
+"""Multipliers of representatives, lifted to all outputs: each symmetry leaves them as they are."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from privopt_metric_dp.proof.multipliers import Multipliers
-from privopt_metric_dp.solvers.instance import Instance
+from privopt_metric_dp.solvers.instance import Instance, dual_bound
 from privopt_metric_dp.solvers.symmetry import find_symmetry
 from privopt_metric_dp.space.metrics import EuclideanMetric
 from privopt_metric_dp.space.pairs import required_pairs
 from privopt_metric_dp.space.places import grid_points
 
 
-def test_few_multipliers_lift_as_whole_ones_do():
+def test_lifted_multipliers_are_moved_by_each_symmetry():
     grid = grid_points(5, 5, 1.0)
     metric = EuclideanMetric(grid)
     pairs, distances = required_pairs(metric, 1.5)
@@ -23,15 +24,19 @@ def test_few_multipliers_lift_as_whole_ones_do():
     known = len(symmetry.representatives)
     assert (symmetry.order, known) == (8, 6)
     both = np.where(rng.random((2, len(pairs), known)) < 0.2, rng.random((2, len(pairs), known)), 0.0)
+    columns = Multipliers.whole(both[0], both[1])
+    lifted = symmetry.lift_multipliers(instance, columns)
 
-    def few():
-        for k in range(known):
-            side, rows = np.nonzero(both[:, :, k])
-            yield k, rows, side.astype(np.bool_), both[side, rows, k]
+    def table(multipliers, outputs):  # i, j, k: of the row z_ik <= exp(eps d) z_jk
+        found, (forward, backward) = np.zeros((25, 25, outputs)), multipliers.arrays(len(pairs), outputs)
+        found[pairs[:, 0], pairs[:, 1]], found[pairs[:, 1], pairs[:, 0]] = forward, backward
+        return found
 
-    whole = symmetry.lift_multipliers(instance, Multipliers.whole(both[0], both[1]))
-    sparse = symmetry.lift_multipliers(instance, Multipliers.sparse(few, len(pairs)))
-    assert sparse.few is not None
-    for one, other in zip(whole.arrays(len(pairs), 25), sparse.arrays(len(pairs), 25), strict=True):
-        assert (one == other).all()
-        assert one.any()
+    before, after = table(columns, known), table(lifted, 25)
+    place, member = symmetry.origin()
+    for k in range(25):
+        to = symmetry.records[member[k]]
+        assert (after[np.ix_(to, to, [k])][:, :, 0] == before[:, :, place[k]]).all()
+        assert after[:, :, k].any()
+    assert dual_bound(instance, lifted)[0] >= instance.cost.min(axis=1).sum()
+    assert symmetry.lift_multipliers(instance, Multipliers.zero()).arrays(len(pairs), 25)[0].sum() == pytest.approx(0.0)

@@ -90,7 +90,7 @@ class PMO:
         """Return multipliers of the privacy rows, from a vector over all rows."""
         shape = (2, len(self.instance.pairs), self.instance.outputs)
         if not shape[1]:
-            return Multipliers.whole(np.zeros(shape[1:]), np.zeros(shape[1:]))
+            return Multipliers.zero()
         rows = self.form.family("geo-ind")
         own = np.maximum(-duals[rows.start : rows.stop], 0.0).reshape(shape)
         return Multipliers.whole(own[0], own[1])

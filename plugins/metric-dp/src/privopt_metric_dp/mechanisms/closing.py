@@ -22,7 +22,7 @@ from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import Proof, Rows, prove
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.exponential import exponential
-from privopt_metric_dp.solvers.instance import Instance, freer
+from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = [
     "CertifiedRelease",
@@ -131,7 +131,7 @@ def over_instance(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Mult
     """
     lengths, solved = data.needed[1], Instance.solved(data.epsilon)
     gain = float(data.epsilon) * data.metric.no_less(lengths) - solved * lengths
-    return offers.through("", lambda z: z, lambda own: Dual(freer(own, gain), data.needed))
+    return offers.through("", lambda z: z, lambda own: Dual(own.freer(gain), data.needed))
 
 
 def first_entries(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:

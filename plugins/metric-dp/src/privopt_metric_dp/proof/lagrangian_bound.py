@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, Ints, Singles
 from privopt.errors import UsageError
+from privopt.execution.clock import check
 from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import exp_bounds
 from privopt.numbers.graphs import neighbours
 from privopt_metric_dp.matrix.certify import check_pairs
-from privopt_metric_dp.proof.multipliers import Multipliers, Sieve
+from privopt_metric_dp.proof.multipliers import Multipliers
 
 __all__ = ["SparseMultipliers", "lower_bound", "sum_down"]
 
@@ -73,6 +74,40 @@ def _enclose(cost, top, relative_error, first, second, growth, spread, starts, r
                 upper[i] = min(upper[i], loose[i])
 
 
+@jit(few=lambda given, *_: bool(given.size <= 200))
+def _sift(chosen, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
+    """Write down the rows of one output that count, and how many: of (i, .) the least go, up to a sum of spare[i]."""
+    found = first = 0
+    shares = np.zeros(64)
+    while first < chosen.size:
+        i, end = source[chosen[first]], first
+        while end < chosen.size and source[chosen[end]] == i:
+            end += 1
+        allowed, cut = spare[i], 64
+        if allowed > 0.0:
+            shares[:] = 0.0
+            for m in range(first, end):
+                if f[m] < allowed:
+                    shares[min(63, -math.frexp(f[m] / allowed)[1])] += f[m]
+            total = 0.0
+            while cut > 0 and total + shares[cut - 1] <= allowed * (1.0 - 1e-9):
+                cut -= 1
+                total += shares[cut]
+        for m in range(first, end):
+            if f[m] >= allowed or min(63, -math.frexp(f[m] / allowed)[1]) < cut:
+                rows[found] = chosen[m]
+                values[found] = f[m]
+                found += 1
+        first = end
+    return found
+
+
+def _sifted(chosen: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
+    rows, values = np.empty(len(chosen), dtype=np.uint32), np.empty(len(chosen))
+    count = _sift(chosen, f, source, spare, rows, values)
+    return rows[:count].copy(), values[:count].copy()
+
+
 @frozen(kw_only=True, eq=False)
 class SparseMultipliers:
     """Multipliers of directed rows, output by output, those alone that are there, and what they prove.
@@ -102,7 +137,7 @@ class SparseMultipliers:
         *,
         max_multipliers: float = math.inf,
     ) -> Self:
-        """Return the multipliers of pairs, in both directions, that are worth storing.
+        """Return the multipliers of pairs, as rows of one direction, that are worth storing.
 
         Of the rows (i, .) of one output those with the least multipliers are omitted, up to a sum of ``spare[i]``. A
         multiplier of (i, j) is added to g_ik and subtracted from g_jk, so the bound loses at most the sum of ``spare``.
@@ -117,26 +152,26 @@ class SparseMultipliers:
 
         Raises:
             MemoryError: more would be stored.
-            UsageError: blocks that do not fit.
+            OutOfTime: the end has come.
+            UsageError: pairs or outputs that are not there.
         """
-        if multipliers.part is not None:
-            own, some = multipliers.part
-            return cls.of(own, pairs[some], growth[some], shape, spare, max_multipliers=max_multipliers)
         records, outputs = shape
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
-        sieve = Sieve(
-            source=source,
-            entry=entry,
-            turned=source == pairs[entry, 1],
-            reached=np.isfinite(growth[entry]),
-            allowed=np.zeros(records) if spare is None else spare,
-        )
+        place = np.empty(len(entry), dtype=np.int64)
+        place[2 * entry + (source == pairs[entry, 1])] = np.arange(len(entry))
+        reached, allowed = np.isfinite(growth[entry]), np.zeros(records) if spare is None else spare
         found: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
-        many = 0
-        for k, rows, values in sieve.sifted(multipliers, outputs):
-            found[k] = rows, values
-            many += len(rows)
+        whole, many = np.zeros(len(entry)), 0
+        for k, given, signed in multipliers.rows():
+            check()
+            if k >= outputs or given.max(initial=-1) >= len(pairs):
+                raise UsageError(f"multipliers must be of {outputs} outputs and {len(pairs)} pairs, got more")
+            row = place[2 * given + (signed < 0.0)]
+            whole[row] = np.abs(signed)
+            row = np.sort(row[reached[row] & np.isfinite(signed) & (signed != 0.0)])
+            found[k] = _sifted(row, whole[row], source, allowed)
+            many += len(found[k][0])
             if many > max_multipliers:
                 raise MemoryError(f"more than {max_multipliers:,.0f} multipliers")
         none = np.zeros(0, dtype=np.uint32), np.zeros(0)

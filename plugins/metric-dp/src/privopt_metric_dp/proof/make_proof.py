@@ -91,8 +91,7 @@ def prove(
     """
     spare = SPARE_SHARE * min(gap, 1e-5) * abs(value)
     most = max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
-    read = multipliers.read(len(data.pairs if over is None else over[0]), weighted.shape[1])
-    if near is not None and read > MANY_MULTIPLIERS:
+    if near is not None and multipliers.many > MANY_MULTIPLIERS:
         missing = value - near - gap * abs(value)
         spare = max(spare, LONG_SPARE_SHARE * (value - near) if missing > 0.0 else -missing / 4)
     made: tuple[Proof, float] | None = None

@@ -7,6 +7,9 @@ metric-DP paper), connected components solved one by one (Property 3.1 there).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,8 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.interfaces.offers import BestOffer, Later, Offer, Offers, evaluate, near
 from privopt.numbers.graphs import components, shortest_rows
-from privopt_metric_dp.proof.multipliers import Multipliers
-from privopt_metric_dp.solvers.instance import Instance, freer, one_output
+from privopt_metric_dp.proof.multipliers import Few, Multipliers
+from privopt_metric_dp.solvers.instance import Instance, one_output
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 
@@ -28,6 +31,9 @@ MERGE_BELOW = 1e-9
 
 RELATIVE_SLACK = 1e-9
 """Pairs count as implied up to this share of their length."""
+
+BLOCK_COLUMNS = 128
+"""Outputs whose multipliers are lifted together."""
 
 INSIDE, SKIPPED = -1, -2
 
@@ -53,32 +59,35 @@ class MergedInstance:
 
     def lift(self, multipliers: Multipliers) -> Multipliers:
         """Lift multipliers to the original instance."""
-        return Multipliers(blocks=lambda: self._lift_blocks(multipliers))
+        kept = np.flatnonzero(self.pair >= 0)
+        before = np.empty(len(kept), dtype=np.int64)
+        before[self.pair[kept]] = kept
+        sign = np.where(self.flipped[before], -1, 1)
+        outside = multipliers.mapped(lambda pairs, values: (before[pairs], values * sign[pairs]))
+        return Multipliers(rows=lambda: self._inside(outside), many=multipliers.many)
 
-    def _lift_blocks(self, multipliers: Multipliers) -> Iterator[tuple[int, int, Floats, Floats]]:
-        tree = _spanning_trees(self)
-        i, j = self.original.pairs.T
+    def _inside(self, multipliers: Multipliers) -> Iterator[Few]:
+        """Add multipliers inside groups: all reduced cost of a group moves to its first record."""
+        tree, (i, j) = _spanning_trees(self), self.original.pairs.T
         # capped: rows that far are never tight, and inf times a multiplier of 0 would be NaN
         growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
-        kept = np.flatnonzero(self.pair >= 0)
-        number, turned = self.pair[kept], self.flipped[kept][:, None]
-        for k0, k1, forward, backward in multipliers.blocks():
-            f = np.zeros((len(i), k1 - k0))
-            b = np.zeros_like(f)
-            f[kept] = np.where(turned, backward[number], forward[number])
-            b[kept] = np.where(turned, forward[number], backward[number])
-            reduced = self.original.cost[:, k0:k1].copy()
-            np.add.at(reduced, i, f - growth * b)
-            np.add.at(reduced, j, b - growth * f)
-            for child, parent, p in tree:  # leaves first: all reduced cost moves to the group's first record
-                surplus = reduced[child]
-                up, down = np.maximum(-surplus, 0), np.maximum(surplus, 0) / growth[p]
-                own, other = (f, b) if i[p] == child else (b, f)
-                own[p] += up
-                other[p] += down
+        known = {k: (pairs, values) for k, pairs, values in multipliers.rows()}
+        for k0 in range(0, self.original.outputs, BLOCK_COLUMNS):
+            reduced = self.original.cost[:, k0 : k0 + BLOCK_COLUMNS].copy()
+            net = np.zeros((len(i), reduced.shape[1]))
+            for column in range(reduced.shape[1]):
+                pairs, values = known.get(k0 + column, (i[:0], growth[:0, 0]))
+                net[pairs, column] = values
+            forward, backward = np.maximum(net, 0.0), np.maximum(-net, 0.0)
+            np.add.at(reduced, i, forward - growth * backward)
+            np.add.at(reduced, j, backward - growth * forward)
+            for child, parent, p in tree:  # leaves first
+                up, down = np.maximum(-reduced[child], 0), np.maximum(reduced[child], 0) / growth[p]
+                net[p] = up - down if i[p] == child else down - up
                 reduced[parent] += down - growth[p] * up
-                reduced[child] = 0
-            yield k0, k1, f, b
+            for column, values in enumerate(net.T, start=k0):
+                pairs = np.flatnonzero(values)
+                yield column, pairs, values[pairs]
 
 
 def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
@@ -205,24 +214,19 @@ class ReducedInstance:
         """Return the whole's multipliers of those of each part."""
         found = proofs[0] if len(proofs) == 1 else self._joined(proofs)
         if self._kept is not self._before:  # solved at an epsilon that is smaller by the share of the dropped pairs
-            found = freer(found, (self._before.epsilon - self._kept.epsilon) * self._kept.distances)
-            found = Multipliers.among(found, self._rows, len(self._before.pairs))
+            found = found.freer((self._before.epsilon - self._kept.epsilon) * self._kept.distances).among(self._rows)
         return found if self._merged is None else self._merged.lift(found)
 
     def _joined(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        pairs, outputs, numbers = len(self._kept.pairs), self._kept.outputs, self._numbers
+        """Return all parts' multipliers, output by output."""
 
-        def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
-            sources = [own.arrays(len(number), outputs) for number, own in zip(numbers, proofs, strict=True)]
-            step = max(1, min(outputs, 4_000_000 // max(1, pairs)))
-            for k0 in range(0, outputs, step):
-                k1 = min(outputs, k0 + step)
-                f, b = np.zeros((2, pairs, k1 - k0))
-                for number, (forward, backward) in zip(numbers, sources, strict=True):
-                    f[number], b[number] = forward[:, k0:k1], backward[:, k0:k1]
-                yield k0, k1, f, b
+        def rows() -> Iterator[Few]:
+            own = [proof.among(number).rows() for number, proof in zip(self._numbers, proofs, strict=True)]
+            for k, parts in groupby(merge(*own, key=itemgetter(0)), key=itemgetter(0)):
+                _, pairs, values = zip(*parts, strict=True)
+                yield k, np.concatenate(pairs), np.concatenate(values)
 
-        return Multipliers(blocks=blocks)
+        return Multipliers(rows=rows, many=sum(proof.many for proof in proofs))
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
         """Return what each part's solver offers to; the other parts stay at their best, or at one output for all."""

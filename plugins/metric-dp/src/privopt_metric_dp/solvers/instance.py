@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
-from privopt.execution.clock import check
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
-from privopt_metric_dp.proof.multipliers import Block, Multipliers
+from privopt_metric_dp.proof.multipliers import Multipliers
 
-__all__ = ["Floats", "Instance", "Solution", "dual_bound", "freer", "one_output"]
+__all__ = ["Floats", "Instance", "Solution", "dual_bound", "one_output"]
 
 EPSILON_SLACK = 1e-9
 """Share of epsilon that a solution leaves to rounding."""
@@ -196,7 +195,7 @@ def one_output(instance: Instance) -> Solution:
         z=z,
         objective=instance.loss(z),
         lower_bound=float(instance.cost.min(axis=1).sum()),
-        multipliers=Multipliers.zero(len(instance.pairs), instance.outputs),
+        multipliers=Multipliers.zero(),
         method="constant",
         status="feasible",
     )
@@ -222,24 +221,3 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     kept, bound = SparseMultipliers.of(multipliers, instance.pairs, growth, instance.cost.shape).tame(instance.cost)
     trivial = instance.cost.min(axis=1)
     return (bound, kept.min_bounds(instance.cost)[0]) if bound > trivial.sum() else (float(trivial.sum()), trivial)
-
-
-def freer(multipliers: Multipliers, gain: Floats) -> Multipliers:
-    """Return multipliers for rows that allow log-ratios greater by ``gain``, ``(P,)``: each times ``exp(-gain)``.
-
-    Any multipliers prove something. Left as they are, a row's ``exp(eps d) f`` would grow by ``exp(eps d) gain f``,
-    which ruins a bound from ``eps d`` of 5 on at gains of a billionth; so it stays, and ``f`` loses ``gain f``.
-    """
-    if multipliers.part is not None:
-        own, rows = multipliers.part
-        return Multipliers.among(freer(own, gain[rows]), rows, len(gain))
-    less, known = np.exp(-gain), multipliers.few
-
-    def blocks() -> Iterator[Block]:
-        for k0, k1, forward, backward in multipliers.blocks():
-            check()
-            yield k0, k1, forward * less[:, None], backward * less[:, None]
-
-    if known is None:
-        return Multipliers(blocks=blocks)
-    return Multipliers.sparse(lambda: ((k, p, back, f * less[p]) for k, p, back, f in known()), len(less))

@@ -21,7 +21,7 @@ from privopt.arrays import Floats
 from privopt.errors import SolverError
 from privopt.execution.limits import allowed_threads
 from privopt.interfaces.offers import Later
-from privopt_metric_dp.proof.multipliers import Block, Multipliers
+from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_state import State, begin
 from privopt_metric_dp.solvers.normal_equations import MAX_RECYCLED, MAX_STEPS, PARTIAL_SUMS, SchurComplement, couple
@@ -186,20 +186,17 @@ def _mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Flo
 
 
 def _multipliers(
-    instance: Instance, symmetry: Symmetry, scale: float, columns: Sequence[Callable[[], tuple[Floats, Floats]]]
+    instance: Instance, symmetry: Symmetry, scale: float, columns: Sequence[Callable[[], Floats]]
 ) -> Multipliers:
-    """Yield the multipliers of all pairs from those that groups kept; of the groups no more than these is held."""
-    shrink = np.exp(-instance.lengths / 2)[:, None] * scale
+    """Return the multipliers of all pairs from those that groups kept; of the groups no more than these is held."""
+    shrink, every = np.exp(-instance.lengths / 2) * scale, np.arange(len(instance.pairs))
 
-    def blocks() -> Iterator[Block]:
-        start = 0
-        for proof in columns:
-            forward, backward = proof()
-            stop = start + forward.shape[1]
-            yield start, stop, forward * shrink, backward * shrink
-            start = stop
+    def rows() -> Iterator[Few]:
+        outputs = (values for proof in columns for values in proof())
+        return ((k, every, values * shrink) for k, values in enumerate(outputs))
 
-    return symmetry.lift_multipliers(instance, Multipliers(blocks=blocks))
+    many = 2 * len(every) * len(symmetry.representatives)
+    return symmetry.lift_multipliers(instance, Multipliers(rows=rows, many=many))
 
 
 def _offer(state: State, offers: PartOffers) -> None:

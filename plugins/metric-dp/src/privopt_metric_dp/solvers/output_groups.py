@@ -172,13 +172,9 @@ class Outputs:
         place, width = self.pattern.place, self.width
         return lambda: np.asarray(columns[place].reshape(len(place), -1)[:, :width])
 
-    def proof(self) -> Callable[[], tuple[Floats, Floats]]:
-        """Return the function that gives the stored multipliers, ``(P, R)`` each, of the two rows of each pair."""
-        rows = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES).transpose(2, 1, 0, 3)
-        width = self.width
-
-        def unpacked() -> tuple[Floats, Floats]:
-            forward, backward = rows.reshape(2, rows.shape[1], -1)[:, :, :width]
-            return forward, backward
-
-        return unpacked
+    def proof(self) -> Callable[[], Floats]:
+        """Return the function that gives the stored multipliers, ``(R, P)``: of each pair's rows one less the other."""
+        rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width
+        return lambda: np.ascontiguousarray(
+            (rows[:, :, 0] - rows[:, :, 1]).transpose(0, 2, 1).reshape(-1, rows.shape[1])[:width]
+        )

@@ -26,7 +26,6 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.execution.clock import clock
 from privopt.interfaces.offers import evaluate
 from privopt_metric_dp.matrix.repair import mend
-from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 from privopt_metric_dp.space.pairs import reduce_pairs
@@ -99,18 +98,15 @@ class FewPairs:
 
     def _over(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
         """Solve one spanner's program and offer its result over all pairs."""
-        name, pairs = f"{self.name} {slack:.2g}", len(instance.pairs)
+        name = f"{self.name} {slack:.2g}"
 
         def mended(z: Floats) -> Floats:
             return mend(z, instance.cost, instance.pairs, instance.lengths)
 
-        def among(multipliers: Multipliers) -> Multipliers:
-            return Multipliers.among(multipliers, rows, pairs)
-
-        inner = offers.through(name, mended, among, firm=False)
+        inner: PartOffers = offers.through(name, mended, lambda own: own.among(rows), firm=False)
         inner.gap = INNER_GAP_SHARE * max(offers.gap, _expected(slack))
         self.inner.solve(small, inner)
-        offers.note("", spanner_pairs=len(rows), pairs=pairs)
+        offers.note("", spanner_pairs=len(rows), pairs=len(instance.pairs))
         if inner.best.candidate is not None:
             z = mended(evaluate(inner.best.candidate))
             offers.offer(name, candidate=z, value=instance.loss(z))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from attrs import evolve, frozen
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Floats, Ints
 from privopt.execution.clock import check
 from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
@@ -26,7 +26,6 @@ RELATIVE_TOLERANCE = 1e-12
 IMAGE_TOLERANCE = 1e-9
 """Of the greatest distance from the middle: how far an image may lie from a point to be one."""
 MAX_GROUP_ORDER = 64
-BLOCK_ENTRIES = 4_000_000
 
 
 @frozen(kw_only=True, eq=False)
@@ -96,46 +95,22 @@ class Symmetry:
         n, pairs = instance.records, instance.pairs
         number = pairs[:, 0] * n + pairs[:, 1]
 
-        def move_pairs(g: int) -> tuple[Ints, Bools]:
-            """Return where a symmetry takes each pair, and whether it reverses it."""
+        def move_pairs(g: int) -> tuple[Ints, Ints]:
+            """Return where a symmetry takes each pair, and -1 where it reverses it, else 1."""
             first, second = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
-            return np.searchsorted(number, np.minimum(first, second) * n + np.maximum(first, second)), first > second
+            to = np.searchsorted(number, np.minimum(first, second) * n + np.maximum(first, second))
+            return to, np.where(first > second, -1, 1)
 
-        if (given := columns.few) is not None:
-
-            def move_rows() -> Iterator[Few]:
-                known = {k: (rows, backward, values) for k, rows, backward, values in given()}
-                place, member = self.origin()
-                moves = {g: move_pairs(g) for g in np.unique(member).tolist()}
-                for k, (source, g) in enumerate(zip(place.tolist(), member.tolist(), strict=True)):
-                    if source in known:
-                        rows, backward, values = known[source]
-                        to, turned = moves[g]
-                        yield k, to[rows], backward ^ turned[rows], values
-
-            return Multipliers.sparse(move_rows, len(pairs))
-
-        def blocks() -> Iterator[tuple[int, int, Floats, Floats]]:
-            parts = list(columns.blocks())
-            forward = np.concatenate([part[2] for part in parts], axis=1)
-            backward = np.concatenate([part[3] for part in parts], axis=1)
+        def rows() -> Iterator[Few]:
+            known = {k: (places, values) for k, places, values in columns.rows()}
             place, member = self.origin()
-            step = max(1, min(instance.outputs, BLOCK_ENTRIES // max(1, len(pairs))))
-            for k0 in range(0, instance.outputs, step):
-                k1 = min(instance.outputs, k0 + step)
-                f = np.zeros((len(pairs), k1 - k0))
-                b = np.zeros_like(f)
-                for g in np.unique(member[k0:k1]):
-                    check()
-                    here = np.flatnonzero(member[k0:k1] == g)
-                    source = place[k0:k1][here]
-                    to, turns = move_pairs(g)
-                    turned = turns[:, None]
-                    f[np.ix_(to, here)] = np.where(turned, backward[:, source], forward[:, source])
-                    b[np.ix_(to, here)] = np.where(turned, forward[:, source], backward[:, source])
-                yield k0, k1, f, b
+            moves = {g: move_pairs(g) for g in np.unique(member).tolist()}
+            for k, (source, g) in enumerate(zip(place.tolist(), member.tolist(), strict=True)):
+                if source in known:
+                    (places, values), (to, sign) = known[source], moves[g]
+                    yield k, to[places], values * sign[places]
 
-        return Multipliers(blocks=blocks)
+        return Multipliers(rows=rows, many=columns.many * self.order)
 
 
 def _images(points: Floats) -> Iterator[Ints]:

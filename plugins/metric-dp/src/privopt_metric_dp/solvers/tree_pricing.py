@@ -358,7 +358,7 @@ def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, max_pivots: in
 
 @jit(few=lambda a, *_: len(a) <= 32)
 def _tight_rows(a: Any, length: Any, low: Any, pair: Any, parents: Any, entries: Any, sides: Any,
-          pairs: Any, backward: Any, values: Any) -> int:  # fmt: skip
+          pairs: Any, values: Any) -> int:  # fmt: skip
     """Multipliers of the tight rows at the true log-ratios, of the tree of an output that proves most; how many."""
     n = len(a)
     order = np.empty(n, dtype=np.int32)
@@ -374,9 +374,9 @@ def _tight_rows(a: Any, length: Any, low: Any, pair: Any, parents: Any, entries:
         p = pair[entries[best, node]]
         own = sides[best, node] > 0
         # node <= exp(l) parent, multiplier -g; or parent <= exp(l) node, multiplier g exp(-l)
-        values[place - 1] = max(-g[node], 0.0) if own else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
+        f = max(-g[node], 0.0) if own else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
         pairs[place - 1] = p
-        backward[place - 1] = (low[p] == node) != own
+        values[place - 1] = f if (low[p] == node) == own else -f
     return count - 1
 
 
@@ -385,14 +385,13 @@ def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Se
 
     def list_rows() -> Iterator[Few]:
         low, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
-        pairs, backward = np.empty(instance.records, dtype=np.int64), np.empty(instance.records, dtype=np.bool_)
-        values = np.empty(instance.records)
+        pairs, values = np.empty(instance.records, dtype=np.int64), np.empty(instance.records)
         for k in range(instance.outputs):
             parents = np.stack([trees.parent[k] for trees in candidates])
             entries = np.stack([trees.entry[k] for trees in candidates])
             sides = np.stack([trees.side[k] for trees in candidates])
             cost = instance.cost[:, k] - y
-            count = _tight_rows(cost, lengths, low, graph.pair, parents, entries, sides, pairs, backward, values)
-            yield k, pairs[:count].copy(), backward[:count].copy(), values[:count].copy()
+            count = _tight_rows(cost, lengths, low, graph.pair, parents, entries, sides, pairs, values)
+            yield k, pairs[:count].copy(), values[:count].copy()
 
-    return Multipliers.sparse(list_rows, len(instance.pairs))
+    return Multipliers(rows=list_rows)
