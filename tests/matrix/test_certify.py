@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privopt.errors import UsageError
-from privopt.execution import memo, processes, serial, threads
+from privopt.execution import limits, memo
 from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.repair import repair, rounded
@@ -139,22 +139,22 @@ def test_a_wrong_epsilon_on_many_pairs_is_told_at_once():
     assert measured.worst > 0.9
 
 
-@pytest.mark.parametrize("where", [serial, lambda: threads(2), lambda: processes(2)])
-def test_nothing_depends_on_where_it_ran(where, monkeypatch):
-    for module in ("certify", "closure"):
-        monkeypatch.setattr(sys.modules[f"privopt_metric_dp.matrix.{module}"], "WORTH_SENDING", 0)
+def test_nothing_depends_on_threads(monkeypatch):
     distance = np.abs(np.subtract.outer(np.arange(90.0), np.arange(90.0)))
     pairs, lengths = all_pairs(distance)
     z = np.exp(-distance)
     z /= z.sum(axis=1, keepdims=True)
-    with where() as executor:
-        there = repair(z, pairs, lengths, Fraction(2), executor=executor)
-        verdict = certify(there.weights, pairs, lengths, Fraction(6, 5), executor=executor, block=700)
     here = repair(z, pairs, lengths, Fraction(2))
+    assert not certify(here.weights, pairs, lengths, Fraction(6, 5)).holds
+    for module, name in (("certify", "WORTH_SENDING"), ("closure", "MIN_SHARED")):
+        monkeypatch.setattr(sys.modules[f"privopt_metric_dp.matrix.{module}"], name, 0)
+    monkeypatch.setattr(limits, "allowed_threads", lambda: 2)
+    there = repair(z, pairs, lengths, Fraction(2))
     assert (there.weights == here.weights).all()
     assert there.measured == here.measured
-    assert verdict == certify(here.weights, pairs, lengths, Fraction(6, 5))
-    assert not verdict.holds
+    assert certify(here.weights, pairs, lengths, Fraction(6, 5)) == certify(
+        there.weights, pairs, lengths, Fraction(6, 5)
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_metric_dp.proof import Rows, Trees, read_proof
 from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
-from privopt_metric_dp.proof.tree_multipliers import Forest
 
 
 def grown(rng, records, outputs):
@@ -46,7 +45,7 @@ def grown(rng, records, outputs):
 def exactly(forest, cost, growth):
     """Return the bound that trees prove, in rationals, records taken one by one by recursion."""
     parents, left = forest.parents, []
-    for k, above in enumerate(forest.codes % 2):
+    for k, above in enumerate(forest.trees % 2):
         own = {}
 
         def climb(i, k=k, above=above, own=own):
@@ -67,10 +66,10 @@ def exactly(forest, cost, growth):
 @given(st.integers(0, 2**30), st.integers(2, 7), st.integers(1, 5))
 def test_trees_prove_no_less_than_their_multipliers_and_are_enclosed(seed, records, outputs):
     cost, growth, kept = grown(np.random.default_rng(seed), records, outputs)
-    forest = Forest.of(kept, cost)
+    forest = Trees.of(kept, cost)
     pairs, places = forest.edges()
     ends = growth[pairs[:, 0], pairs[:, 1]]
-    low, high = forest.enclosed(cost, cost, 0.0, np.zeros(records), places, (ends, ends))
+    low, high = forest.between(cost, cost, 0.0, np.zeros(records), places, (ends, ends))
     proved = exactly(forest, cost, growth)
     assert Fraction(low) <= proved <= Fraction(high)
     assert high - low <= 1e-12
@@ -87,7 +86,7 @@ def test_rows_that_make_no_trees_stay_rows():
         rows=np.arange(3, dtype=np.uint32),
         values=np.ones(3),
     )
-    assert Forest.of(kept, np.ones((3, 1))) is None
+    assert Trees.of(kept, np.ones((3, 1))) is None
     both = SparseMultipliers(
         pairs=np.array([[0, 1], [1, 0]]),
         growth=np.full(2, 2.0),
@@ -95,7 +94,7 @@ def test_rows_that_make_no_trees_stay_rows():
         rows=np.arange(2, dtype=np.uint32),
         values=np.ones(2),
     )
-    assert Forest.of(both, np.ones((3, 1))) is None
+    assert Trees.of(both, np.ones((3, 1))) is None
 
 
 POINTS = {

@@ -213,7 +213,7 @@ class _Search:
         for client, answer in zip(self.clients, answers, strict=True):
             around = client.around
             with self.context.timed("repair"):
-                weights = client.accept(answer, data.epsilon, executor=self.context.executor).weights
+                weights = client.accept(answer, data.epsilon).weights
             matrices[data.records.ids[around.user]] = around.matrix(weights, data)
             rows.append(weights[around.own])
         return LRGeoRelease.of_users(self.problem, np.array(rows), matrices)

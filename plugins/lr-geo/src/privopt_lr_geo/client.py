@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import frozen
@@ -13,11 +12,6 @@ from privopt.errors import Fault, InputError
 from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.messages import Answer, Package
 from privopt_metric_dp.matrix.repair import RepairedWeights, repair
-
-if TYPE_CHECKING:
-    from privopt.execution import Executor
-else:
-    Executor = Any
 
 __all__ = ["Client"]
 
@@ -53,7 +47,7 @@ class Client:
             free=self.free[order],
         )
 
-    def accept(self, answer: Answer, epsilon: Fraction, *, executor: Executor | None = None) -> RepairedWeights:
+    def accept(self, answer: Answer, epsilon: Fraction) -> RepairedWeights:
         """Put rows back in order, make integers of them, and certify them over every required pair of the LR set.
 
         Raises:
@@ -65,4 +59,4 @@ class Client:
         z = np.empty_like(answer.z)
         z[self.order] = answer.z
         around = self.around
-        return repair(z, around.pairs, around.lengths, epsilon, loss=self.costs, executor=executor)
+        return repair(z, around.pairs, around.lengths, epsilon, loss=self.costs)

@@ -254,7 +254,7 @@ class _Search:
         whole = whole_matrix(public, distances.__getitem__)
         pairs, lengths, _ = certified_pairs(data)
         with self.context.timed("repair"):
-            measured = certify(whole, pairs, lengths, data.epsilon, executor=self.context.executor)
+            measured = certify(whole, pairs, lengths, data.epsilon)
         if not measured.holds:
             raise CertificationError("pairs did not certify")
         whole.setflags(write=False)

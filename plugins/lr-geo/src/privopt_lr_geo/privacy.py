@@ -106,7 +106,7 @@ class EveryRow(MetricDP):
             everywhere = certify_everywhere(whole, self.data.region, self.epsilon)
             return self.stated(everywhere, whole, ids, release.outputs)
         pairs, distances, over = certified_pairs(self.data)
-        measured = certify(whole, pairs, distances, self.epsilon, executor=executor)
+        measured = certify(whole, pairs, distances, self.epsilon)
         over = f"{over}, among all {len(ids)} records"
         return self.stated(measured, whole, ids, release.outputs, {"over": over})
 

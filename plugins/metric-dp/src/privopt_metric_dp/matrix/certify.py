@@ -17,7 +17,6 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
-from privopt.execution import Executor, spans
 from privopt.execution.limits import in_threads
 from privopt.execution.memo import content_key, facts
 from privopt.numbers.exp_log_bounds import exp_bounds, exp_fixed, float_up, log_bounds
@@ -39,7 +38,7 @@ __all__ = [
 ROOM = 1.0 + 2.0**-50
 #: Stands for weight 0 in the doubles: 0 against 0 gives 1, 0 against positive more than any exp that is compared.
 ZERO = 2.0**-200
-#: Pairs times outputs below which an executor is left alone: workers would take longer to start.
+#: Pairs times outputs of ten spans of pairs: with fewer threads are not worth their start.
 WORTH_SENDING = 50_000_000
 _BLOCK_COLUMNS = 128
 #: Rows up to which a block of `_BLOCK_COLUMNS` columns stays in a processor's cache; with more, another order.
@@ -49,8 +48,6 @@ MIN_COMPILED_RATIOS = 10_000
 _MAX_SHOWN = 8
 #: Pairs whose log ratio is evaluated exactly, in search of the worst.
 _MAX_EXACT_PAIRS = 64
-#: Pairs a task, for each row: what a block of columns needs first is made once a task, for all rows.
-_A_ROW = 512
 
 
 def _key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
@@ -237,9 +234,6 @@ def certify(
     pairs: Ints,
     distances: Floats,
     epsilon: Fraction,
-    *,
-    executor: Executor | None = None,
-    block: int = 1 << 18,
 ) -> Measurements:
     """Prove or refute that integer weights are a mechanism of metric privacy over the required pairs.
 
@@ -248,8 +242,6 @@ def certify(
         pairs: (P, 2) records, undirected.
         distances: (P,) each double the rational that it is.
         epsilon: exact, >= 0, in 1 / unit of distance.
-        executor: where blocks of pairs are measured; the verdict is the same everywhere.
-        block: pairs a task, at most.
 
     Returns:
         The verdict. Cost: 2 P K multiplications; exact integers only where a ratio lies within 2**-50 of its bound.
@@ -268,21 +260,19 @@ def certify(
     if remembered is not None and key in remembered:
         known: Measurements = remembered[key]
         return known
-    ratios = _measure(weights, pairs, executor, block)
+    ratios = _measure(weights, pairs)
     measured = _judged(weights, pairs, distances, epsilon, ratios, exp_bounds(distances, epsilon))
     if remembered is not None:
         remembered[key] = measured
     return measured
 
 
-def certify_in_doubles(
-    weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None = None
-) -> Measurements | None:
+def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
     """Return :func:`certify`'s result, with its arguments, if doubles alone prove every inequality; else None.
 
     Rows at distance 0 are looked at exactly where doubles see no difference.
     """
-    ratios = _measure(weights, pairs, executor, 1 << 18)
+    ratios = _measure(weights, pairs)
     bounds = exp_bounds(distances, epsilon)
     if not ((ratios * ROOM <= bounds[0]) | ((distances == 0) & (ratios == 1.0))).all():
         return None
@@ -341,17 +331,8 @@ def _oriented(weights: Unsigned, i: int, j: int, k: int) -> Failure:
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 
-def _measure(weights: Unsigned, pairs: Ints, executor: Executor | None, block: int) -> Floats:
-    first, second = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
-    if executor is None or len(pairs) * weights.shape[1] < WORTH_SENDING:
-        return greatest_ratios(weights, first, second)
-    held = executor.hold(weights)
-    parts = spans(len(pairs), max(block, _A_ROW * len(weights)), executor.jobs)
-    futures = [
-        executor.submit(("certify", part), greatest_ratios, held, first[a:b], second[a:b])
-        for part, (a, b) in enumerate(parts)
-    ]
-    return np.concatenate([future.result() for future in futures]) if futures else np.ones(0)
+def _measure(weights: Unsigned, pairs: Ints) -> Floats:
+    return greatest_ratios(weights, *(np.ascontiguousarray(pairs[:, end]) for end in (0, 1)))
 
 
 def _worst(

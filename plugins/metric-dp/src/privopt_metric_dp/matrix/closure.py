@@ -12,16 +12,16 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
-from privopt.execution import Executor
 from privopt.execution.clock import check
 from privopt.execution.compiled import jit
+from privopt.execution.limits import in_threads
 from privopt.numbers.graphs import components, neighbours
 
 __all__ = ["Graph", "close", "graph_of", "lower"]
 
 
-#: Pairs times outputs below which an executor is left alone: workers would take longer to start.
-WORTH_SENDING = 50_000_000
+#: Pairs times outputs below which threads are not worth their start.
+MIN_SHARED = 10_000_000
 _BLOCK_COLUMNS = 64
 
 
@@ -125,15 +125,7 @@ def _sweeps(block, indptr, indices, factors, whole, limit):  # type: ignore[no-u
     return False
 
 
-def _close_block(block: Floats, indptr: Ints, indices: Ints, factors: Floats, whole: bool) -> Floats:
-    """Return the closure of some columns (they are independent of each other)."""
-    block = np.array(block, order="C")
-    if not _sweeps(block, indptr, indices, factors, whole, 2 * len(block) + 64):
-        raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
-    return block
-
-
-def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Executor | None) -> None:
+def close(z: Floats, graph: Graph, shrink: float, *, whole: bool) -> None:
     """Replace z by its closure at exponents (1 - shrink) eps d.
 
     Args:
@@ -141,7 +133,6 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
         graph: the required pairs.
         shrink: tau, 0 <= tau < 1.
         whole: every raised entry is rounded up to an integer, so that integers stay integers.
-        executor: where blocks of columns are closed.
 
     Raises:
         CertificationError: it did not settle, which no finite input does.
@@ -151,20 +142,18 @@ def close(z: Floats, graph: Graph, shrink: float, *, whole: bool, executor: Exec
         return
     # rounded up, by more than exp can be wrong: the closure may only be too high
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
-    starts = range(0, z.shape[1], _BLOCK_COLUMNS)
-    if executor is None or executor.jobs == 1 or len(graph.first) * z.shape[1] < WORTH_SENDING:
-        for start in starts:
+
+    def fill(first: int, last: int) -> None:
+        for number in range(first, last):
             check()
-            part = slice(start, start + _BLOCK_COLUMNS)
-            z[:, part] = _close_block(z[:, part], graph.indptr, graph.indices, factors, whole)
-        return
-    rows = [executor.hold(a) for a in (graph.indptr, graph.indices, factors)]
-    futures = [
-        (start, executor.submit(("close", number), _close_block, z[:, start : start + _BLOCK_COLUMNS], *rows, whole))
-        for number, start in enumerate(starts)
-    ]
-    for start, future in futures:
-        z[:, start : start + _BLOCK_COLUMNS] = future.result()
+            part = slice(number * _BLOCK_COLUMNS, (number + 1) * _BLOCK_COLUMNS)
+            block = np.array(z[:, part], order="C")
+            if not _sweeps(block, graph.indptr, graph.indices, factors, whole, 2 * len(block) + 64):
+                raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
+            z[:, part] = block
+
+    blocks = -(-z.shape[1] // _BLOCK_COLUMNS)
+    in_threads(fill, blocks, min_span=2 if len(graph.first) * z.shape[1] > MIN_SHARED else blocks + 1)
 
 
 @jit()

@@ -206,7 +206,7 @@ class MetricDP(MatrixConstraint):
         distances = release.distances
         if self.data is not None and len(release.records) == self.data.shape[0]:
             distances = self.data.not_above(release.pairs, distances)
-        measured = certify(release.weights, release.pairs, distances, self.epsilon, executor=executor)
+        measured = certify(release.weights, release.pairs, distances, self.epsilon)
         return self.stated(measured, release.weights, release.records, release.outputs)
 
     def stated(

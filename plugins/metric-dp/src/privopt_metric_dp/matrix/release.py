@@ -122,7 +122,6 @@ class MatrixRelease(Release):
                 data.epsilon,
                 loss=data.weighted,
                 gap=context.gap,
-                executor=context.executor,
             )
         return evolve(cls.over(data, repaired.weights, along_paths=True), repaired=repaired)
 

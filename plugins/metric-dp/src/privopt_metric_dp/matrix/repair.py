@@ -22,7 +22,6 @@ cone themselves, so z + r q^T, over S, is in it for every distribution q, with r
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -30,7 +29,6 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats, Ints, Unsigned, read_only
 from privopt.errors import CertificationError, SolverError, UsageError
-from privopt.execution import Executor
 from privopt.execution.clock import check, clock
 from privopt.execution.limits import in_threads
 from privopt.numbers.sampling import TOTAL
@@ -92,8 +90,6 @@ def repair(
     *,
     loss: Floats | None = None,
     gap: float = 1e-6,
-    executor: Executor | None = None,
-    progress: Callable[[str], object] | None = None,
 ) -> RepairedWeights:
     """Make any near-feasible matrix a certified mechanism.
 
@@ -104,8 +100,6 @@ def repair(
         epsilon: exact, above 0.
         loss: (N, K) cost times prior: steers what is lowered and where mass goes, and prices the repair.
         gap: relative gap asked of the release; tau starts a thousandth of it or lower.
-        executor: where blocks of columns and of pairs are worked on.
-        progress: called with what is being done, in words.
 
     Returns:
         The weights with their certificate.
@@ -120,10 +114,9 @@ def repair(
     if epsilon <= 0:
         raise UsageError(f"epsilon must be above 0, got {epsilon}")
     pairs, distances = check_pairs(pairs, distances, len(given))
-    report = progress or (lambda _: None)
     sums = given.sum(axis=1)
     loss_before = None if loss is None else _priced(loss, given, np.where(sums > 0, sums, 1.0))
-    whole = _as_it_is(given, pairs, distances, epsilon, executor)
+    whole = _as_it_is(given, pairs, distances, epsilon)
     if whole is not None:
         after = None if loss is None else _priced(loss, whole.weights, float(TOTAL))
         return evolve(whole, loss_before=loss_before, loss_after=after)
@@ -131,9 +124,8 @@ def repair(
     for within in MERGED_WITHIN:
         if best is not None and clock().left == 0.0:
             break
-        report("repair and certificate" + (f", records nearer than {within:.0e} on one row" if best or refused else ""))
         try:
-            found, moved = _repair_within(within, given, loss, pairs, distances, epsilon, gap, executor)
+            found, moved = _repair_within(within, given, loss, pairs, distances, epsilon, gap)
         except CertificationError as error:
             refused = error
             continue
@@ -184,7 +176,7 @@ def mend(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     """
     first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     graph = graph_of(first, second, np.minimum(exponents, MAX_EXPONENT), len(z))
-    return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, 1e-9, None)[0]
+    return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, 1e-9)[0]
 
 
 def rounded(z: Floats) -> Unsigned:
@@ -203,14 +195,12 @@ def rounded(z: Floats) -> Unsigned:
     return weights
 
 
-def _as_it_is(
-    matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, executor: Executor | None
-) -> RepairedWeights | None:
+def _as_it_is(matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction) -> RepairedWeights | None:
     """Return the rows over their sums, rounded, if doubles prove every inequality; None if one is in doubt."""
     if not matrix.any(axis=1).all():
         return None
     weights = rounded(matrix)
-    measured = certify_in_doubles(weights, pairs, distances, epsilon, executor)
+    measured = certify_in_doubles(weights, pairs, distances, epsilon)
     if measured is None or not measured.holds:
         return None
     return RepairedWeights(weights=read_only(weights), tau=0.0, merged=0, measured=measured)
@@ -224,7 +214,6 @@ def _repair_within(
     distances: Floats,
     epsilon: Fraction,
     gap: float,
-    executor: Executor | None,
 ) -> tuple[RepairedWeights, float]:
     """Return the repair with records nearer than ``within`` on one row; and the share of mass that had to be moved."""
     label, exponents = merge(pairs, distances, epsilon, len(matrix), within)
@@ -232,10 +221,10 @@ def _repair_within(
     tau = _first_tau(graph, gap)
     while tau <= _LARGEST_TAU:
         check("the matrix was repaired")
-        rows, moved = _to_sum_one(start.copy(), cost, graph, tau, executor)
-        small = _to_integers(rows, graph, tau, executor)
+        rows, moved = _to_sum_one(start.copy(), cost, graph, tau)
+        small = _to_integers(rows, graph, tau)
         weights = small[label]
-        measured = certify(weights, pairs, distances, epsilon, executor=executor)
+        measured = certify(weights, pairs, distances, epsilon)
         if measured.holds:
             merged = len(matrix) - len(small)
             return RepairedWeights(weights=read_only(weights), tau=tau, merged=merged, measured=measured), moved
@@ -259,10 +248,10 @@ def _drift(sums: Floats, graph: Graph) -> float:
     return float((np.abs(logs[graph.first] - logs[graph.second]) / graph.exponents).max())
 
 
-def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float, executor: Executor | None) -> tuple[Floats, float]:
+def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Return a closed matrix with rows that sum to 1, up to a drift that tau covers; and the share of mass moved."""
     for left in reversed(range(_COARSE_ROUNDS)):
-        close(z, graph, tau, whole=False, executor=executor)
+        close(z, graph, tau, whole=False)
         _fill_empty(z, graph)
         sums = z.sum(axis=1)
         if not left or np.abs(sums - 1.0).max() <= 0.01:
@@ -316,11 +305,11 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
     return _over(z, z.sum(axis=1)), float((deficits / scale[graph.labels]).max())
 
 
-def _to_integers(z: Floats, graph: Graph, tau: float, executor: Executor | None) -> Unsigned:
+def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
     """Integers with rows of exactly 2**63 that satisfy the rows of privacy between themselves."""
     for _ in range(6):
         units = np.rint(z * float(TOTAL))
-        close(units, graph, tau, whole=True, executor=executor)
+        close(units, graph, tau, whole=True)
         weights = units.astype(np.uint64)
         rest = (np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)).view(np.int64)
         shares = rest / float(TOTAL)

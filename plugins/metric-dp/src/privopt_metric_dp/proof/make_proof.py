@@ -18,7 +18,6 @@ from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.proof_file import PROOF, Proof
 from privopt_metric_dp.proof.row_proof import Rows, select_multipliers
 from privopt_metric_dp.proof.street_proof import Streets
-from privopt_metric_dp.proof.tree_multipliers import Forest
 from privopt_metric_dp.proof.tree_proof import Trees
 
 if TYPE_CHECKING:
@@ -121,8 +120,7 @@ def _trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
     """Return the trees that multipliers make, where they prove as much, to ``spare``; None where they make none."""
-    forest = Forest.of(multipliers, weighted) if len(multipliers.values) else None
-    made = None if forest is None else Trees(prices=forest.prices, trees=forest.codes)
+    made = Trees.of(multipliers, weighted) if len(multipliers.values) else None
     return made if made is not None and made.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
 
 

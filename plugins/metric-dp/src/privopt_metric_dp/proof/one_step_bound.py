@@ -3,7 +3,7 @@
 At prices y output k is worth ``y_i - c_ik`` more to record i than it costs. For the record r to which it is worth most
 the pairs of r alone pay: a neighbour j with costs to spare gives ``exp(-eps d) (c_jk - y_j)``, one that lacks something
 takes ``exp(eps d) (y_j - c_jk)`` of what r then has left, the cheapest first. What no pair pays comes off the price.
-That is a tree of one step for each output (:mod:`privopt_metric_dp.proof.tree_multipliers`), so prices and trees are
+That is a tree of one step for each output (:mod:`privopt_metric_dp.proof.tree_proof`), so prices and trees are
 the proof. The prices are one share of every record's mean cost, the best of a few that are tried: no paths are searched
 and no system is solved, and each share takes about 10 N K steps.
 
@@ -35,7 +35,7 @@ FIRST_SHARE: Final = 0.25
 FINEST: Final = 2.0**0.2
 """Factor between shares at which the search ends."""
 MAX_LOG_RATIO: Final = 44.0
-"""Log-ratios beyond this are those of no tree (:data:`privopt_metric_dp.proof.tree_multipliers.MAX_FACTOR`)."""
+"""Log-ratios beyond this are those of no tree (:data:`privopt_metric_dp.proof.tree_proof.MAX_FACTOR`)."""
 MAX_RECORDS: Final = 3_000
 """Records of roads beyond which not all pairs are made."""
 BESIDE_PAIR, BESIDE_ENTRY = 128.0, 48.0

@@ -1,30 +1,190 @@
-"""The stored form of a proof by tree multipliers: prices, and each record's parent for every output."""
+"""A lower bound from trees: an output's multipliers follow from prices and from each record's parent.
+
+For prices y let ``a_i = c_ik - y_i``. Where record i hangs on record p, a row between the two carries on what i has,
+and what it leaves stays at i. With F >= 1 of the two, and ``g_i``, which is ``a_i`` and all that was carried to i, from
+the leaves up::
+
+    i below p (z_p <= F z_i):  f = max(0, g_i) / F is added to g_p, and min(0, g_i) is left at i
+    i above p (z_i <= F z_p):  f = max(0, -g_i), F f is taken from g_p, and max(0, g_i) is left at i
+
+A root keeps its g. These f are at least 0, so (:mod:`privopt_metric_dp.proof.lagrangian_bound`) ``sum_i y_i + sum_i
+min_k left_ik`` is a lower bound. Compare it with that of any other multipliers f' >= 0 of the same rows whose least
+reduced costs ``min_k g'_ik`` are the prices. With these at least 0 is left everywhere, and by induction from the leaves
+g_i is at least g'_i. For i below p, at least 0 is left, so f >= f' and at least as much is added; for i above p,
+likewise f <= f' and at most as much is taken. So the bound is at least theirs. For multipliers that form trees, prices
+and trees are therefore enough, in 2 bytes an entry or less. Such multipliers are never rounded: every evaluation
+encloses the same real number.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
+from privopt.execution.compiled import jit
 from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers, sum_down
 from privopt_metric_dp.proof.proof_file import OFF, PROOF, Proof, growth_of
-from privopt_metric_dp.proof.tree_multipliers import Forest
 
 __all__ = ["Trees"]
+
+MAX_FACTOR = 3e19
+"""A factor is less than this: a little below exp(45), beyond which factors count as infinite."""
+
+
+@jit(inline="always")
+def _down(x: float) -> float:
+    """Less than any number that rounds to x."""
+    return x - (abs(x) * 2.0**-52 + 1e-300)
+
+
+@jit(inline="always")
+def _up(x: float) -> float:
+    """More than any number that rounds to x."""
+    return x + (abs(x) * 2.0**-52 + 1e-300)
+
+
+@jit()
+def _ordered(parent: Any, waiting: Any, order: Any) -> bool:
+    """Order records of one output's trees, leaves first; return whether they are trees: no record above itself."""
+    n = len(parent)
+    waiting[:] = 0
+    for i in range(n):
+        if parent[i] != i:
+            waiting[parent[i]] += 1
+    count = 0
+    for i in range(n):
+        if waiting[i] == 0:
+            order[count] = i
+            count += 1
+    done = 0
+    while done < count:
+        p = parent[order[done]]
+        if p != order[done]:
+            waiting[p] -= 1
+            if waiting[p] == 0:
+                order[count] = p
+                count += 1
+        done += 1
+    return count == n
+
+
+@jit(few=lambda cost, *_: bool(cost.size <= 200))
+def _enclose(cost, top, under, relative_error, prices, parents, above, edges, growth, lower, smallest, greatest):  # type: ignore[no-untyped-def]
+    """Lower smallest[i] and greatest[i] to min_k of bounds of what is left; return an output without trees, or -1.
+
+    What is left rises with costs and falls with factors, so each end takes the ends of these that suit it.
+    """
+    n = cost.shape[0]
+    waiting, order = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    bottom, ceiling = np.empty(n), np.empty(n)
+    for k in range(cost.shape[1]):
+        if not _ordered(parents[k], waiting, order):
+            return k
+        for i in range(n):
+            doubt = relative_error * max(abs(cost[i, k]), abs(top[i, k]))
+            low, high = cost[i, k] - (doubt + under[i]), top[i, k] + doubt
+            rounding = 2.0**-51 * (abs(low) + abs(high) + doubt + under[i])
+            bottom[i], ceiling[i] = _down(low - rounding - prices[i]), _up(high + rounding - prices[i])
+        for at in range(n):
+            i = order[at]
+            p, e, low, high = parents[k, i], edges[k, i], bottom[i], ceiling[i]
+            if p != i and above[k, i]:
+                bottom[p] = _down(bottom[p] + _down(min(low, 0.0) * growth[e]))
+                ceiling[p] = _up(ceiling[p] + _up(min(high, 0.0) * lower[e]))
+                low, high = max(low, 0.0), max(high, 0.0)
+            elif p != i:
+                bottom[p] = _down(bottom[p] + _down(max(low, 0.0) / growth[e]))
+                ceiling[p] = _up(ceiling[p] + _up(max(high, 0.0) / lower[e]))
+                low, high = min(low, 0.0), min(high, 0.0)
+            smallest[i], greatest[i] = min(smallest[i], low), min(greatest[i], high)
+    return -1
+
+
+@jit()
+def _walk(root, group, other, height, length, up, parents, order):  # type: ignore[no-untyped-def]
+    """Walk a tree from its root: whom each record hangs on, and its height; how many records it has, -1 in a circle."""
+    order[0], height[root], parents[root] = root, 0.0, root
+    count, done = 1, 0
+    while done < count:
+        i = order[done]
+        done += 1
+        for e in range(group[i], group[i + 1]):
+            j = other[e]
+            if j == parents[i]:
+                continue
+            if parents[j] >= 0:
+                return -1
+            parents[j], height[j] = i, height[i] + (length[e] if up[e] else -length[e])
+            order[count] = j
+            count += 1
+    return count
+
+
+@jit(few=lambda *given: bool(given[-1].size <= 200))
+def _planted(starts, rows, first, second, length, codes):  # type: ignore[no-untyped-def]
+    """Codes of the trees that each output's rows make, rooted where they are highest; whether they make trees."""
+    n = codes.shape[1]
+    group, fill = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
+    other, far, up = np.empty(2 * n, dtype=np.int64), np.empty(2 * n), np.empty(2 * n, dtype=np.bool_)
+    before, order, height = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n)
+    for k in range(len(starts) - 1):
+        if starts[k + 1] - starts[k] >= n:
+            return False
+        group[:] = 0
+        for m in range(starts[k], starts[k + 1]):
+            group[first[rows[m]] + 1] += 1
+            group[second[rows[m]] + 1] += 1
+        for i in range(n):
+            group[i + 1] += group[i]
+            fill[i] = group[i]
+        for m in range(starts[k], starts[k + 1]):
+            i, j = first[rows[m]], second[rows[m]]  # z_i = F z_j where it is tight: from j one goes up
+            other[fill[i]], far[fill[i]], up[fill[i]] = j, length[rows[m]], False
+            other[fill[j]], far[fill[j]], up[fill[j]] = i, length[rows[m]], True
+            fill[i] += 1
+            fill[j] += 1
+        fill[:], before[:] = -1, -1
+        for start in range(n):
+            if fill[start] >= 0:
+                continue
+            count = _walk(start, group, other, height, far, up, before, order)
+            if count < 0:
+                return False
+            root = start
+            for at in range(count):
+                if height[order[at]] > height[root]:
+                    root = order[at]
+            for at in range(count):
+                before[order[at]] = -1
+            _walk(root, group, other, height, far, up, before, order)
+            for at in range(count):
+                fill[order[at]] = before[order[at]]
+                before[order[at]] = -1
+        for i in range(n):
+            p = fill[i]
+            above = False
+            for e in range(group[i], group[i + 1]):
+                above |= other[e] == p and not up[e]
+            codes[k, i] = 2 * ((p - i) % n) + above
+    return True
 
 
 @frozen(kw_only=True, eq=False)
 class Trees(Proof):
-    """Prices, and trees for each output, to compute multipliers with :mod:`privopt_metric_dp.proof.tree_multipliers`.
+    """Prices, and trees for each output, from which multipliers follow.
 
     Attributes:
         prices: (N,) float64, finite.
-        trees: (K, N) uint16 or uint32, :attr:`privopt_metric_dp.proof.tree_multipliers.Forest.codes`.
+        trees: (K, N) uint16 or uint32: twice the steps from a record to its parent, counted on from the last record to
+            the first, and 1 more if the record is above its parent; 0 for a root.
     """
 
     VERSION: ClassVar = 3
@@ -33,15 +193,75 @@ class Trees(Proof):
     prices: Floats
     trees: NDArray[np.unsignedinteger[Any]]
 
+    @classmethod
+    def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
+        """Return the trees that multipliers make; None where they make none.
+
+        Args:
+            multipliers: those that count, output by output.
+            cost: (N, K) finite, prior included.
+        """
+        n, outputs = cost.shape
+        least, wild = multipliers.min_bounds(cost)
+        if wild.any() or not (multipliers.growth < MAX_FACTOR).all() or (np.diff(multipliers.starts) >= n).any():
+            return None
+        codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
+        first, second = (np.ascontiguousarray(multipliers.pairs[:, end]) for end in (0, 1))
+        made = _planted(multipliers.starts, multipliers.rows, first, second, np.log(multipliers.growth), codes)
+        return cls(prices=least, trees=codes) if made else None
+
+    @property
+    def parents(self) -> Ints:
+        """(K, N) whom each record hangs on: itself where it is a root."""
+        n = self.trees.shape[1]
+        return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
+
+    def edges(self) -> tuple[Ints, Ints]:
+        """Return pairs (E, 2) of records joined in a tree, i < p, each once, and (K, N) the place of each there.
+
+        The place of a root is that of no pair: E.
+        """
+        n, parents = self.trees.shape[1], self.parents
+        here = np.arange(n)
+        number = np.where(parents == here, n * n, np.minimum(here, parents) * n + np.maximum(here, parents))
+        found, place = np.unique(np.append(number.ravel(), n * n), return_inverse=True)
+        pairs = np.column_stack(np.divmod(found[:-1], n)).astype(np.int64)
+        return pairs, place[:-1].reshape(number.shape)
+
+    def between(
+        self, cost: Floats, top: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
+    ) -> tuple[float, float]:
+        """Return two numbers that enclose what the trees prove with exact costs and exponentials.
+
+        Args:
+            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``error`` of themselves.
+            error: of ``cost`` and ``top``.
+            under: (N,) what of each record's ``cost`` is too much, at most.
+            places: of :meth:`edges`.
+            growth: (E,) at most, and at least, exp(eps d) of each pair.
+
+        Returns:
+            Both infinite where a sum is not a double, or a factor above :data:`MAX_FACTOR`.
+
+        Raises:
+            CertificationError: trees that are none.
+        """
+        lower, upper = (np.append(ends, 1.0) for ends in growth)
+        if not (upper < MAX_FACTOR).all():
+            return -math.inf, math.inf
+        least, most = np.full(len(cost), np.inf), np.full(len(cost), np.inf)
+        above = (self.trees & 1).astype(np.bool_)
+        trees = self.parents, above, places
+        if _enclose(cost, top, under, error, self.prices, *trees, upper, lower, least, most) >= 0:
+            raise CertificationError(f"{PROOF}: trees: records that hang on one another in a circle")
+        if not (np.isfinite(least).all() and np.isfinite(most).all()):
+            return -math.inf, math.inf
+        return sum_down(np.append(self.prices, least)), -sum_down(-np.append(self.prices, most))
+
     def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
         """See :meth:`Proof.enclosed`."""
-        forest = Forest(prices=self.prices, codes=self.trees)
-        pairs, places = forest.edges()
-        growth, top = growth_of(pairs, data), weighted + data.shortfall()
-        found = forest.enclosed(weighted, top, OFF, data.excess, places, growth)
-        if found is None:
-            raise CertificationError(f"{PROOF}: trees: records that hang on one another in a circle")
-        return found
+        pairs, places = self.edges()
+        return self.between(weighted, weighted + data.shortfall(), OFF, data.excess, places, growth_of(pairs, data))
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
