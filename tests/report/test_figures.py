@@ -11,9 +11,10 @@ import pytest
 from privopt.report.theme import axes_of, svg, themed, whole
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
-from privopt_metric_dp.attacks.many_reports import lines_of, seen_of
+from privopt_metric_dp.attacks.many_reports import seen_of
 from privopt_metric_dp.attacks.meaning import _percent
 from privopt_metric_dp.report import explorer
+from privopt_metric_dp.report.figures import over_time
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,7 +94,8 @@ def test_what_many_reports_tell_is_said_with_the_error_of_95_percent():
         "Likeliest record: off by at most 0.6 km in half of the places after 1 report, 0 after 10; "
         "in 95 % of them 2 and 0.25."
     )
-    assert [line.p95 for line in lines_of(found)] == [[2.0, 0.25], [1, 1]]
+    ((first, second), _) = (axes.lines for axes in over_time(found).axes)
+    assert [list(line.get_ydata()) for line in (first, second)] == [[0.6, 0.0], [0.5, 0.5]]
     fresh["median"][1] = 0.6
     assert seen_of(found).endswith("2 and 0.25.")  # half of the places are as near as before, the others nearer
     fresh["p95"][1] = 2.0

@@ -197,7 +197,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
         """Return where the promise hides next to nothing, or leaves records out."""
-        return interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).warnings()
+        return interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).warnings
 
 
 def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:

@@ -113,7 +113,7 @@ class EveryRow(MetricDP):
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
     """Return the promise at the distance between nearest neighbours, and the best guess at a user's record."""
-    lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences()
+    lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
     own = result.guarantee.scope == "own-matrix" and len(lines) > 1
     lines = ("In each user's own matrix: " + lines[0], *lines[1:]) if own else lines
     return (*lines, *costs_in_words(problem.data, result.objective))

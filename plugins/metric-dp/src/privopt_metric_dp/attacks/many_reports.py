@@ -6,7 +6,7 @@ the release draws these, simulated from public data alone with a fixed seed: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 
-__all__ = ["MOST_REPORTS", "AttackLine", "ObservedReports", "likeliest", "lines_of", "over_time", "seen_of"]
+__all__ = ["MOST_REPORTS", "ObservedReports", "likeliest", "over_time", "seen_of"]
 
 MOST_REPORTS: Final = 1000
 """Reports of one place, where nothing else is asked for."""
@@ -136,25 +136,6 @@ def _tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:
                 law = (weights * (1.0 - renew) ** keeps * (renew if ended else 1.0)).sum(axis=1)
                 total += np.maximum(np.log(law), _IMPOSSIBLE)
     return total
-
-
-@frozen
-class AttackLine:
-    """A line of the figure.
-
-    Attributes:
-        kind: of reports.
-        median, p95: errors by number of reports.
-    """
-
-    kind: str
-    median: Sequence[float]
-    p95: Sequence[float]
-
-
-def lines_of(attack: Mapping[str, Any]) -> list[AttackLine]:
-    """Return the lines of the figure, by kind of report."""
-    return [AttackLine(kind, values["median"], values["p95"]) for kind, values in attack["likelihood"].items()]
 
 
 def seen_of(attack: Mapping[str, Any]) -> str:

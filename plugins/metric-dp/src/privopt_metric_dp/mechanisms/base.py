@@ -28,7 +28,7 @@ from privopt.interfaces.incumbent import Answer, Incumbent
 from privopt.interfaces.report_parts import Layer, Section
 from privopt.registry import registry
 from privopt.version import VERSION
-from privopt_metric_dp.attacks.meaning import Worth, costs_in_words, in_readers_unit, interpret_guarantee
+from privopt_metric_dp.attacks.meaning import Meaning, costs_in_words, in_readers_unit, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
@@ -336,16 +336,16 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return the promise between nearest neighbours, the best guess next to chance, and the cost to a reader."""
-        promised = self._interpret(problem, release, result).sentences()
+        promised = self._interpret(problem, release, result).sentences
         return (*promised, *costs_in_words(problem.data, result.objective))
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Warn if the guarantee gives almost no protection, leaves records out, or a mesh is too coarse for it."""
         data = problem.data
         coarse = None if data.region is None else data.region.coarse(data.epsilon)
-        return [*self._interpret(problem, release, result).warnings(), *([coarse] if coarse else [])]
+        return [*self._interpret(problem, release, result).warnings, *([coarse] if coarse else [])]
 
-    def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Worth:
+    def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Meaning:
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
         return interpret_guarantee(release, problem.data, by_distance=by_distance)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,7 +13,6 @@ from privopt.arrays import Floats
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.report.charts import dot_size
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, RIM, axes_of, themed
-from privopt_metric_dp.attacks.many_reports import AttackLine
 from privopt_metric_dp.matrix.certify import greatest_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -32,6 +31,10 @@ PER_KIND: Final = [BAD, MARK, INK]
 
 MOST_RATIOS: Final = 3e8
 """Ratios of probabilities that a figure may compute: pairs times outputs."""
+
+
+MOST_POINTS: Final = 2_000
+"""Pairs that are drawn over their distances, about."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -157,10 +160,10 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 
 
 @themed
-def spent_by_distance(release: MatrixRelease, data: MetricData, *, max_points: int = 2_000) -> Figure:
+def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
-    chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // max_points))]
+    chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
     worst, distance = greatest_log_ratios(release.weights, release.pairs[chosen]), release.distances[chosen]
     end = float(distance.max()) if len(distance) else 1.0
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")
@@ -192,36 +195,25 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 
 
 @themed
-def over_time(counts: Sequence[int], lines: Sequence[AttackLine], unit: str) -> Figure:
-    """Draw an attacker's error, in half and in 95 % of the places, by number of reports of one place.
+def over_time(attacked: Mapping[str, Any]) -> Figure:
+    """Draw an attacker's error, in half and in 95 % of the places, by number of reports of one place and their kind.
 
     Args:
-        counts: numbers of reports.
-        lines: one for each kind of report.
-        unit: of distance.
+        attacked: as :func:`privopt_metric_dp.attacks.many_reports.over_time` returns it.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.6, 4.0), layout="constrained")
     sides = figure.subplots(1, 2, sharey=True)
-    for axes, title in zip(sides, ("half of the places", "95 % of the places"), strict=True):
-        for line, colour in zip(lines, PER_KIND, strict=False):
-            axes.plot(
-                counts,
-                line.median if axes is sides[0] else line.p95,
-                "-",
-                marker="D",
-                ms=3,
-                mfc="none",
-                color=colour,
-                label=line.kind,
-                clip_on=False,  # an error of 0 lies on the axis
-            )
+    style: dict[str, Any] = {"marker": "D", "ms": 3, "mfc": "none", "clip_on": False}  # an error of 0 lies on the axis
+    for axes, part, title in zip(sides, ("median", "p95"), ("half of the places", "95 % of the places"), strict=True):
+        for (kind, errors), colour in zip(attacked["likelihood"].items(), PER_KIND, strict=False):
+            axes.plot(attacked["reports"], errors[part], "-", color=colour, label=kind, **style)
         axes.set_xscale("log")
         axes.set_title(title)
         axes.set_xlabel("reports of one place")
     sides[0].set_ylim(bottom=0.0)  # of both, once all is drawn
-    sides[0].set_ylabel(f"off by at most ({unit})")
+    sides[0].set_ylabel(f"off by at most ({attacked['unit']})")
     drawn, names = sides[0].get_legend_handles_labels()
-    figure.legend(drawn, names, loc="outside lower center", ncols=len(lines))
+    figure.legend(drawn, names, loc="outside lower center", ncols=len(names))
     return figure

@@ -15,7 +15,7 @@ from privopt.interfaces.report_parts import Feature, Layer, Section
 from privopt.report.charts import draw_losses as bars_beside_bound
 from privopt.report.map_files import point_features
 from privopt.report.page import drawing, figure_section, pair_section, table
-from privopt_metric_dp.attacks.many_reports import lines_of, over_time, seen_of
+from privopt_metric_dp.attacks.many_reports import over_time, seen_of
 from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -107,7 +107,7 @@ def _figures(
         "loss-beside-baselines": bars_beside_bound(beside, f"expected loss ({loss.unit})", bound),
     }
     if attacked is not None:
-        made["over-time"] = figures.over_time(attacked["reports"], lines_of(attacked), data.unit)
+        made["over-time"] = figures.over_time(attacked)
     trajectory = trajectory_of(result)
     if len(trajectory) > 1:
         made["convergence"] = figures.convergence(trajectory, f"loss ({loss.unit})")
