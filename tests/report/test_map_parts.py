@@ -8,7 +8,7 @@ from helpers.toys import grid_text
 import privopt as po
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
-from privopt_metric_dp.report.map_parts import cell_around, hidden_among, lines_between
+from privopt_metric_dp.report.explorer import cell_around, hidden_among, lines_between
 
 ODDS = (2, 3, 5, 10, 20)
 

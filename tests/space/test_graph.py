@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import dijkstra
 from privopt.errors import InputError
 from privopt.execution.clock import limit
 from privopt.numbers.graphs import edge_matrix, shortest_rows
-from privopt_metric_dp.problem.travel_cost import normalised, travel_cost
+from privopt_metric_dp.problem.loss_kinds import normalised, travel_cost
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, dual_bound
 from privopt_metric_dp.space.roads import Roads

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from privopt.errors import InputError
-from privopt_metric_dp.problem.travel_cost import travel_cost
+from privopt_metric_dp.problem.loss_kinds import travel_cost
 from privopt_metric_dp.space.pairs import needed_pairs, not_implied, reduce_pairs, required_pairs
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.space.road_metric import RoadMetric

@@ -27,9 +27,8 @@ from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_file import apply
 from privopt_metric_dp.tables.charge_rows import RowCharger
-from privopt_metric_dp.tables.protect_text import MASK
+from privopt_metric_dp.tables.protect_text import MASK, split_words, vocabulary, word_number
 from privopt_metric_dp.tables.secret_columns import Secret
-from privopt_metric_dp.tables.words_of_text import split_words, vocabulary, word_number
 
 WORDS = ["the", "cat", "café", "sat", "Rome", "don't"]
 TEXT = Secret.of(id="said")

@@ -19,8 +19,7 @@ from privopt.errors import InputError, UsageError
 from privopt.estimate.count_reports import counted
 from privopt.estimate.estimate_tables import channel_of
 from privopt.numbers.sampling import seeded
-from privopt_metric_dp.tables.time_order import ranks_of
-from privopt_metric_dp.tables.trace_rows import Tracer
+from privopt_metric_dp.tables.trace_rows import Tracer, ranks_of
 
 PROBLEM = (
     grid_text(3, 3)

@@ -19,8 +19,7 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, directions, euclidean, ha
 from privopt_lr_geo.messages import Extract, Request
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.problem.loss_kinds import TravelCost
-from privopt_metric_dp.problem.travel_cost import travel_cost
+from privopt_metric_dp.problem.loss_kinds import TravelCost, travel_cost
 from privopt_metric_dp.space.roads import Roads
 
 __all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable", "grid_of"]

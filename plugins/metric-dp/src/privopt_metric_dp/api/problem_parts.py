@@ -33,7 +33,7 @@ from privopt.declare.write import to_toml
 from privopt.errors import Fault, Faults, InputError, UsageError, reason_of
 from privopt_metric_dp.problem.data import space_of
 from privopt_metric_dp.problem.declared import Places
-from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
+from privopt_metric_dp.problem.kinds import MetricPrivacy
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
 
 __all__ = ["cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors"]

@@ -22,8 +22,7 @@ from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint,
 from privopt.interfaces.notions import factor
 from privopt_metric_dp.matrix.certify import Measurements, certify
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.problem.kinds import MetricNotion
-from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
+from privopt_metric_dp.problem.kinds import MetricNotion, MetricPrivacy
 from privopt_metric_dp.space.exactly import Ways, at_most
 from privopt_metric_dp.space.pairs import not_implied
 

@@ -31,7 +31,7 @@ from privopt_metric_dp.region.region import Region
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.places import Space
 
-__all__ = ["DistanceKind", "LossKind", "MetricNotion", "PerKm", "RegionVertices", "Spaces", "rounding"]
+__all__ = ["DistanceKind", "LossKind", "MetricNotion", "MetricPrivacy", "PerKm", "RegionVertices", "Spaces", "rounding"]
 
 
 def rounding(cost: Floats) -> Floats:
@@ -228,5 +228,20 @@ class MetricNotion:
         None,
         help="greatest distance of a required pair; default: every pair",
         unit="units of distance",
+        check=positive,
+    )
+
+
+@frozen(kw_only=True)
+class MetricPrivacy(MetricNotion):
+    """``[privacy]`` of metric DP."""
+
+    kind: ClassVar[str] = "metric-dp"
+    everywhere: bool = key(False, help="between any two points of the region, not only records (docs: every point)")
+    split_km: float | None = key(
+        None,
+        help="with everywhere: longer streets are divided, coarser meshes refined; default: streets so that epsilon x "
+        "length is at most 0.5, planes as they are",
+        unit="km",
         check=positive,
     )

@@ -20,8 +20,7 @@ from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report import figures
-from privopt_metric_dp.report.explorer import ODDS, ExplorerData, explorer
-from privopt_metric_dp.report.map_parts import cell_around, hidden_among, lines_between
+from privopt_metric_dp.report.explorer import ODDS, ExplorerData, cell_around, explorer, hidden_among, lines_between
 from privopt_metric_dp.report.word_figures import word_section
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import Space

@@ -19,8 +19,7 @@ from privopt.run.targets import check_files
 from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_table import ApplySummary, applied
-from privopt_metric_dp.tables.secret_columns import Secret
-from privopt_metric_dp.tables.table_source import GeoSource
+from privopt_metric_dp.tables.secret_columns import GeoSource, Secret
 
 __all__ = ["apply"]
 

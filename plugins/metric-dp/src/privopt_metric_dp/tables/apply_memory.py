@@ -16,7 +16,7 @@ from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.tables.application import Application, limits_of, words_of
 from privopt_metric_dp.tables.apply_table import applied, matrix_of, whole_secret
 from privopt_metric_dp.tables.protect import Protector
-from privopt_metric_dp.tables.table_source import GeoSource
+from privopt_metric_dp.tables.secret_columns import GeoSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

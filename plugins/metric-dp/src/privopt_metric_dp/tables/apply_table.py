@@ -27,8 +27,7 @@ from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.protect_text import TextProtector
 from privopt_metric_dp.tables.protecting import TableProtector
 from privopt_metric_dp.tables.sampled_rows import SampledProtector
-from privopt_metric_dp.tables.secret_columns import Secret
-from privopt_metric_dp.tables.table_source import GeoSource
+from privopt_metric_dp.tables.secret_columns import GeoSource, Secret
 from privopt_metric_dp.tables.trace_rows import check_subject
 
 __all__ = ["ApplySummary", "applied", "cost_of_row", "matrix_of", "whole_secret"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from privopt.declare.column_texts import texts_of
 from privopt.errors import UsageError, number_of
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
 from privopt.numbers.sampling import RowStreams, Source
+from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import SimplexMixture, Snapper
 from privopt_metric_dp.space.places import MAX_COORDINATE, Space
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
@@ -31,7 +33,7 @@ from privopt_metric_dp.tables.secret_columns import Secret, positions_of
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-__all__ = ["REASONS", "Snap", "Strays"]
+__all__ = ["REASONS", "Snap", "Strays", "on_earth"]
 
 REASONS: Final = (
     "unknown id",
@@ -186,6 +188,56 @@ class Snap:
         assert self.region is not None  # the caller has looked
         return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
 
+    def near(self, within: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
+        """Return what finds cells whose centre is near a position: their kept report is given again (mathematics T3).
+
+        Cells are fixed and public: each is all that one record, or one vertex, is nearest to. The circle is around the
+        centre of a cell and never around a position that was reported, which three renewals at known places would find.
+
+        Args:
+            within: km.
+            degrees: whether positions are latitudes and longitudes.
+
+        Returns:
+            Gives the numbers of the cells near each position (B, 2); none where a reason (B,) says why a row has none.
+
+        Raises:
+            UsageError: a distance of 0 or less, or one below half the diagonal of the cells: a cell would not reach its
+                own corners.
+        """
+        from scipy.spatial import cKDTree
+
+        given: object = within
+        number = math.nan if isinstance(given, bool) or not isinstance(given, Real) else float(given)
+        if not 0 < number < math.inf:
+            raise UsageError(f"sticky-within must be a number of km above 0, got {given}")
+        assert self.places is not None  # check() saw to it
+        centres = on_earth(self.places) if degrees else self.places
+        assert centres.coordinates is not None  # positions were asked for, so they lie somewhere
+        numbers = self._row_of if self.region is None else np.arange(len(centres))
+        placed = np.flatnonzero((numbers >= 0) & np.isfinite(centres.coordinates).all(axis=1))
+        tree = cKDTree(_apart(centres.coordinates[placed], centres.kind))
+        least = 0.0
+        if len(placed) > 1:
+            least = float(np.median(tree.query(tree.data, k=2)[0][:, 1])) / math.sqrt(2.0)
+        if number < least * (1 - 1e-6):
+            raise UsageError(
+                f"sticky-within must be at least half a cell's diagonal, {math.ceil(least * 1000) / 1000:g} km for "
+                f"squares as wide as records are apart, and the noise of positions, got {number:g}"
+            )
+        half = min(math.pi / 2, number / (2.0 * EARTH_RADIUS_KM))  # of the angle; points are apart by chords
+        reach = 2.0 * EARTH_RADIUS_KM * math.sin(half) if centres.kind == "geographic" else number
+
+        def near(positions: Floats, reason: Ints) -> list[list[int]]:
+            found: list[list[int]] = [[] for _ in reason]
+            good = np.flatnonzero(reason < 0)
+            around = tree.query_ball_point(_apart(positions[good], centres.kind), reach) if good.size else []
+            for row, cells in zip(good.tolist(), around, strict=True):
+                found[row] = numbers[placed[sorted(cells)]].tolist()
+            return found
+
+        return near
+
     @property
     def reach(self) -> float:
         """Return km between the corners of a box around all records, and at least 1."""
@@ -234,6 +286,14 @@ class Snap:
         there = self.places.coordinates[nearest]
         away = haversine(positions, there) if self.places.kind == "geographic" else np.hypot(*(positions - there).T)
         return self._row_of[nearest], away
+
+
+def on_earth(space: Space) -> Space:
+    """Return places of a projected plane in degrees, and others as they are."""
+    if space.projection is None or space.coordinates is None:
+        return space
+    degrees = space.projection.to_earth(np.rint(space.coordinates * MM_PER_KM).astype(np.int64))
+    return Space(ids=space.ids, coordinates=degrees, kind="geographic", source=space.source)
 
 
 def _impossible(positions: Floats, wrong: Bools, *, geographic: bool) -> Ints:

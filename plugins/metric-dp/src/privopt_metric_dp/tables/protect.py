@@ -21,16 +21,13 @@ from privopt.numbers.sampling import RowStreams, draw_each, seeded
 from privopt.specs import NOTHING
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.problem.privacy_keys import MetricPrivacy
+from privopt_metric_dp.problem.kinds import MetricPrivacy
 from privopt_metric_dp.problem.read_points import COORDINATES
-from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
-from privopt_metric_dp.space.projection import Projection
 from privopt_metric_dp.tables.application import BETWEEN_RECORDS, Application, check_asked, limits_of, positions_asked
 from privopt_metric_dp.tables.charge_rows import Drawn, Places, RowCharger
-from privopt_metric_dp.tables.near_cells import near_cells
-from privopt_metric_dp.tables.nearest_record import Snap, Strays
+from privopt_metric_dp.tables.nearest_record import Snap, Strays, on_earth
 from privopt_metric_dp.tables.protecting import SEEDED, TableProtector
 from privopt_metric_dp.tables.secret_columns import Secret, positions_of
 from privopt_metric_dp.tables.trace_rows import Tracer
@@ -112,8 +109,8 @@ class Protector(TableProtector):
         for _, columns in positions:
             snap.check(columns)
         outputs = _located(release.outputs.tolist(), data.outputs)
-        if outputs is not None and outputs.projection is not None and kind == "geographic":
-            outputs = _on_earth(outputs, outputs.projection)
+        if outputs is not None and kind == "geographic":
+            outputs = on_earth(outputs)
         return cls(
             release=release,
             secret=secret,
@@ -125,7 +122,7 @@ class Protector(TableProtector):
             charging=charging,
             tracer=Tracer.of(release, data, asked.whose, asked.time, source, charging),
             coins=coins,
-            near=_near(asked, release, data, kind),
+            near=_near(asked, snap, kind),
             ways=None if around is None or release.walker is None else Ways.of(data),
         )
 
@@ -277,34 +274,19 @@ class Protector(TableProtector):
         )
 
 
-def _near(
-    asked: Application, release: MatrixRelease, data: MetricData, kind: str
-) -> Callable[[Floats, Ints], list[list[int]]] | None:
+def _near(asked: Application, snap: Snap, kind: str) -> Callable[[Floats, Ints], list[list[int]]] | None:
     """Prepare to find kept reports of cells nearby, where that is asked for.
 
     Raises:
         UsageError: no kept reports, no positions, or less than half a cell's diagonal.
     """
-    within = None if asked.charge is None else asked.charge.within
-    if within is None or asked.charge is None:
+    if asked.charge is None or asked.charge.within is None:
         return None
     if not asked.charge.sticky:
         raise UsageError("sticky-within must be given with sticky: it repeats kept reports")
     if kind == "id":
         raise UsageError("sticky-within must have positions to measure from, got ids")
-    centres = data.records
-    if data.region is None:
-        return near_cells(centres, within, release.records.tolist())
-    if centres.projection is not None and kind == "geographic":
-        centres = _on_earth(centres, centres.projection)
-    return near_cells(centres, within, None)
-
-
-def _on_earth(space: Space, projection: Projection) -> Space:
-    """Places of a projected plane in degrees."""
-    assert space.coordinates is not None  # it lies on a map
-    degrees = projection.to_earth(np.rint(space.coordinates * MM_PER_KM).astype(np.int64))
-    return Space(ids=space.ids, coordinates=degrees, kind="geographic", source=space.source)
+    return snap.near(asked.charge.within, degrees=kind == "geographic")
 
 
 def _located(ids: list[str], space: Space) -> Space | None:

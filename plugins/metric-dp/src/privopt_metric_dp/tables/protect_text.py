@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -23,9 +25,55 @@ from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.protecting import SEEDED, TableProtector
 from privopt_metric_dp.tables.secret_columns import Secret
-from privopt_metric_dp.tables.words_of_text import split_words, vocabulary, word_number
 
-__all__ = ["MASK", "TextProtector"]
+__all__ = ["MASK", "TextProtector", "split_words", "vocabulary", "word_number"]
+
+_JOINERS: Final = "\u200c\u200d"
+_APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
+
+
+class _Signs(dict[int, str]):
+    """What each sign becomes before a text is parted at spaces."""
+
+    def __missing__(self, code: int) -> str:
+        sign = chr(code)
+        stays = unicodedata.category(sign)[0] in "LMN" or sign in "'" + _JOINERS
+        self[code] = sign if stays else " "
+        return self[code]
+
+
+_SIGNS: Final = _Signs(_APOSTROPHES)
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, in order, in any script.
+
+    A word is a longest run of letters, marks and digits (Unicode's categories L, M, N) in the text's normal form C.
+    Inside it may be apostrophes, the typographic one as the plain one, and the joiners of some scripts. All other signs
+    separate words. Scripts that do not part words (Chinese, Japanese, Thai) need spaces between them first.
+
+    >>> split_words("She's 30, said: 'a cat-owner'!")
+    ["She's", '30', 'said', 'a', 'cat', 'owner']
+    """
+    parted = unicodedata.normalize("NFC", text).translate(_SIGNS).split()
+    return [word for each in parted if (word := each.strip("'" + _JOINERS))]
+
+
+def vocabulary(ids: Iterable[str]) -> dict[str, int]:
+    """Return the number of each record by its id in the normal form C, and in either case where no id is so written."""
+    numbers: dict[str, int] = {}
+    folded: dict[str, int] = {}
+    for number, name in enumerate(ids):
+        word = unicodedata.normalize("NFC", name).translate(_APOSTROPHES)
+        numbers.setdefault(word, number)
+        folded.setdefault(word.casefold(), number)
+    return folded | numbers
+
+
+def word_number(numbers: Mapping[str, int], word: str) -> int:
+    """Return the number of the record that a word is, -1 where it is none."""
+    return numbers.get(word, numbers.get(word.casefold(), -1))
+
 
 MASK: Final = "[mask]"
 """What represents a word that no record is, with ``--unknown mask``."""

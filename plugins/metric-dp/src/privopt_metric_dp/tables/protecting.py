@@ -23,8 +23,7 @@ from privopt.ledger.batches import Coins, Digest
 from privopt.numbers.sampling import Source
 from privopt_metric_dp.tables.application import limits_of, words_of
 from privopt_metric_dp.tables.charge_rows import RowCharger
-from privopt_metric_dp.tables.column_names import like_places, like_positions
-from privopt_metric_dp.tables.leaky_columns import LeakyColumns
+from privopt_metric_dp.tables.column_names import LeakyColumns, like_places, like_positions
 from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.tables.secret_columns import Secret
 
