@@ -19,7 +19,6 @@ from privopt_fl_linear.mechanism import FLLinear
 
 test_reconnection = conformance("fl-linear", methods=["reconnection"], how="dev")
 test_laplace = conformance("fl-linear", methods=["laplace"], checks=[*OF_SOLVING, "sensitivity"], how="dev")
-test_laplace_by_every_check = pytest.mark.slow(conformance("fl-linear", methods=["laplace"], how="dev"))
 
 
 class HalfTheNoise(FLLinear):

@@ -160,6 +160,9 @@ def test_optimal_needs_consent_and_claims_nothing(problem):
     assert 0.0 <= result["objective"]["gap"] < 1e-12  # sums of doubles, the bound rounded down
     assert "clients" not in (out / "problem" / "locations.csv").read_text()
     assert verify(out).complaints == ()
+    both = run(problem(counts=("clients", "noisy_clients")), "optimal", allow_unsafe=True)[0]
+    assert "clients" not in (both / "problem" / "locations.csv").read_text()  # the true counts are not called noisy
+    assert verify(both).complaints == ()
     with pytest.raises(InputError, match="clients"):
         run(problem(counts=("noisy_clients",)), "optimal", allow_unsafe=True)
 

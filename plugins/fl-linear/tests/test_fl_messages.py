@@ -235,7 +235,7 @@ def test_what_is_no_message(line, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("junk", "place"), [(b"\xff\xfe\n", "line 1"), (GOOD.encode() + b"\n\xe9\n", "line 2")])
+@pytest.mark.parametrize(("junk", "place"), [(b"\xff\xfe\n", "UTF-16"), (GOOD.encode() + b"\n\xe9\n", "row 2")])
 def test_files_that_are_no_text(junk, place, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(junk)
     (tmp_path / "sites.csv").write_text(SITES)
@@ -303,7 +303,7 @@ def test_sites_and_messages_that_do_not_fit(round_one):
     assert "c," not in (round_one / "server" / "locations.csv").read_text()
     for text, said in (
         (SITES.replace("b,", "d,"), "b, which sent a report"),
-        (SITES + "a,5,5,.1\n", "a 2 times"),
+        (SITES + "a,5,5,.1\n", "a again"),
         (SITES.replace("id,", "name,"), "a column id"),
         ("id,clients\na,3\n", "none of counts"),
     ):

@@ -22,8 +22,9 @@ from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
+from privopt_fl_linear.mechanism import FLLinear
 from privopt_fl_linear.opening import open_facilities, proved_bound
-from privopt_fl_linear.problem import FLInstance, FLProblem
+from privopt_fl_linear.problem import FLProblem
 from privopt_fl_linear.serve import NO_MARGIN, choose_facilities
 from privopt_fl_linear.service_costs import PairList
 
@@ -187,7 +188,7 @@ def test_what_was_stopped_early_verifies(city):
 def test_tables_beyond_memory_are_refused(city):
     with pytest.raises(StoppedError, match=r"--method laplace need .* --memory"):
         run(city("most_facilities = 5"), "laplace", memory=0.001)
-    problem = FLInstance.from_problem(load_problem(FLProblem, city("most_facilities = 5")), "city.toml")
+    problem = FLLinear().load(load_problem(FLProblem, city("most_facilities = 5")), "city.toml")
     counts, context = np.ones(problem.data.site.size), SolveContext(method="laplace", memory=1e6)
     with pytest.raises(StoppedError, match=r"\([\d,]+ pairs\) need .* --memory"):
         choose_facilities(problem.server("laplace"), counts, NO_MARGIN, context, phase="")

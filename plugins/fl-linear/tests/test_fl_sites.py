@@ -32,7 +32,7 @@ def server_of(rng, size, *, opening=False, **options):
     cost = rng.uniform(0.1, 0.3, size)
     fixed = rng.uniform(0, 9, size) if opening else None
     site = Site(metric=Plane(rng.random((size, 2))), cost=cost, opening=fixed)
-    options = {"alpha": 0.1, "delta": 0.0, "method": "laplace"} | options
+    options = {"alpha": 0.1, "delta": 0.0} | options
     return Server(site=site, rule=MarginRule(n=size, epsilon=options.pop("epsilon", 0.5)), **options)
 
 
@@ -79,7 +79,7 @@ def test_no_facility_overflows_more_often_than_promised(mean, heavy, rng):
     failed, chosen = 0, set()
     for _ in range(runs):
         served = serve(server, clients + draw_noise(rng, size, 1.0), context_of(0.01))
-        failed += bool((sum_counts(served.plan.assignment, clients) > served.plan.capacities).any())
+        failed += bool((sum_counts(served.assignment, clients) > served.capacities).any())
         chosen.add(served.recorded["plans"]["chosen"])
     assert failed / runs <= 0.1 + 3 * math.sqrt(0.09 / runs)
     assert chosen <= {"reports"} if mean is None else chosen
@@ -106,16 +106,16 @@ def test_the_better_plan_is_taken_and_the_noise_may_not_move_the_margins(rng):
     noisy = clients + draw_noise(rng, 30, 2.0)
     served = serve(server, noisy, CONTEXT)
     costs = served.recorded["plans"]["cost"]
-    assert served.plan.costs(server.site, noisy)["total"] == min(costs.values()) == costs["reports"]
+    assert served.costs(server.site, noisy)["total"] == min(costs.values()) == costs["reports"]
     assert costs["prior"] == serve_prior(server, noisy)
     other = serve(server, noisy[::-1].copy(), CONTEXT)
-    assert other.plan.any_set == served.plan.any_set
+    assert other.any_set == served.any_set
     drowned = evolve(server, rule=evolve(server.rule, epsilon=0.01))
     assert serve(drowned, noisy, CONTEXT).recorded["plans"]["chosen"] == "prior"
 
 
 def test_progress_says_what_is_being_done(rng):
-    server, seen = server_of(rng, 30, max_facilities=4, mean_clients=20.0, delta="auto", method="reconnection"), []
+    server, seen = server_of(rng, 30, max_facilities=4, mean_clients=20.0, delta="auto"), []
 
     def progress(phase, iteration, lower, upper):
         seen.append(phase)
@@ -130,7 +130,7 @@ def test_progress_says_what_is_being_done(rng):
 def serve_prior(server, noisy):
     """Cost of the prior's plan at half of alpha."""
     alone = evolve(server, sites="prior", alpha=server.alpha / 2.0)
-    return serve(alone, noisy, CONTEXT).plan.costs(server.site, noisy)["total"]
+    return serve(alone, noisy, CONTEXT).costs(server.site, noisy)["total"]
 
 
 def test_the_reports_beat_the_prior_in_chiang_mai():
@@ -144,10 +144,10 @@ def test_the_reports_beat_the_prior_in_chiang_mai():
     server = Server(site=site, rule=rule, alpha=0.1, delta=0.0, mean_clients=75.0, max_facilities=12)
     noisy = clients + draw_noise(rng, 431, 1.0)
     found = serve(server, noisy, CONTEXT)
-    prior = serve(evolve(server, sites="prior"), noisy, CONTEXT).plan
+    prior = serve(evolve(server, sites="prior"), noisy, CONTEXT)
     assert found.recorded["reports"]["status"] == "optimal"
-    assert found.plan.costs(site, noisy)["total"] < 0.99 * prior.costs(site, noisy)["total"]
-    assert found.plan.costs(site, clients)["total"] < 0.99 * prior.costs(site, clients)["total"]
+    assert found.costs(site, noisy)["total"] < 0.99 * prior.costs(site, noisy)["total"]
+    assert found.costs(site, clients)["total"] < 0.99 * prior.costs(site, clients)["total"]
 
 
 TOML = '[locations]\npoints = "sites.csv"\n[privacy]\nepsilon = 2\n[fl-linear]\nmost_facilities = 3\n{}\n'

@@ -177,7 +177,8 @@ def test_changed_lists_do_not_hold(album):
 
 
 def told(name, point=None, taken="", camera=""):
-    return Metadata(photo=name, point=point, taken=taken, camera=camera)
+    latitude, longitude = point or (None, None)
+    return Metadata(photo=name, latitude=latitude, longitude=longitude, taken=taken, camera=camera)
 
 
 def test_the_guess_is_the_photo_nearest_in_time_of_the_same_day_and_camera():

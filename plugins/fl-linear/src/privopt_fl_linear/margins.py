@@ -16,7 +16,7 @@ from attrs import frozen
 from privopt.arrays import Floats, Ints
 from privopt_fl_linear.quantiles import Noise, upper_quantiles
 
-__all__ = ["AnySet", "Kind", "MarginRule", "exact_margin", "paper_margin"]
+__all__ = ["AnySet", "Kind", "MarginRule", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 MAX_BEYOND = 2000
@@ -30,13 +30,6 @@ def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> F
     ((cosh s - 1) / s^2 increases), so it holds for integer noise too.
     """
     return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * locations / alpha), dtype=np.float64)
-
-
-def exact_margin(sizes: Ints, betas: Floats, epsilon: float, noise: Noise = "discrete") -> Floats:
-    """Return the (1 - beta) quantile of the sum of |L| Laplace(1/epsilon) draws of each facility, rounded up."""
-    pairs, back = np.unique(np.column_stack([sizes, betas]), axis=0, return_inverse=True)
-    quantiles = upper_quantiles(pairs[:, 0].astype(np.int64), pairs[:, 1], epsilon, noise)
-    return np.asarray(quantiles[back.reshape(-1)], dtype=np.float64)
 
 
 @lru_cache(maxsize=10_000)
@@ -112,7 +105,7 @@ class MarginRule:
         """
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
-        return exact_margin(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
+        return upper_quantiles(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
         """Return the margins of all sets at once, cheapest if all locations share ``facilities`` ones of one cost.

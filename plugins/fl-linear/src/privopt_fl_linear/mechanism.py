@@ -18,10 +18,10 @@ from privopt_fl_linear.loss import CostAtCounts
 from privopt_fl_linear.metric import Matrix
 from privopt_fl_linear.plan import Plan
 from privopt_fl_linear.privacy import COVERED, LocalLaplace
-from privopt_fl_linear.problem import FLInstance, FLProblem
+from privopt_fl_linear.problem import FLInstance, FLProblem, read_locations
 from privopt_fl_linear.release import FLRelease
 from privopt_fl_linear.serve import NO_MARGIN, choose_facilities, plan_again, plan_at, serve
-from privopt_fl_linear.site import Assignment, connection_cost, sum_counts
+from privopt_fl_linear.site import Assignment, cost_parts, sum_counts
 
 __all__ = ["FLLinear"]
 
@@ -45,7 +45,8 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
         """Read the locations of a problem."""
-        return FLInstance.from_problem(declared, file)
+        data = read_locations(declared.locations, whole=declared.settings.noise == "discrete")
+        return FLInstance(declared=declared, data=data, file=file)
 
     def privacy(self, problem: FLInstance, method: str) -> PrivacyConstraint[FLRelease]:
         """Return local DP by the noise of each location, or no guarantee."""
@@ -87,48 +88,45 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
         """Run one of the three algorithms."""
-        self.check_problem(problem, context.method)
-        if context.method == "optimal":
-            return _solve_openly(problem, context)
-        data = problem.data
-        noisy, drawn, scale, seeded = data.noisy, None, None, False
-        if noisy is None:
+        data, openly, record = problem.data, context.method == "optimal", None
+        counts = data.clients if openly else data.noisy
+        if counts is None:
             context.report("noise")
             with context.timed("build"):
                 epsilon = problem.declared.privacy.epsilon
-                noisy, record = noisy_counts(data.clients, epsilon, noise=problem.noise, seed=context.seed)
-            drawn, scale, seeded = record.engine, record.scale, record.seeded
+                counts, record = noisy_counts(data.clients, epsilon, noise=problem.noise, seed=context.seed)
+        drawn = None if record is None else record.engine
+        server = problem.server(context.method)
         with context.timed("solve"):
             try:
-                served = serve(problem.server(context.method), noisy, context, data.ids)
+                plan = _plan_openly(problem, context) if openly else serve(server, counts, context, data.ids)
             except (InfeasibleError, StoppedError) as error:
-                if drawn is None:
-                    raise
-                kind = InfeasibleError if isinstance(error, InfeasibleError) else StoppedError
-                raise kind(f"{error}{DROPPED}") from None
-        plan = served.plan
+                error.args = (f"{error}{DROPPED if drawn else ''}",)
+                raise
         release = FLRelease(
             ids=data.ids,
             assignment=plan.assignment,
             capacities=plan.capacities,
-            counts=noisy,
+            counts=counts,
             drawn=drawn,
             plan=plan,
-            scale=scale,
+            scale=None if record is None else record.scale,
         )
-        truth = None if data.clients is None else _compare_truth(problem, plan, data.clients)
         return Outcome(
             release=release,
-            solver={"name": "fl-linear", "version": None, "iterations": None},
-            details={"noise_drawn_by": drawn} | served.recorded,
-            stopped=served.stopped,
-            seeded=seeded,
-            truth=truth,
+            # of a program there is no bound of the objective: the counts that it rests on are not a file
+            lower_bound=_round_down(plan.costs(data.site, counts)["total"]) if openly and problem.nearest else None,
+            solver={"name": "fl-linear", "version": None, "iterations": plan.recorded.get("nodes")},
+            details={"noise_drawn_by": drawn, **plan.recorded},
+            stopped=plan.stopped,
+            seeded=record is not None and record.seeded,
+            truth=None if data.clients is None else _compare_truth(problem, plan, data.clients),
         )
 
     def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
         """Return the locations, with what they sent in place of their clients, and the matrix: both by id."""
-        published = release.counts if release.drawn is not None or problem.data.noisy is not None else None
+        noisy = release.drawn is not None or release.counts is problem.data.noisy  # else they are the true ones
+        published = release.counts if noisy else None
         files = {problem.declared.locations.points.name: problem.data.csv(published)}
         table, matrix = problem.declared.locations.matrix, problem.data.matrix()
         return files if table is None or matrix is None else {**files, table.name: matrix}
@@ -141,8 +139,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             return {"locations": problem.data.site.size, "facilities": len(release.assignment.opened)}
         plan = release.plan
         if plan is None:
-            noisy, published = _published_counts(problem), (release.assignment, release.capacities)
-            plan = plan_again(problem.server(method), noisy, recorded, problem.data.ids, *published)
+            noisy = problem.data.noisy
+            if noisy is None:
+                file = problem.declared.locations.points.name
+                raise InputError([Fault(file, "header", "no such column", "a column noisy_clients")])
+            plan = plan_again(problem.server(method), noisy, recorded, problem.data.ids, release.assignment)
         return _describe_plan(problem, method, plan, release.counts)
 
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
@@ -206,36 +207,20 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         ]
 
 
-def _published_counts(problem: FLInstance) -> Any:
-    """Return the noisy counts of a published problem.
-
-    Raises:
-        InputError: there are none.
-    """
-    if problem.data.noisy is None:
-        file = problem.declared.locations.points.name
-        raise InputError([Fault(file, "header", "no such column", "a column noisy_clients")])
-    return problem.data.noisy
-
-
 def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
     """Compare connections and capacities with those that the noisy counts and public data give."""
-    server, details, noisy = problem.server(result.method), result.details.facts, problem.data.noisy
+    server, stated, noisy = problem.server(result.method), result.details.facts, problem.data.noisy
     told, ids = result.details.told, problem.data.ids
-    if details.get("chosen_by_noise"):  # any assignment will do, its margins are looked at
-        again = plan_again(server, noisy, {**told, "plans": {"chosen": "reports"}}, ids, *_plan_of(release))
+    if stated.get("chosen_by_noise"):  # any assignment will do, its margins are looked at
+        again = plan_again(server, noisy, {**told, "plans": {"chosen": "reports"}}, ids, release.assignment)
     else:
-        delta, level = float(details["delta"]), float(details["failure_probability"]["level"])
+        delta, level = float(stated["delta"]), float(stated["failure_probability"]["level"])
         again = plan_at(server, noisy, told, ids, delta, level)
     if not again.assignment.equals(release.assignment):
         return ["connections.csv: not those that delta and the locations give"]
-    if not again.equals(*_plan_of(release)):
+    if not np.allclose(again.capacities, release.capacities, rtol=1e-9, atol=1e-9):
         return ["capacities.csv: not noisy counts plus margins"]
     return []
-
-
-def _plan_of(release: FLRelease) -> tuple[Assignment, Any]:
-    return release.assignment, release.capacities
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
@@ -290,9 +275,7 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
     if not problem.plain or plan.delta is None:
         return truth
     best = site.connect()
-    capacity = math.fsum(sum_counts(best, clients) * site.cost[best.opened])
-    optimum = capacity + connection_cost(site.metric, best, clients)
-    truth["optimum"] = optimum
+    optimum = truth["optimum"] = cost_parts(site, best, sum_counts(best, clients), clients)["total"]
     truth["normalised_cost"] = costs["total"] / optimum if optimum > 0 else math.inf
     return truth
 
@@ -302,27 +285,19 @@ def _round_down(value: float) -> float:
     return value * (1.0 - 2.0**-48)
 
 
-def _solve_openly(problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
+def _plan_openly(problem: FLInstance, context: SolveContext) -> Plan:
     """Run Algorithm 1, or solve the program where opening is a choice or capacities are bounded."""
-    data, opened = problem.data, None
-    site, server = data.site, problem.server("laplace")
-    with context.timed("solve"):
-        if problem.nearest:
-            assignment = site.connect()
-        else:
-            opened = choose_facilities(server, data.clients, NO_MARGIN, context, phase="facilities by the true counts")
-            bounded = site.capacity is not None
-            assignment = Assignment.from_facilities(opened.facility) if bounded else site.connect(opened.opened)
-    capacities = sum_counts(assignment, data.clients)
-    plan = Plan(assignment=assignment, margins=np.zeros(len(capacities)), capacities=capacities, level=0.0, delta=0.0)
-    costs = plan.costs(site, data.clients)
-    nodes = None if opened is None else opened.nodes
-    details = {} if opened is None else {"lower_bound": min(opened.bound, costs["total"]), "nodes": nodes}
-    return Outcome(
-        release=FLRelease(ids=data.ids, assignment=assignment, capacities=capacities, counts=data.clients),
-        lower_bound=None if opened else _round_down(costs["total"]),
-        details=details,  # no bound of the objective: the counts that it rests on are not a file
-        solver={"name": "fl-linear", "version": None, "iterations": nodes},
-        stopped=opened is not None and opened.status != "optimal" and context.remaining == 0.0,
-        truth={"clients": int(data.clients.sum()), "cost": costs, "optimum": costs["total"], "overflow": []},
+    data, site, recorded, stopped = problem.data, problem.data.site, {}, False
+    if problem.nearest:
+        assignment = site.connect()
+    else:
+        phase = "facilities by the true counts"
+        found = choose_facilities(problem.server("optimal"), data.clients, NO_MARGIN, context, phase=phase)
+        bounded, recorded = site.capacity is not None, {"lower_bound": found.bound, "nodes": found.nodes}
+        assignment = Assignment.from_facilities(found.facility) if bounded else site.connect(found.opened)
+        stopped = found.status != "optimal" and context.remaining == 0.0
+    sizes = sum_counts(assignment, data.clients)
+    none = np.zeros(len(sizes))
+    return Plan(
+        assignment=assignment, margins=none, capacities=sizes, level=0.0, delta=0.0, recorded=recorded, stopped=stopped
     )

@@ -15,19 +15,18 @@ import io
 import json
 import math
 import re
-from codecs import BOM_UTF8
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 from attrs import field, frozen
 
 from privopt.declare import File
-from privopt.declare.tables import is_parquet, table_of
+from privopt.declare.frames import text_of
+from privopt.declare.tables import Column, check_column, duplicate_faults, is_parquet, table_of
 from privopt.errors import Fault, Faults, InputError, cut, reason_of
 from privopt.ledger.durable_log import DurableLog
 from privopt_fl_linear.location import MOST_NOISY, noisy_counts
@@ -88,7 +87,7 @@ class Message:
         Raises:
             ValueError: it is none; says what is wrong.
         """
-        found = json.loads(line, parse_constant=_refused)
+        found = json.loads(line)
         wanted = {"format", "location", "round", "epsilon", "noise", "noisy_clients"}
         if not isinstance(found, dict) or set(found) != wanted or found["format"] != FORMAT:
             raise ValueError(f"no message of the format {FORMAT}")
@@ -128,10 +127,6 @@ def decimal(epsilon: Fraction) -> str:
     """
     quotient = Context(prec=60).divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
     return format(quotient, "f")
-
-
-def _refused(constant: str) -> float:
-    raise ValueError(f"{constant} is not a number")
 
 
 def report(location: str, clients: int, epsilon: Fraction, round_: str, noise: Noise = "discrete") -> Message:
@@ -185,41 +180,30 @@ def repeat_or_draw(
         if message is not None:
             return message, False
         if ledger is not None:
-            _charge(ledger, location, epsilon, round_, noise)
+            from privopt import Cost, Ledger
+
+            promise = LocalLaplace(epsilon=epsilon, locations=1, noise=noise).guarantee
+            cost = Cost(epsilon=epsilon, unit=promise.unit, notion=promise.kind, purpose=f"round {round_}")
+            with Ledger(ledger) as book:
+                book.charge(location, cost)
         message = report(location, clients, epsilon, round_, noise)
         log.add(message.line())
     return message, True
 
 
-def _charge(ledger: Path, location: str, epsilon: Fraction, round_: str, noise: Noise) -> None:
-    from privopt import Cost, Ledger
-
-    promise = LocalLaplace(epsilon=epsilon, locations=1, noise=noise).guarantee
-    cost = Cost(epsilon=epsilon, unit=promise.unit, notion=promise.kind, purpose=f"round {round_}")
-    with Ledger(ledger) as book:
-        book.charge(location, cost)
-
-
-def _parse(name: str, text: bytes, faults: Faults) -> list[Message]:
+def _parse(path: Path, faults: Faults) -> Iterator[Message]:
     """Read the messages of a file; a line that is none is named and not quoted: the file may hold true counts."""
-    found, text = [], text.removeprefix(BOM_UTF8)
-    if text.startswith(b"SQLite format 3"):
-        faults.add(name, "", "a file of messages sent (--kept)", "the lines that report printed, in a text file")
-        return []
-    try:
-        lines = text.decode().splitlines()
-    except UnicodeDecodeError as error:
-        number = text.count(b"\n", 0, error.start) + 1
-        faults.add(name, f"line {number}", "bytes that are not UTF-8", "a message of a location")
-        return []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    file = File.read(path)
+    if file.contents.startswith(b"SQLite format 3"):
+        wanted = "the lines that report printed, in a text file"
+        faults.add(path.name, "", "a file of messages sent (--kept)", wanted)
+        return
+    for number, line in enumerate(text_of(file).decode().splitlines(), start=1):
         try:
-            found.append(Message.from_line(line))
+            if line.strip():
+                yield Message.from_line(line)
         except (ValueError, ZeroDivisionError, RecursionError) as error:
-            faults.add(name, f"line {number}", f"no message ({reason_of(error)})", "a message of a location")
-    return found
+            faults.add(path.name, f"line {number}", f"no message ({reason_of(error)})", "a message of a location")
 
 
 def read_messages(paths: Sequence[Path]) -> list[Message]:
@@ -233,7 +217,7 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
     faults = Faults()
     first: Message | None = None
     for path in paths:
-        for message in _parse(path.name, path.read_bytes(), faults):
+        for message in _parse(path, faults):
             first = first or message
             where, same = f"location {message.location}", ("round", "epsilon", "noise")
             if any(getattr(message, key) != getattr(first, key) for key in same):
@@ -263,7 +247,7 @@ def collect_reports(
     """
     import polars as pl
 
-    file = File.read(sites)
+    file, faults = File.read(sites), Faults()
     table = table_of(file)  # every column as text: numbers stay as they are written
     if is_parquet(file):
         raise InputError([Fault(sites.name, "", "a Parquet file", "a CSV table")])
@@ -271,12 +255,14 @@ def collect_reports(
     if "id" not in table.columns or {"clients", "noisy_clients"} & set(table.columns):
         raise InputError([Fault(sites.name, "header", ",".join(table.columns), "a column id, and none of counts")])
     sent = {message.location: message.noisy for message in messages}
-    ids = table["id"].to_list()
-    silent = [name for name in ids if name not in sent]
-    faults = _sites_faults(sites.name, ids, sent)
+    ids = check_column(sites.name, table["id"], Column(name="id", kind="id"), faults).to_list()
+    faults.extend(again := duplicate_faults(sites.name, np.array(ids)), len(again))
+    silent, known = [name for name in ids if name not in sent], set(ids)
+    for name in sent:
+        if name not in known:
+            faults.add(sites.name, "column id", "no such id", f"{cut(name)}, which sent a report")
     if silent and missing == "refuse":
-        shown = ", ".join(cut(name) for name in silent[:5]) + (f" and {len(silent) - 5} more" if silent[5:] else "")
-        faults.add(sites.name, "column id", f"no report of {shown}", "a report of each")
+        faults.add(sites.name, "column id", f"no report of {', '.join(map(cut, silent[:5]))}", "a report of each")
     elif not sent:
         faults.add(sites.name, "", "no reports", "a report of some site")
     faults.check()
@@ -285,17 +271,3 @@ def collect_reports(
     out = io.BytesIO()
     table.with_columns(pl.Series("noisy_clients", counts)).write_csv(out)
     return out.getvalue(), silent
-
-
-def _sites_faults(file: str, ids: list[str], sent: Mapping[str, Any]) -> Faults:
-    """Return the faults of a table of sites: its ids, and locations that sent and are not there."""
-    faults, known = Faults(), set(ids)
-    blank = [row for row, name in enumerate(ids) if name == ""]
-    faults.add_rows(file, "id", blank, lambda row: "nothing", "an id")
-    for name, times in Counter(ids).items():
-        if times > 1 and name:
-            faults.add(file, "column id", f"{cut(name)} {times} times", "each id once")
-    for name in sent:
-        if name not in known:
-            faults.add(file, "column id", "no such id", f"{cut(name)}, which sent a report")
-    return faults

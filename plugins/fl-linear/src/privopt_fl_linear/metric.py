@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -39,16 +40,25 @@ class Metric(ABC):
         """Half the diameter, or a little more: within this radius of some middle lies everything."""
 
     @abstractmethod
-    def independent(self, candidates: Ints, reach: float) -> Ints:
-        """Take candidates in the order given, omitting each within ``reach`` of one taken before."""
-
-    @abstractmethod
     def balls(self, centres: Ints, radius: float) -> Ints:
         """Return for every location the centre within ``radius`` of it, -1 where there is none."""
 
     @abstractmethod
+    def within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
+        """Return a function that gives of each location the places in ``among`` of those within a radius of it."""
+
+    @abstractmethod
     def between(self, a: Ints, b: Ints) -> Floats:
         """Return the distances of the pairs (a[i], b[i])."""
+
+    def independent(self, candidates: Ints, reach: float) -> Ints:
+        """Take candidates in the order given, omitting each within ``reach`` of one taken before."""
+        near, blocked, taken = self.within(candidates, reach), np.zeros(len(candidates), np.bool_), []
+        for number, point in enumerate(candidates.tolist()):
+            if not blocked[number]:
+                taken.append(point)
+                blocked[near(point)] = True
+        return np.array(taken, dtype=np.int64)
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """Return for every location the facility u with the least cost_u + d(u, v); ties go to the least.
@@ -77,12 +87,9 @@ class Metric(ABC):
                 sums += scale[first:last, None] * cost[facilities]
                 if count == 1:
                     few = np.argmin(sums, axis=1)[:, None]
-                    sums = np.take_along_axis(sums, few, axis=1)
-                elif count < len(facilities):
-                    few = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
-                    sums = np.take_along_axis(sums, few, axis=1)
                 else:
-                    few = np.broadcast_to(np.arange(count), sums.shape)
+                    few = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
+                sums = np.take_along_axis(sums, few, axis=1)
                 order = np.argsort(sums, axis=1, kind="stable")
                 which[first:last] = np.take_along_axis(few, order, axis=1)
                 value[first:last] = np.take_along_axis(sums, order, axis=1)
@@ -158,18 +165,15 @@ class _PointSet(Metric):
             left, count = np.concatenate(undecided), 2 * count
         return answer
 
-    def independent(self, candidates: Ints, reach: float) -> Ints:
-        """See `Metric.independent`; a search within reach of each that is taken."""
-        if len(candidates) == 0:
-            return candidates
-        tree, straight = self._search(candidates), self._reach(reach)
-        blocked, taken = np.zeros(len(candidates), np.bool_), []
-        for number, point in enumerate(candidates.tolist()):
-            if not blocked[number]:
-                taken.append(point)
-                near = np.asarray(tree.query_ball_point(self._boxed[point], straight), dtype=np.int64)
-                blocked[near[self.between(np.full(len(near), point), candidates[near]) <= reach]] = True
-        return np.array(taken, dtype=np.int64)
+    def within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
+        """See `Metric.within`; each is a search of the tree."""
+        tree, straight = self._search(among), self._reach(radius)
+
+        def near(point: int) -> Ints:
+            found = np.asarray(tree.query_ball_point(self._boxed[point], straight), dtype=np.int64)
+            return found[self.between(np.full(len(found), point), among[found]) <= radius]
+
+        return near
 
     def balls(self, centres: Ints, radius: float) -> Ints:
         """See `Metric.balls`: the nearest centre, of equally near ones any, for balls do not overlap."""
@@ -262,25 +266,14 @@ class Matrix(Metric):
         """Half the greatest distance."""
         return float(self.distances.max(initial=0.0)) / 2.0
 
-    def independent(self, candidates: Ints, reach: float) -> Ints:
-        """See `Metric.independent`."""
-        blocked = np.zeros(len(candidates), np.bool_)
-        taken = []
-        for place, point in enumerate(candidates):
-            if not blocked[place]:
-                taken.append(point)
-                blocked |= self.distances[point, candidates] <= reach
-        return np.array(taken, dtype=np.int64)
+    def within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
+        """See `Metric.within`."""
+        return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def balls(self, centres: Ints, radius: float) -> Ints:
         """See `Metric.balls`."""
-        owner = np.full(self.size, -1)
-        nearest = np.full(self.size, np.inf)
-        for centre in centres:
-            row = self.distances[centre]
-            inside = (row <= radius) & (row < nearest)
-            owner[inside], nearest[inside] = centre, row[inside]
-        return owner
+        near = np.argmin(self.distances[centres], axis=0)
+        return np.where(self.distances[centres[near], np.arange(self.size)] <= radius, centres[near], -1)
 
     def between(self, a: Ints, b: Ints) -> Floats:
         """See `Metric.between`."""

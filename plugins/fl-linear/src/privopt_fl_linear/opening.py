@@ -24,6 +24,7 @@ from attrs import frozen
 from privopt.arrays import Bools, Floats, Ints
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.clock import check, limit
+from privopt_fl_linear import subgradient
 from privopt_fl_linear.service_costs import Costs, PairList, Pairs
 
 __all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Facilities", "min_pairs", "open_facilities", "proved_bound"]
@@ -86,8 +87,6 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int
         max_facilities: facilities that may be open.
         price: (C,) Lagrange multipliers of the clients; taken to be at most ``pairs.beyond``.
     """
-    from privopt_fl_linear import subgradient
-
     price = np.minimum(price, pairs.beyond)
     rho, taken = np.zeros(len(opening)), np.zeros(len(opening), np.bool_)
     subgradient.reduced(*pairs.arrays, opening, state, price, rho)
@@ -130,8 +129,6 @@ class _Search:
 
     def offer(self, taken: Bools) -> None:
         """Improve a set by interchange, and keep it where it is the best."""
-        from privopt_fl_linear import subgradient
-
         better = taken.copy()
         pairs = self.pairs
         subgradient.interchange(*pairs.arrays, pairs.far, self.opening, better, self.most, self.at_once(1000))
@@ -151,8 +148,6 @@ class _Search:
 
     def bound(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
         """Ascend in a node: its proved bound, the prices that prove it, how often each facility was opened."""
-        from privopt_fl_linear import subgradient
-
         best, often, left = -math.inf, np.zeros(len(state)), rounds
         while left > 0:
             pairs, batch, target = self.pairs, self.at_once(BATCH_ROUNDS), self.target(max(best, float(price.sum())))
@@ -185,8 +180,6 @@ class _Search:
 
         Reduced costs are used alone if the limit on open facilities does not bind in the relaxation.
         """
-        from privopt_fl_linear import subgradient
-
         rho, free = np.zeros(len(state)), state == 0
         subgradient.reduced(*self.pairs.arrays, self.opening, state, price, rho)
         if int((state == 1).sum() + (free & (rho < 0.0)).sum()) > self.most:
@@ -231,7 +224,7 @@ def open_facilities(
     most = facilities if max_facilities is None else min(max_facilities, facilities)
     few = -(-min_pairs(facilities, clients) // clients) if few is None else few
     search = _Search(costs, opening, most, gap, PairList(costs, opening, few, max_pairs), report)
-    search.offer(_alone(search.listed, opening))
+    search.offer(np.arange(facilities) == int(np.argmin(opening)))
     least = np.full(clients, np.inf)
     np.minimum.at(least, search.pairs.client, search.pairs.cost)
     if np.isinf(least).any():
@@ -283,13 +276,3 @@ def _branch(search: _Search, first_prices: Floats) -> None:
                     heapq.heappush(heap, (low, next(numbers), child, prices, counted))
         search.lower = min(search.enough, heap[0][0] if heap else math.inf)
     search.done = True
-
-
-def _alone(listed: PairList, opening: Floats) -> Bools:
-    """Return the one facility that is cheapest alone, as far as the listed pairs show."""
-    pairs = listed.pairs
-    by = np.repeat(np.arange(len(opening)), np.diff(pairs.start))
-    saved = np.bincount(by, pairs.far[pairs.client] - pairs.cost, minlength=len(opening))
-    taken = np.zeros(len(opening), dtype=np.bool_)
-    taken[int(np.argmin(opening - saved))] = True
-    return taken

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats
 from privopt_fl_linear.margins import AnySet, MarginRule
-from privopt_fl_linear.reconnection import Policy
 from privopt_fl_linear.site import Assignment, Site, cost_parts, sum_counts
 
 __all__ = ["Plan", "Server", "Sites", "add_margins"]
@@ -29,8 +29,9 @@ class Plan:
         capacities: (m,) max(0, noisy count + margin).
         level: failure probability that the margins are for.
         delta: the reconnection radius used; 0 for ``laplace``, None where the noisy counts chose the facilities.
-        policy: how ``auto`` chose a radius, where it chose by the noisy counts.
         any_set: the margins of all sets at once, where the noisy counts chose who is served by whom.
+        recorded: how it was found, for ``details.told``: ``opening``, ``auto``, ``reports``, ``plans``.
+        stopped: whether a limit cut a choice short.
     """
 
     assignment: Assignment
@@ -38,20 +39,13 @@ class Plan:
     capacities: Floats
     level: float
     delta: float | None = None
-    policy: Policy | None = None
     any_set: AnySet | None = None
+    recorded: Mapping[str, Any] = field(factory=dict)
+    stopped: bool = False
 
     def costs(self, site: Site, counts: Counts) -> dict[str, float]:
         """Return the parts of its cost at the counts given, and their ``total``."""
         return cost_parts(site, self.assignment, self.capacities, counts)
-
-    def equals(self, assignment: Assignment, capacities: Floats) -> bool:
-        """Return whether it has these connections and, up to rounding, these capacities."""
-        return self.assignment.equals(assignment) and np.allclose(self.capacities, capacities, rtol=1e-9, atol=1e-9)
-
-    def overfull(self, site: Site) -> Ints:
-        """Return the facilities (places in the plan) that would have to be built beyond their bound."""
-        return np.flatnonzero(self.capacities > site.bound[self.assignment.opened])
 
 
 def add_margins(counts: Floats, margins: Floats) -> Floats:
@@ -75,8 +69,8 @@ class Server:
         site: the locations.
         rule: how margins are made.
         alpha: failure probability promised: with 1 - alpha every capacity covers the true counts.
-        method: ``"reconnection"`` (Algorithm 3) or ``"laplace"`` (Algorithm 2).
-        delta: reconnection radius; ``"auto"`` takes the cheapest of a public grid (see ``reconnection``).
+        delta: reconnection radius (Algorithm 3; 0 is Algorithm 2); ``"auto"`` takes the cheapest of a public grid (see
+            ``reconnection``).
         sites: which plans are made where facilities are a choice.
         mean_clients: the mean count, as the public knows it; None where it does not.
         max_facilities: that may be open; None for any number.
@@ -85,7 +79,6 @@ class Server:
     site: Site
     rule: MarginRule
     alpha: float
-    method: Literal["reconnection", "laplace"] = "reconnection"
     delta: float | Literal["auto"] = "auto"
     sites: Sites = "reports"
     mean_clients: float | None = None
@@ -116,13 +109,11 @@ class Server:
         """The failure probability of the reports' plan."""
         return self.alpha - self.prior_level
 
-    def prior_plan(
-        self, noisy: Counts, assignment: Assignment, delta: float, level: float, policy: Policy | None = None
-    ) -> Plan:
+    def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:
         """Return the plan of an assignment that was fixed before the noise was seen."""
         margins = self.rule.margins(assignment.sizes, level)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
-        return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level, policy=policy)
+        return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)
 
     def any_set(self, prior: Assignment | None = None) -> AnySet:
         """Return the margins of all sets at once: public, for slope and start may not follow the noise.

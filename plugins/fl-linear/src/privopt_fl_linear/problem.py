@@ -22,7 +22,7 @@ from privopt_fl_linear.plan import Server, Sites
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.site import Site
 
-__all__ = ["FLInstance", "FLProblem", "Locations"]
+__all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 
 MIN_EPSILON = Fraction(1, 10**10)
 """Noise of this budget stays below 1e12 but once in e**100 draws."""
@@ -178,21 +178,6 @@ class FLInstance:
     data: Locations
     file: str
 
-    @classmethod
-    def from_problem(cls, declared: FLProblem, file: str) -> FLInstance:
-        """Read the locations.
-
-        Args:
-            declared: the problem file.
-            file: its name, for faults.
-
-        Raises:
-            InputError: every fault of the files.
-        """
-        whole = declared.settings.noise == "discrete"
-        data = _load(declared.locations, whole=whole)
-        return cls(declared=declared, data=data, file=file)
-
     @property
     def noise(self) -> Noise:
         """The noise of the counts: as the file says; real where ``noisy_clients`` are not integers."""
@@ -224,16 +209,19 @@ class FLInstance:
             site=self.data.site,
             rule=rule,
             alpha=privacy.failure_probability,
-            method="laplace" if method == "laplace" else "reconnection",
-            delta=settings.delta,
+            delta=0.0 if method == "laplace" else settings.delta,
             sites=settings.sites,
             mean_clients=settings.mean_clients,
             max_facilities=settings.most_facilities,
         )
 
 
-def _load(table: LocationTable, *, whole: bool) -> Locations:
-    """Read the locations and sort them by id; ``whole``: noisy counts must be whole numbers."""
+def read_locations(table: LocationTable, *, whole: bool) -> Locations:
+    """Read the locations and sort them by id; ``whole``: noisy counts must be whole numbers.
+
+    Raises:
+        InputError: every fault of the files.
+    """
     columns = [
         Column(name="id", kind="id"),
         Column(name="facility_cost", least=0.0, most=MAX_SIZE, unit="for one client"),

@@ -21,6 +21,7 @@ The Fourier sums for discrete and for continuous noise, with the characteristic 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -39,8 +40,6 @@ add up to less than the logarithm of their number, and phases are off by 1e-16 o
 terms."""
 LARGE_EPSILON: Final = 100.0
 """Above it a discrete draw is 0 but once in e**100: less of it only widens the noise."""
-MAX_CACHED: Final = 500_000
-_cache: dict[tuple[str, float, int, float], float] = {}
 
 
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
@@ -161,6 +160,7 @@ def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discr
     return float(max(0, math.ceil(bound) - 1)) if noise == "discrete" else float(bound)
 
 
+@lru_cache(maxsize=500_000)
 def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
     """Return t with P(sum of k Laplace(1/epsilon) draws > t) <= beta, the least one up to rounding upwards.
 
@@ -180,21 +180,13 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
     """
     if beta >= 0.5:
         return 0.0
-    key = (noise, epsilon, k, beta)
-    found = _cache.get(key)
-    if found is None:
-        if k == 1:
-            found = _quantile_of_one(beta, epsilon, noise)
-        elif beta < MIN_FOURIER_BETA:
-            found = chernoff_quantile(k, beta, epsilon, noise)
-        else:
-            rate = min(epsilon, LARGE_EPSILON) if noise == "discrete" else epsilon
-            searched = _search_quantile(noise == "discrete", rate, k, beta, max(FOURIER_ERROR, RELATIVE_ERROR * beta))
-            found = max(0.0, searched) if noise == "discrete" else math.nextafter(searched * (1.0 + 1e-15), math.inf)
-        if len(_cache) >= MAX_CACHED:
-            _cache.clear()
-        _cache[key] = found
-    return found
+    if k == 1:
+        return _quantile_of_one(beta, epsilon, noise)
+    if beta < MIN_FOURIER_BETA:
+        return chernoff_quantile(k, beta, epsilon, noise)
+    discrete, error = noise == "discrete", max(FOURIER_ERROR, RELATIVE_ERROR * beta)
+    found = _search_quantile(discrete, min(epsilon, LARGE_EPSILON) if discrete else epsilon, k, beta, error)
+    return max(0.0, found) if discrete else math.nextafter(found * (1.0 + 1e-15), math.inf)
 
 
 def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: Noise = "discrete") -> Floats:

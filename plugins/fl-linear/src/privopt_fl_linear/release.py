@@ -12,9 +12,9 @@ from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.declare import File
-from privopt.declare.columns import write_columns
-from privopt.declare.tables import Column, check_ids, duplicate_faults, read_table
-from privopt.errors import Fault, Faults, InputError
+from privopt.declare.columns import read_columns, write_columns
+from privopt.declare.tables import Column, check_ids
+from privopt.errors import Fault, InputError
 from privopt.interfaces import NoisyCounts, Release
 from privopt_fl_linear.location import spent
 from privopt_fl_linear.plan import Plan
@@ -71,23 +71,17 @@ class FLRelease(Release):
             InputError: a table is missing, of another form, or speaks of other locations.
         """
         ids, known = problem.data.ids, "a location of the problem"
-        links, sizes = (File(name=name, path=folder / name) for name in (CONNECTIONS, CAPACITIES))
-        found = read_table(links, [Column(name="id", kind="id"), Column(name="facility", kind="id")])
-        made = read_table(sizes, [Column(name="id", kind="id"), Column(name="capacity", least=0.0)])
-        Faults(duplicate_faults(CONNECTIONS, found["id"]) + duplicate_faults(CAPACITIES, made["id"])).check()
-        places = check_ids(links, found["id"], ids, "id", known)
-        missing = np.setdiff1d(np.arange(len(ids)), places)
-        if missing.size:
-            raise InputError([Fault(CONNECTIONS, "", f"no row for {ids[missing[0]]}", "a row for each location")])
-        facility = np.empty(len(ids), dtype=np.int64)
-        facility[places] = check_ids(links, found["facility"], ids, "facility", known)
+        links = read_columns(folder / CONNECTIONS, [Column(name="id", kind="id"), Column(name="facility", kind="id")])
+        made = read_columns(folder / CAPACITIES, [Column(name="id", kind="id"), Column(name="capacity", least=0.0)])
+        facility = check_ids(
+            File(name=CONNECTIONS, path=None), links["facility"].to_numpy().astype(np.str_), ids, "facility", known
+        )
         assignment = Assignment.from_facilities(facility)
-        opened = check_ids(sizes, made["id"], ids, "id", known)
-        for name, rows in ((CONNECTIONS, places), (CAPACITIES, opened)):
-            if (np.diff(rows) < 0).any():  # an order that may say something
-                raise InputError([Fault(name, "", "rows in another order", "rows sorted by id")])
-        if not np.array_equal(opened, assignment.opened):
-            raise InputError([Fault(CAPACITIES, "", "other facilities", f"those that {CONNECTIONS} uses, each once")])
+        for name, table, wanted in ((CONNECTIONS, links, ids), (CAPACITIES, made, ids[assignment.opened])):
+            if table["id"].to_list() != wanted.tolist():  # another order may say something
+                each = "location" if name == CONNECTIONS else f"facility that {CONNECTIONS} uses"
+                raise InputError([Fault(name, "column id", "other ids", f"a row for each {each}, sorted by id")])
         noisy = problem.data.noisy
         epsilon = None if noisy is None else float(spent(problem.declared.privacy.epsilon))
-        return cls(ids=ids, assignment=assignment, capacities=made["capacity"], counts=noisy, epsilon=epsilon)
+        capacities = made["capacity"].to_numpy()
+        return cls(ids=ids, assignment=assignment, capacities=capacities, counts=noisy, epsilon=epsilon)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,14 +13,7 @@ from privopt.arrays import Floats
 from privopt.interfaces import Result
 from privopt.interfaces.report_parts import Feature, Layer
 from privopt.interfaces.reporting import Reporting
-from privopt.report import (
-    Section,
-    drawing,
-    figure_section,
-    table,
-    table_section,
-    themed,
-)
+from privopt.report import Section, figure_section, table_section, themed
 from privopt.report.charts import draw_losses
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, WARM, axes_of
 from privopt_fl_linear.problem import FLInstance
@@ -34,7 +26,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["FLReporting", "capacity_figure", "cost_over_delta", "plan_map"]
+__all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
 """Facilities that the capacities' figure shows, the largest."""
@@ -45,29 +37,21 @@ MAX_RECOMPUTED: Final = 10_000
 
 @themed
 def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw locations by what they reported, facilities by their capacity, and who is served by whom.
-
-    Raises:
-        ValueError: locations without coordinates.
-    """
-    if problem.data.coordinates is None:
-        raise ValueError("locations without coordinates")
+    """Draw locations by what they reported, facilities by their capacity, and who is served by whom."""
+    assert problem.data.coordinates is not None  # of a matrix there is no map
     names, places = problem.data.coordinates
     geographic = names != ("x", "y")
     places = places[:, ::-1] if geographic else places
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
-    if len(places) <= MAX_VECTOR_MARKS:
+    if len(places) <= MAX_VECTOR_MARKS:  # lines between more are a blot
         from matplotlib.collections import LineCollection
 
         lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
         axes.add_collection(LineCollection(lines, colors=SOFT, linewidths=0.9))
-    x, y = places.T
-    counts = release.counts
-    sizes = np.full(len(places), 30.0)
-    if counts is not None:
-        sizes = 12 + 90 * np.clip(counts, 0, None) / max(1e-300, float(np.max(np.clip(counts, 0, None))))
-    many = len(places) > MAX_VECTOR_MARKS
+    (x, y), many = places.T, len(places) > MAX_VECTOR_MARKS
+    told = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
+    sizes = 12 + 90 * told / max(1e-300, float(told.max()))
     axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, rasterized=many)
     large = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
     axes.scatter(x[opened], y[opened], s=large, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=many)
@@ -83,16 +67,14 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
 
 
 @themed
-def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | None = None) -> Figure:
-    """Draw the capacity of each facility against its locations' reports, or the true ``demand``."""
+def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
+    """Draw the capacity of each facility against its locations' reports."""
     order = np.argsort(-release.capacities, kind="stable")[:MAX_BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
     figure, axes = axes_of(7.6, 1.0 + 0.2 * len(order))
     rows = np.arange(len(order))
     axes.barh(rows, release.capacities[order], color=PALE, edgecolor=SOFT, linewidth=0.6, label="capacity")
-    if demand is not None:
-        axes.barh(rows, demand[order], height=0.45, color=WARM, label="true clients")
-    elif release.counts is not None:
+    if release.counts is not None:
         noisy = sum_counts(release.assignment, release.counts)
         axes.barh(rows, np.maximum(noisy[order], 0.0), height=0.45, color=MARK, label="reported clients (noisy)")
     axes.set_yticks(rows, names, fontsize="small")
@@ -102,20 +84,14 @@ def capacity_figure(release: FLRelease, problem: FLInstance, demand: Floats | No
     return figure
 
 
-def costs_by_radius(problem: FLInstance, noisy: Floats) -> list[tuple[float, float, float]]:
-    """Return (radius, capacity cost, connection cost) at the noisy counts, over the grid of radii."""
-    site, server = problem.data.site, problem.server("reconnection")
-    rows = []
-    for choice in list_radii(site, site.connect(), server.rule, server.alpha):
-        costs = server.prior_plan(noisy, choice.assignment, choice.delta, server.alpha).costs(site, noisy)
-        rows.append((choice.delta, costs["capacity"], costs["connection"]))
-    return rows
-
-
 @themed
-def cost_over_delta(rows: Sequence[tuple[float, float, float]], delta: float | None) -> Figure:
-    """Draw costs by radius (:func:`costs_by_radius`); ``delta``, where known, is marked."""
-    radii, capacity, connection = np.array(rows).T
+def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> Figure:
+    """Draw costs at the noisy counts over the grid of radii; ``delta``, where known, is marked."""
+    site, server = problem.data.site, problem.server("reconnection")
+    choices = list_radii(site, site.connect(), server.rule, server.alpha)
+    plans = [server.prior_plan(noisy, choice.assignment, choice.delta, server.alpha) for choice in choices]
+    costs, radii = [plan.costs(site, noisy) for plan in plans], np.array([choice.delta for choice in choices])
+    capacity, connection = (np.array([each[name] for each in costs]) for name in ("capacity", "connection"))
     figure, axes = axes_of(7.6, 3.8)
     axes.plot(radii, capacity + connection, color=INK, marker="o", markersize=3, label="total")
     axes.plot(radii, capacity, color=MARK, marker="o", markersize=3, label="capacity, margins included")
@@ -152,35 +128,22 @@ def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[
     return rows
 
 
-def _delta(result: Result) -> float | None:
-    found = result.details.facts.get("delta")
-    return float(found) if isinstance(found, (int, float)) else None
-
-
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
-    opened, sizes = release.assignment.opened, release.assignment.sizes
-    order = np.argsort(-release.capacities, kind="stable")[:MAX_ROWS].tolist()
-    header = ["facility", "locations", "capacity", "cost of one client"]
-    rows: list[list[Any]] = [
-        [
-            problem.data.label(int(opened[s])),
-            int(sizes[s]),
-            float(release.capacities[s]),
-            float(problem.data.site.cost[opened[s]]),
-        ]
-        for s in order
-    ]
-    bound = problem.data.site.capacity
-    if bound is not None:
-        header.append("bound of capacity")
-        for row, s in zip(rows, order, strict=True):
-            row.append(float(bound[opened[s]]) if math.isfinite(bound[opened[s]]) else "none")
+    opened, site = release.assignment.opened, problem.data.site
+    order = np.argsort(-release.capacities, kind="stable")[:MAX_ROWS]
+    columns: dict[str, list[Any]] = {
+        "facility": [problem.data.label(place) for place in opened[order].tolist()],
+        "locations": release.assignment.sizes[order].tolist(),
+    }
     if noisy is not None:
-        header[2:2] = ["reported", "margin"]
-        for row, s in zip(rows, order, strict=True):
-            row[2:2] = [float(noisy[s]), float(release.capacities[s] - noisy[s])]
+        columns |= {"reported": noisy[order].tolist(), "margin": (release.capacities - noisy)[order].tolist()}
+    columns["capacity"] = release.capacities[order].tolist()
+    columns["cost of one client"] = site.cost[opened[order]].tolist()
+    if site.capacity is not None:
+        bounds = site.capacity[opened[order]].tolist()
+        columns["bound of capacity"] = [bound if math.isfinite(bound) else "none" for bound in bounds]
     lead = f"The {MAX_ROWS} largest of {len(opened)}." if len(opened) > MAX_ROWS else ""
-    return table_section("Facilities", header, rows, lead)
+    return table_section("Facilities", [*columns], list(zip(*columns.values(), strict=True)), lead)
 
 
 class FLReporting(Reporting[FLInstance, FLRelease]):
@@ -198,7 +161,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
                 _baselines(problem, release, result), "cost at the noisy counts", None
             )
             if problem.nearest and site.size <= MAX_RECOMPUTED:
-                made["cost-over-delta"] = cost_over_delta(costs_by_radius(problem, release.counts), _delta(result))
+                delta = result.details.facts.get("delta")
+                made["cost-over-delta"] = cost_over_delta(problem, release.counts, delta)
         return made
 
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
@@ -214,14 +178,12 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
             made.append(figure_section("Who is served where", drawn["map"], lead))
         noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
         alpha = problem.declared.privacy.failure_probability
-        lead = (
-            "Capacities by facility."
-            if noisy is None
-            else (
+        lead = "Capacities by facility."
+        if noisy is not None:
+            lead = (
                 "Capacity is what the locations reported, noise included, and a margin against noise that hid clients: "
                 f"with probability {1 - alpha:g} no facility has fewer places than clients."
             )
-        )
         if result.details.facts.get("chosen_by_noise"):
             lead += (
                 " The noisy counts chose the facilities and who is served where; the margins hold for any choice that "
@@ -253,63 +215,38 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         if known is None:
             return None
         names, values = known
-        places = [(float(x), float(y)) for x, y in (values if names == ("x", "y") else values[:, ::-1]).tolist()]
-        facility, opened = release.assignment.facility.tolist(), release.assignment.opened.tolist()
-        capacity = dict(zip(opened, release.capacities.tolist(), strict=True))
-        away = site.metric.between(np.arange(site.size), release.assignment.facility)
-        ids = [str(name) for name in problem.data.ids]
-
-        def facts(place: int, kind: str) -> dict[str, Any]:
-            point = kind != "connection"
-            return {
-                "id": ids[place],
-                "kind": kind,
-                "facility": ids[facility[place]],
-                "distance": float(away[place]),
-                "reported_clients": float(release.counts[place]) if point and release.counts is not None else None,
-                "capacity": capacity.get(place) if point else None,
-                "facility_cost": float(site.cost[place]) if point else None,
+        planar, served = names == ("x", "y"), release.assignment
+        places = [(float(x), float(y)) for x, y in (values if planar else values[:, ::-1]).tolist()]
+        capacity = dict(zip(served.opened.tolist(), release.capacities.tolist(), strict=True))
+        away = site.metric.between(np.arange(site.size), served.facility)
+        nothing = {"reported_clients": None, "capacity": None, "facility_cost": None}
+        points, lines = [], []
+        for v, h in enumerate(served.facility.tolist()):
+            way = {"id": str(problem.data.ids[v]), "facility": str(problem.data.ids[h]), "distance": float(away[v])}
+            kind = "facility" if v in capacity else "location"
+            facts = {
+                "reported_clients": None if release.counts is None else float(release.counts[v]),
+                "capacity": capacity.get(v),
+                "facility_cost": float(site.cost[v]),
             }
-
-        features = [
-            Feature(path=(place,), properties=facts(v, "facility" if v in capacity else "location"))
-            for v, place in enumerate(places)
-        ]
-        features += [
-            Feature(path=(places[v], places[h]), properties=facts(v, "connection"))
-            for v, h in enumerate(facility)
-            if h != v
-        ]
-        planar = names == ("x", "y")
-        return Layer(
-            kind="planar" if planar else "geographic", features=features, unit="unit of x and y" if planar else ""
-        )
+            points.append(Feature(path=(places[v],), properties={**way, "kind": kind, **facts}))
+            if h != v:
+                lines.append(Feature(path=(places[v], places[h]), properties={**way, "kind": "connection", **nothing}))
+        unit = "unit of x and y" if planar else ""
+        return Layer(kind="planar" if planar else "geographic", features=points + lines, unit=unit)
 
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
-        """Return true clients against what was built; nothing where ``private`` has no true counts."""
-        import polars as pl
-
-        path = private / "problem" / problem.declared.locations.points.name
-        if not path.is_file():
-            return []
-        source = pl.read_csv(path, schema_overrides={"id": pl.String}, glob=False)
-        if "clients" not in source.columns:
-            return []
-        by_id = dict(zip(source["id"].str.strip_chars().to_list(), source["clients"].to_list(), strict=True))
-        clients = np.array([float(by_id[str(name)]) for name in problem.data.ids])
-        demand = sum_counts(release.assignment, clients)
-        over = np.flatnonzero(demand > release.capacities)
-        said = "No facility overflows." if not over.size else f"{over.size} of {len(demand)} facilities overflow."
-        drawn = drawing("True clients against capacity", capacity_figure(release, problem, demand))
-        made = [Section(title="The truth: clients and capacities", lead=said, html=drawn)]
+        """Return true costs, and how many facilities overflow; nothing where ``private`` has no true counts."""
         file = private / "truth.json"
-        truth = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-        rows: list[tuple[str, Any]] = [("clients", truth.get("clients"))]
-        rows += [(f"true cost: {name}", value) for name, value in (truth.get("cost") or {}).items()]
-        rows += [
+        if not file.is_file():
+            return []
+        truth = json.loads(file.read_text("utf-8"))
+        over, facilities = len(truth.get("overflow") or ()), len(release.assignment.opened)
+        rows: list[tuple[str, Any]] = [
+            ("clients", truth.get("clients")),
+            *((f"true cost: {name}", value) for name, value in (truth.get("cost") or {}).items()),
             ("optimum without privacy", truth.get("optimum")),
             ("true cost / optimum", truth.get("normalised_cost")),
+            ("facilities that overflow", f"{over} of {facilities}"),
         ]
-        known = [row for row in rows if row[1] is not None]
-        made.append(Section(title="The truth: costs", html=table("True costs", ("what", "value"), known)))
-        return made
+        return [table_section("The truth", ("what", "value"), [row for row in rows if row[1] is not None])]

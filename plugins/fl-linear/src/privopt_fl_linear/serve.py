@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats
 from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
 from privopt.execution.clock import limit
 from privopt.interfaces import SolveContext
@@ -23,38 +22,16 @@ from privopt_fl_linear.capacity import assign_within_bounds
 from privopt_fl_linear.margins import AnySet
 from privopt_fl_linear.opening import BYTES_PER_PAIR, MAX_PAIRS, Facilities, min_pairs, open_facilities
 from privopt_fl_linear.plan import Counts, Plan, Server
-from privopt_fl_linear.reconnection import (
-    Policy,
-    choose_at_mean,
-    choose_policy,
-    level_cut_short,
-    list_radii,
-    reconnect,
-)
+from privopt_fl_linear.reconnection import choose_at_mean, choose_policy, level_cut_short, list_radii, reconnect
 from privopt_fl_linear.service_costs import SiteCosts
 from privopt_fl_linear.site import Assignment
 
-__all__ = ["ServedPlan", "choose_facilities", "plan_again", "plan_at", "serve"]
+__all__ = ["choose_facilities", "plan_again", "plan_at", "serve"]
 
-NO_MARGIN = AnySet(start=0.0, slope=0.0)
-
-
-@frozen(kw_only=True, eq=False)
-class ServedPlan:
-    """A plan, and what is said of how it was found.
-
-    Attributes:
-        plan: what is published.
-        recorded: for ``details.told``: ``opening``, ``auto``, ``reports``, ``plans``.
-        stopped: whether a limit cut a choice short.
-    """
-
-    plan: Plan
-    recorded: dict[str, Any]
-    stopped: bool = False
+NO_MARGIN: Final = AnySet(start=0.0, slope=0.0)
 
 
-def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> ServedPlan:
+def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> Plan:
     """Make the plans that there are, and take the one that costs less at the noisy counts.
 
     Args:
@@ -74,19 +51,19 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
     if server.has_prior:
         base, opened = prior_base(server, context)
         prior = _serve_prior(server, noisy, context, base)
-        recorded, stopped = prior.recorded, prior.stopped
+        recorded, stopped = dict(prior.recorded), prior.stopped
         if opened is not None:
             told = {"clients_assumed": server.mean_clients, "sites": ids[base.opened].tolist()}
             recorded["opening"] = told | _summary(opened)
             stopped = stopped or opened.status != "optimal"
-        if not len(prior.plan.overfull(server.site)):
-            plans["prior"] = prior.plan
+        if not (prior.capacities > server.site.bound[prior.assignment.opened]).any():
+            plans["prior"] = prior
             if not (server.chooses_sites and server.sites == "reports"):
-                return ServedPlan(plan=prior.plan, recorded=recorded, stopped=stopped)
+                return evolve(prior, recorded=recorded, stopped=stopped)
     try:
         reports = _serve_reports(server, noisy, context, server.any_set(base))
-        plans["reports"] = reports.plan
-        recorded, stopped = recorded | reports.recorded, stopped or reports.stopped
+        plans["reports"] = reports
+        recorded, stopped = {**recorded, **reports.recorded}, stopped or reports.stopped
     except (InfeasibleError, StoppedError) as error:
         if not plans:
             raise
@@ -95,7 +72,7 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
     costs = {name: plan.costs(server.site, noisy)["total"] for name, plan in plans.items()}
     chosen = min(costs, key=lambda name: costs[name])
     recorded["plans"] = {"chosen": chosen, "cost": costs}
-    return ServedPlan(plan=plans[chosen], recorded=recorded, stopped=stopped)
+    return evolve(plans[chosen], recorded=recorded, stopped=stopped)
 
 
 def plan_again(
@@ -104,7 +81,6 @@ def plan_again(
     recorded: Mapping[str, Any],
     ids: NDArray[np.str_],
     published: Assignment,
-    capacities: Floats,
 ) -> Plan:
     """Return the plan that the published noisy counts give, of the kind that was published.
 
@@ -114,28 +90,21 @@ def plan_again(
     Raises:
         InputError: what is recorded is not a plan.
     """
-    base = prior_base(server, SolveContext(method=server.method), recorded, ids)[0] if server.has_prior else None
-    if base is not None and (recorded.get("plans") or {}).get("chosen") != "reports":
-        prior = _prior_again(server, noisy, recorded, base)
-        if not server.has_reports or prior.equals(published, capacities):
-            return prior
-    return server.reports_plan(noisy, published, server.any_set(base))
+    base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0] if server.has_prior else None
+    by_reports = server.has_reports and (recorded.get("plans") or {}).get("chosen") == "reports"
+    if base is None or by_reports:
+        return server.reports_plan(noisy, published, server.any_set(base))
+    if server.delta == "auto" and (recorded.get("auto") or {}).get("radii_cut_short"):
+        return server.prior_plan(noisy, base, 0.0, level_cut_short(server.prior_level))
+    return _serve_prior(server, noisy, SolveContext(method="verify"), base)
 
 
 def plan_at(
     server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: NDArray[np.str_], delta: float, level: float
 ) -> Plan:
     """Return the prior's plan at a radius and a failure probability that are known."""
-    base = prior_base(server, SolveContext(method=server.method), recorded, ids)[0]
-    assignment = base if server.method == "laplace" else reconnect(server.site, base, delta)
-    return server.prior_plan(noisy, assignment, delta, level)
-
-
-def _prior_again(server: Server, noisy: Counts, recorded: Mapping[str, Any], base: Assignment) -> Plan:
-    cut_short = (recorded.get("auto") or {}).get("radii_cut_short")
-    if cut_short and server.delta == "auto" and server.method != "laplace":
-        return server.prior_plan(noisy, base, 0.0, level_cut_short(server.prior_level))
-    return _serve_prior(server, noisy, SolveContext(method=server.method), base).plan
+    base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0]
+    return server.prior_plan(noisy, reconnect(server.site, base, delta), delta, level)
 
 
 def prior_base(
@@ -173,42 +142,36 @@ def prior_base(
     return server.site.connect(opened.opened), opened
 
 
-def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> ServedPlan:
+def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Plan:
     """Make the method's own plan from a public connection; capacity bounds are not looked at."""
     context.report("margins")
-    level, radius = server.prior_level, server.delta
-    if server.method == "laplace":
-        return ServedPlan(plan=server.prior_plan(noisy, base, 0.0, level), recorded={})
-    if radius != "auto":
-        plan = server.prior_plan(noisy, reconnect(server.site, base, float(radius)), float(radius), level)
-        return ServedPlan(plan=plan, recorded={})
+    level = server.prior_level
+    if server.delta != "auto":
+        return server.prior_plan(noisy, reconnect(server.site, base, server.delta), server.delta, level)
     context.report("reconnection radii")
     with limit(context.remaining) as scope:
         choices = list_radii(server.site, base, server.rule, level)
     if scope.expired:  # without reconnection then; no one can check that the noise had no part in it
         plan = server.prior_plan(noisy, base, 0.0, level_cut_short(level))
-        return ServedPlan(plan=plan, recorded={"auto": {"radii_cut_short": True}}, stopped=True)
-    policy: Policy | None = None
+        return evolve(plan, recorded={"auto": {"radii_cut_short": True}}, stopped=True)
     if server.mean_clients is not None:
         chosen = choose_at_mean(choices, server.mean_clients)
-    else:
-        policy = choose_policy(choices, server.rule, level)
-        chosen, level = policy.choose(math.fsum(noisy)), policy.level
-    plan = server.prior_plan(noisy, chosen.assignment, chosen.delta, level, policy)
-    auto: dict[str, Any] = {}
-    if policy is not None:
-        auto = {
-            "radii": [choice.delta for choice in policy.choices],
-            "thresholds_mean_clients": (policy.thresholds / server.rule.n).tolist(),
-            "failure_bound": policy.bound,
-            "radii_cut_short": False,
-            "delta": plan.delta,
-            "level": plan.level,
-        }
-    return ServedPlan(plan=plan, recorded={"auto": auto} if auto else {})
+        return server.prior_plan(noisy, chosen.assignment, chosen.delta, level)
+    policy = choose_policy(choices, server.rule, level)
+    chosen = policy.choose(math.fsum(noisy))
+    auto = {
+        "radii": [choice.delta for choice in policy.choices],
+        "thresholds_mean_clients": (policy.thresholds / server.rule.n).tolist(),
+        "failure_bound": policy.bound,
+        "radii_cut_short": False,
+        "delta": chosen.delta,
+        "level": policy.level,
+    }
+    plan = server.prior_plan(noisy, chosen.assignment, chosen.delta, policy.level)
+    return evolve(plan, recorded={"auto": auto})
 
 
-def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> ServedPlan:
+def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> Plan:
     """Make the plan whose facilities the noisy counts choose.
 
     Raises:
@@ -217,13 +180,12 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
     try:
         found = choose_facilities(server, noisy, any_set, context, phase="facilities by the reports")
     except (InfeasibleError, StoppedError) as error:
-        kind = InfeasibleError if isinstance(error, InfeasibleError) else StoppedError
-        margins = f"margins of {any_set.start:.6g} and {any_set.slope:.6g} a location included"
-        raise kind(f"{error}, {margins}") from None
+        error.args = (f"{error}, margins of {any_set.start:.6g} and {any_set.slope:.6g} a location included",)
+        raise
     plan = server.reports_plan(noisy, Assignment.from_facilities(found.facility), any_set)
     stopped = found.status != "optimal" and context.remaining == 0.0
-    mean = math.fsum(noisy) / server.rule.n
-    return ServedPlan(plan=plan, recorded={"reports": _summary(found) | {"mean_reported": mean}}, stopped=stopped)
+    reports = _summary(found) | {"mean_reported": math.fsum(noisy) / server.rule.n}
+    return evolve(plan, recorded={"reports": reports}, stopped=stopped)
 
 
 def _summary(facilities: Facilities) -> dict[str, Any]:
@@ -258,7 +220,11 @@ def choose_facilities(
     opening = site.opening_cost[among] + site.cost[among] * any_set.start
     bounded = site.capacity is not None
     pairs = len(among) * site.size if bounded else min_pairs(len(among), site.size)
-    _check_memory(server, context, pairs, 64.0 if bounded else BYTES_PER_PAIR)
+    asked = f"{len(among):,} places for a facility and {site.size:,} locations ({pairs:,} pairs)"
+    if pairs > MAX_PAIRS:
+        wanted = f"at most {MAX_PAIRS:,} pairs, for which facilities to open is solved over them"
+        raise InputError([Fault(site.source, "", asked, wanted)])
+    context.need((64.0 if bounded else BYTES_PER_PAIR) * pairs, asked)
     found = open_facilities(
         costs,
         opening,
@@ -274,18 +240,3 @@ def choose_facilities(
         context.report(f"{phase}, within bounds", 0, found.bound)
         found = assign_within_bounds(costs, opening, clients, capacity, found, server.max_facilities, context)
     return evolve(found, facility=among[found.facility], opened=among[found.opened])
-
-
-def _check_memory(server: Server, context: SolveContext, pairs: int, bytes_per_pair: float) -> None:
-    """Refuse a program that is too large, before it is begun.
-
-    Raises:
-        InputError: more pairs than are ever solved over.
-        StoppedError: more than fit into memory.
-    """
-    places = len(server.site.allowed)
-    asked = f"{places:,} places for a facility and {server.site.size:,} locations ({pairs:,} pairs)"
-    if pairs > MAX_PAIRS:
-        wanted = f"at most {MAX_PAIRS:,} pairs, for which facilities to open is solved over them"
-        raise InputError([Fault(server.site.source, "", asked, wanted)])
-    context.need(bytes_per_pair * pairs, asked)

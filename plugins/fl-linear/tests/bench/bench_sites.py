@@ -91,7 +91,7 @@ def by_swaps(server: Server, noisy: np.ndarray, starts: list[list[int]]) -> floa
 def compare(name: str, site: Site, clients: np.ndarray, stations: int, epsilon: float, seeds: int) -> None:
     rule = MarginRule(n=site.size, epsilon=epsilon)
     server = Server(
-        site=site, rule=rule, alpha=ALPHA, delta=0.0, method="laplace",
+        site=site, rule=rule, alpha=ALPHA, delta=0.0,
         mean_clients=float(clients.mean().round()), max_facilities=stations,
     )  # fmt: skip
     context, rows, worst, seconds = SolveContext(method="laplace"), [], -math.inf, 0.0
@@ -101,14 +101,14 @@ def compare(name: str, site: Site, clients: np.ndarray, stations: int, epsilon: 
         start = time.process_time()
         taken = serve(server, noisy, context)
         seconds += time.process_time() - start
-        prior = serve(evolve(server, sites="prior"), noisy, context).plan
+        prior = serve(evolve(server, sites="prior"), noisy, context)
         alone = serve(evolve(server, mean_clients=None), noisy, context)
-        found = alone.plan.assignment.opened.tolist()
+        found = alone.assignment.opened.tolist()
         starts = [found, *(rng.choice(site.size, stations, replace=False).tolist() for _ in range(2))]
         swapped = by_swaps(evolve(server, mean_clients=None), noisy, starts)
         worst = max(worst, alone.recorded["reports"]["objective"] / swapped - 1.0)
-        costs = [plan.costs(site, counts)["total"] for counts in (noisy, clients) for plan in (prior, taken.plan)]
-        margins = [float(plan.margins @ site.cost[plan.assignment.opened]) for plan in (prior, taken.plan)]
+        costs = [plan.costs(site, counts)["total"] for counts in (noisy, clients) for plan in (prior, taken)]
+        margins = [float(plan.margins @ site.cost[plan.assignment.opened]) for plan in (prior, taken)]
         rows.append([*costs, *margins, float(taken.recorded["plans"]["chosen"] == "reports")])
     mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / math.sqrt(seeds)
     shown = [f"{m:9,.1f} +- {e:5.1f}" for m, e in zip(mean[:6], error[:6], strict=True)]
@@ -135,7 +135,7 @@ def overflow(runs: int, part: str) -> None:
         for _ in range(runs):
             noisy = clients + noise(rng, size, epsilon)
             served = serve(server, noisy, SolveContext(method="reconnection", gap=0.01))
-            failed += bool((sum_counts(served.plan.assignment, clients) > served.plan.capacities).any())
+            failed += bool((sum_counts(served.assignment, clients) > served.capacities).any())
             taken += served.recorded["plans"]["chosen"] == "reports"
         said = f"eps {epsilon:<4} stations {stations} mean {mean} {kind:5} overflow {failed / runs:.4f}"
         print(f"{said} (promised {ALPHA} + 3 x {error:.4f}), by the reports {taken / runs:.0%}", flush=True)

@@ -21,7 +21,7 @@ from privopt_photo_censor.app.warnings import warnings_of
 from privopt_photo_censor.loss import DeletedPhotos, ProtectedK
 from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
-from privopt_photo_censor.rank import protected_k, rank
+from privopt_photo_censor.rank import belief, protected_k, rank
 from privopt_photo_censor.release import Deletions, read_scores, read_seen
 from privopt_photo_censor.solver.optimal import Plan, prove, solve
 from privopt_photo_censor.solver.proof import Tree, claim
@@ -77,8 +77,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         seen = read_seen(folder)
         problem = PhotoInstance(declared=declared, file=file, names=seen.names, seen=seen)
         if declared.scored:
-            scores, true, places = read_scores(folder, len(seen.metadata))
-            problem = PhotoInstance.scored(declared, file, scores, seen.names, true, seen=seen, places=places)
+            found = read_scores(folder, len(seen.metadata))
+            places, true = tuple(found["places"].tolist()), int(found["true"])
+            problem = PhotoInstance.scored(declared, file, found["scores"], seen.names, true, seen=seen, places=places)
         return problem, Deletions.read(folder, problem)
 
     def check_problem(self, problem: PhotoInstance, method: str) -> None:
@@ -215,11 +216,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Return the classifier's posterior from kept photos (paper, (1)): entropy, and how often its guess errs."""
         if not problem.declared.scored:
             return {}
-        scores = problem.album.scores[release.kept].sum(axis=0)
-        if np.isneginf(scores).all():
-            return {}
-        weights = np.exp(scores - scores.max())
-        posterior = weights / weights.sum()
+        posterior = belief(evolve(problem.album, margin=0.0), release.kept)
         used = posterior[posterior > 0]
         return {
             "bayes_error": float(1.0 - posterior.max()),

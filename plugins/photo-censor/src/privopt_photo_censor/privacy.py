@@ -66,20 +66,16 @@ class TopK(PrivacyConstraint[Deletions]):
         else:
             promise = "At most the budget is deleted; certificate.protected_k locations are as likely as the true one"
             extra = {"deletion_budget": self.task.budget}
+        outside = f", nor of what else the folder holds: {some(self.left_out)}" if self.left_out else ""
+        reach = (
+            f"It speaks of the {self.album.photos} pictures scored, not of what else their files carry (position, "
+            f"time, names){outside}."
+        )
         return Guarantee(
             kind="top-k",
             scope="margin" if theta else "this-classifier",
-            statement=f"{promise}, for {against}; ties count as protected. {self._reach}",
+            statement=f"{promise}, for {against}; ties count as protected. {reach}",
             extra=extra | {"margin": theta},
-        )
-
-    @property
-    def _reach(self) -> str:
-        """Which pictures the promise is about."""
-        outside = f", nor of what else the folder holds: {some(self.left_out)}" if self.left_out else ""
-        return (
-            f"It speaks of the {self.album.photos} pictures scored, not of what else their files carry (position, "
-            f"time, names){outside}."
         )
 
     def measure(self, release: Deletions, *, executor: Executor | None = None) -> Certificate:

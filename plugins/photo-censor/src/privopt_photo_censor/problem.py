@@ -106,31 +106,23 @@ class PhotoInstance:
             InputError: every fault found.
         """
         _choices(declared, file).check()
-        photos = declared.photos
-        if photos.folder is not None:
-            return cls._of_folder(declared, file)
-        source = photos.scores or photos.probabilities
-        assert source is not None  # _choices sees to it
-        assert photos.true_location is not None
-        scores, names, places = read_scores_of(source, probabilities=photos.probabilities is not None)
-        return cls.scored(declared, file, scores, names, photos.true_location, places=places)
-
-    @classmethod
-    def _of_folder(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Look at the photos of the folder, and score them where there is a classifier."""
+        photos, true = declared.photos, declared.photos.true_location
+        if photos.folder is None:
+            source = photos.scores or photos.probabilities
+            assert source is not None  # _choices sees to it
+            assert true is not None
+            scores, names, places = read_scores_of(source, probabilities=photos.probabilities is not None)
+            return cls.scored(declared, file, scores, names, true, places=places)
         from privopt_photo_censor.app.classifier import load_classifier
         from privopt_photo_censor.app.folder import look_at_folder, place_of
 
-        photos = declared.photos
-        assert photos.folder is not None  # _choices sees to it
-        assert photos.folder.path is not None
+        folder = photos.folder.path
+        assert folder is not None  # files were found where they are
         model = None if photos.classifier is None else load_classifier(photos.classifier.here)
-        seen, tensors = look_at_folder(photos.folder.path, model)
+        seen, tensors = look_at_folder(folder, model)
         if model is None:
             return cls(declared=declared, file=file, names=seen.names, seen=seen)
-        true = photos.true_location
-        if true is None:
-            true = place_of([photo.point for photo in seen.metadata], model, photos.folder.path.name)
+        true = place_of([photo.point for photo in seen.metadata], model, folder.name) if true is None else true
         if true is None:
             nothing = "nothing, and no photo with GPS"
             raise InputError([Fault(file, "photos.true_location", nothing, "the column of the true location, from 0")])

@@ -12,10 +12,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from privopt.arrays import Bools
+from privopt.arrays import Bools, Floats
 from privopt_photo_censor.album import Album
 
-__all__ = ["exact_sign", "protected_k", "rank"]
+__all__ = ["belief", "exact_sign", "protected_k", "rank"]
 
 
 def exact_sign(score: list[float], true: list[float], margin: float) -> int:
@@ -57,3 +57,13 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
 def rank(album: Album, retained: Bools | None = None) -> int:
     """Rank of the true location, 1 = most likely; ties count against it."""
     return protected_k(album, retained) + 1
+
+
+def belief(album: Album, retained: Bools) -> Floats:
+    """Return (M,) the classifier's posterior from the photos kept (paper, (1)), with the margin, in doubles."""
+    scores = album.scores[retained].sum(axis=0)
+    scores[album.true] += album.margin * int(retained.sum())
+    if np.isneginf(scores).all():
+        return np.full(album.locations, 1.0 / album.locations)
+    weights = np.exp(scores - scores.max())
+    return np.asarray(weights / weights.sum())

@@ -29,6 +29,17 @@ METADATA: Final = "metadata.csv"
 LEFT_OUT: Final = "left-out.csv"
 SCORES: Final = "scores.npz"
 THUMBNAILS: Final = "thumbnails"
+COLUMNS: Final = (
+    Column(name="photo", kind="text"),
+    Column(name="latitude", least=-90.0, most=90.0, unit="degrees", blank=np.nan),
+    Column(name="longitude", least=-180.0, most=180.0, unit="degrees", blank=np.nan),
+    Column(name="place", whole=True, least=0, most=1),
+    Column(name="taken", kind="text"),
+    Column(name="camera", kind="text"),
+    Column(name="serial", kind="text"),
+    Column(name="thumbnail", whole=True, least=0, most=1),
+)
+"""Of metadata.csv: attributes of :class:`Metadata`."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -67,20 +78,9 @@ class Deletions(Release):
             copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
             write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
         if self.seen is not None:
-            album = self.seen.metadata
-            write_columns(
-                folder / METADATA,
-                {
-                    "photo": [each.photo for each in album],
-                    "latitude": [None if each.point is None else each.point[0] for each in album],
-                    "longitude": [None if each.point is None else each.point[1] for each in album],
-                    "place": [int(each.place) for each in album],
-                    "taken": [each.taken for each in album],
-                    "camera": [each.camera for each in album],
-                    "serial": [each.serial for each in album],
-                    "thumbnail": [int(each.thumbnail) for each in album],
-                },
-            )
+            album = {each.name: [getattr(photo, each.name) for photo in self.seen.metadata] for each in COLUMNS}
+            flags = {name: list(map(int, album[name])) for name in ("place", "thumbnail")}
+            write_columns(folder / METADATA, album | flags)
             write_columns(folder / LEFT_OUT, {"name": list(self.seen.left_out)})
         if self.scores is not None:
             more: dict[str, Any] = {} if self.copy_scores is None else {"copies": self.copy_scores}
@@ -153,8 +153,12 @@ def _copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
     return tuple(Copy(photo=photo, name=name, sha256=digest) for photo, name, digest in table.rows())
 
 
-def _stored(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
-    """Read the arrays of scores.npz; scores are finite or -inf."""
+def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
+    """Read the arrays of scores.npz: ``scores`` (photos, locations), ``true``, ``places``, and ``copies`` if there are.
+
+    Raises:
+        InputError: the file is missing or not of its form, or scores are neither finite nor -inf.
+    """
     path = folder / SCORES
     wanted: dict[str, tuple[Any, tuple[int | None, ...]]] = {
         "scores": (np.float64, (photos, None)),
@@ -170,24 +174,13 @@ def _stored(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
 
 def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, photos: int, locations: int) -> Floats | None:
     """Return the scores of clean copies, as they are encoded; None without copies."""
-    scores = _stored(folder, photos).get("copies")
-    path = str(folder / SCORES)
-    if scores is None and copies is not None:
-        raise InputError([Fault(path, "copies", "nothing", "the scores of the clean copies that are listed")])
-    if scores is not None and (copies is None or scores.shape != (len(copies), locations)):
-        wanted = "no scores" if copies is None else f"{len(copies)} x {locations} scores"
-        raise InputError([Fault(path, "copies", f"scores of shape {scores.shape}", wanted)])
+    scores = read_scores(folder, photos).get("copies")
+    wanted = None if copies is None else (len(copies), locations)
+    if (None if scores is None else scores.shape) != wanted:
+        found = "nothing" if scores is None else f"scores of shape {scores.shape}"
+        said = "no scores" if wanted is None else f"scores of shape {wanted}, of the clean copies that are listed"
+        raise InputError([Fault(str(folder / SCORES), "copies", found, said)])
     return scores
-
-
-def read_scores(folder: Path, photos: int) -> tuple[Floats, int, tuple[str, ...]]:
-    """Read the scores that were computed from a folder of photos, the true location, and the places' names.
-
-    Raises:
-        InputError: the file is missing or not of its form.
-    """
-    stored = _stored(folder, photos)
-    return stored["scores"], int(stored["true"]), tuple(stored["places"].tolist())
 
 
 def read_seen(folder: Path) -> FolderContents:
@@ -196,27 +189,10 @@ def read_seen(folder: Path) -> FolderContents:
     Raises:
         InputError: a file is missing or not of its form.
     """
-    degrees = [
-        Column(name=name, least=-most, most=most, unit="degrees", blank=np.nan)
-        for name, most in (("latitude", 90.0), ("longitude", 180.0))
-    ]
-    flags = [Column(name=name, whole=True, least=0, most=1) for name in ("place", "thumbnail")]
-    texts = [Column(name=name, kind="text") for name in ("taken", "camera", "serial")]
     path = folder / METADATA
-    table = read_columns(path, [Column(name="photo", kind="text"), *degrees, flags[0], *texts, flags[1]])
-    album = tuple(
-        Metadata(
-            photo=row["photo"],
-            point=None if np.isnan(row["latitude"]) else (row["latitude"], row["longitude"]),
-            place=bool(row["place"]),
-            taken=row["taken"],
-            camera=row["camera"],
-            serial=row["serial"],
-            thumbnail=bool(row["thumbnail"]),
-        )
-        for row in table.rows(named=True)
-    )
+    table = read_columns(path, COLUMNS)
     if table["latitude"].is_nan().to_list() != table["longitude"].is_nan().to_list():
         raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both or neither")])
+    album = tuple(Metadata(**row) for row in table.rows(named=True))
     left_out = read_columns(folder / LEFT_OUT, [Column(name="name", kind="text")])["name"].to_list()
     return FolderContents(metadata=album, left_out=tuple(left_out))

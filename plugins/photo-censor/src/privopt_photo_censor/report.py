@@ -8,25 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from privopt.arrays import Bools, Floats
-from privopt.errors import PrivoptError
 from privopt.interfaces import Result
 from privopt.interfaces.report_parts import Layer
 from privopt.interfaces.reporting import Reporting
-from privopt.report import (
-    Section,
-    drawing,
-    figure_section,
-    pair_section,
-    table_section,
-    themed,
-)
-from privopt.report.charts import draw_losses
+from privopt.report import Section, drawing, figure_section, pair_section, themed
 from privopt.report.theme import BAD, INK, MARK, axes_of, whole
 from privopt_photo_censor.album import Album, label, some
-from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections
+from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections, left_out_sections
 from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, tiles
 from privopt_photo_censor.problem import PhotoInstance
-from privopt_photo_censor.rank import rank
+from privopt_photo_censor.rank import belief, rank
 from privopt_photo_censor.release import Deletions, carriers
 
 if TYPE_CHECKING:
@@ -38,19 +29,6 @@ __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
 """Places that figures and table show, the likeliest."""
-GREEDY_SCORES: Final = 20_000
-"""Photos times locations up to which greedy is run for comparison."""
-
-
-def belief(album: Album, retained: Bools) -> Floats:
-    """Return (M,) the classifier's posterior from the photos kept (paper, (1)), with the margin."""
-    scores = album.scores[retained].sum(axis=0)
-    if album.margin:
-        scores[album.true] += album.margin * int(retained.sum())
-    if np.isneginf(scores).all():
-        return np.full(album.locations, 1.0 / album.locations)
-    weights = np.exp(scores - scores.max())
-    return np.asarray(weights / weights.sum())
 
 
 def _percent(share: float) -> str:
@@ -111,17 +89,11 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         if not problem.declared.scored:
             return folder_figures(problem)
         album = problem.album
-        made = {
+        return {
             "before": guess_figure(album, np.ones(album.photos, dtype=np.bool_), "All photos", problem.places),
             "after": guess_figure(album, release.kept, "Photos kept", problem.places),
             "photos": photo_figure(album, release.kept),
         }
-        rows = _comparison(problem, result)
-        if len(rows) > 1:
-            unit = str(result.objective.unit)
-            shown = "photos deleted" if unit == "photos" else "places at or above the true one"
-            made["beside"] = themed(draw_losses)(rows, shown, result.objective.lower_bound)
-        return made
 
     def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
         """See :class:`Reporting`."""
@@ -131,10 +103,8 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         deleted = int((~release.kept).sum())
         lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "
         made = [Section(title="The album", lead=lead + _metadata(release), html=_album(album, release))]
-        if release.seen is not None and release.seen.left_out:
-            lead = "None of this was scored: the promise does not cover it."
-            rows = [(name,) for name in release.seen.left_out]
-            made.append(table_section("Also in the folder", ("name",), rows, lead))
+        if release.seen is not None:
+            made += left_out_sections(release.seen, "None of this was scored: the promise does not cover it.")
         pictures = [
             drawing("Guesses from all photos", drawn["before"]),
             drawing("Guesses from the photos kept", drawn["after"]),
@@ -143,30 +113,11 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         made.append(pair_section("The true place before and after", pictures, lead))
         lead = "The most revealing photos are not always those to go: it is the sum over all photos kept that counts."
         made.append(figure_section("How much each photo reveals", drawn["photos"], lead))
-        if "beside" in drawn:
-            fewer = problem.declared.task.top_k is not None
-            lead = "Shorter is better." if fewer else "Longer is better."
-            made.append(figure_section("Next to the bound and greedy deletion", drawn["beside"], lead))
         return made
 
     def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
         """See :class:`Reporting`."""
         return None if problem.declared.scored else folder_layer(problem)
-
-
-def _comparison(problem: PhotoInstance, result: Result) -> list[tuple[str, float]]:
-    """Return this release next to greedy deletion."""
-    from privopt_photo_censor.solver.baselines import greedy
-
-    album, task = problem.album, problem.declared.task
-    rows = [(f"this release ({result.method})", float(result.objective.value))]
-    if result.method == "greedy" or album.scores.size > GREEDY_SCORES:
-        return rows
-    try:
-        plan = greedy(album, task)
-    except PrivoptError:  # greedy finds nothing: there is nothing to compare with
-        return rows
-    return [*rows, ("greedy deletion", float(plan.deleted if task.top_k is not None else plan.protected))]
 
 
 def _metadata(release: Deletions) -> str:

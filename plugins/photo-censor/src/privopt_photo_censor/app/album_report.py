@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privopt.interfaces.report_parts import Feature, Layer, Section
 from privopt.report import figure_section, table_section, themed
-from privopt.report.theme import BAD, INK, MARK, axes_of
-from privopt_photo_censor.app.guesses import guesses, kilometres
-from privopt_photo_censor.app.metadata import Point
+from privopt.report.theme import BAD, MARK, axes_of
+from privopt_photo_censor.app.guesses import guesses
+from privopt_photo_censor.app.metadata import FolderContents, Point
 from privopt_photo_censor.app.naming import revealed
 from privopt_photo_censor.app.tiles import tiles
 from privopt_photo_censor.problem import PhotoInstance
@@ -22,16 +22,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["folder_figures", "folder_layer", "folder_sections"]
-
-ROUND: Final = (1, 2, 5)
-"""First digits of the lengths that a scale bar may have."""
-
-
-MAP_ASPECT: Final = 1.8
-"""Width of the map's frame by its height."""
-LEAST_KM: Final = 0.1
-"""Height of a map whose photos are all of one point."""
+__all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
 
 
 def _points(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
@@ -41,43 +32,28 @@ def _points(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
 
 
 @themed
-def _map(problem: PhotoInstance) -> Figure:
-    """Draw positions as the photos reveal them, and as they are guessed, with a scale bar."""
+def _map(points: dict[str, tuple[Point, bool]]) -> Figure:
+    """Draw positions as the photos reveal them, and as they are guessed, a degree of either axis to scale."""
     figure, axes = axes_of(7.6, 4.6)
-    points = _points(problem)
     for guessed, colour, marker, label in ((False, BAD, "o", "position in the file"), (True, MARK, "x", "guessed")):
         chosen = np.array([point for point, mark in points.values() if mark is guessed]).reshape(-1, 2)
         if len(chosen):
             axes.scatter(chosen[:, 1], chosen[:, 0], c=colour, marker=marker, label=f"{label} ({len(chosen)})")
-    places = np.array([point for point, _ in points.values()])
-    (south, west), (north, east) = places.min(axis=0), places.max(axis=0)
-    lat, lon = (south + north) / 2.0, (west + east) / 2.0
-    degree = float(kilometres((lat, 0.0), [(lat, 1.0)])[0]), float(kilometres((0.0, 0.0), [(1.0, 0.0)])[0])
-    high = 0.65 * max((north - south) * degree[1], (east - west) * degree[0] / MAP_ASPECT, LEAST_KM)
-    axes.set_ylim(lat - high / degree[1], lat + high / degree[1])
-    axes.set_xlim(lon - MAP_ASPECT * high / degree[0], lon + MAP_ASPECT * high / degree[0])
+    middle = np.mean([latitude for (latitude, _), _ in points.values()])
+    axes.set_aspect(1.0 / max(0.01, float(np.cos(np.radians(middle)))), adjustable="datalim")
+    axes.margins(0.15)
     axes.set_xlabel("longitude (degrees)")
     axes.set_ylabel("latitude (degrees)")
     axes.ticklabel_format(useOffset=False)
     axes.tick_params(axis="x", rotation=30)
     axes.legend()
-    length = _round(MAP_ASPECT * high / 2.0)
-    begin, foot = lon - 0.95 * MAP_ASPECT * high / degree[0], lat - 0.93 * high / degree[1]
-    axes.plot([begin, begin + length / degree[0]], [foot, foot], color=INK, linewidth=4, solid_capstyle="butt")
-    shown = f"{length:g} km" if length >= 1.0 else f"{1000 * length:g} m"
-    axes.annotate(shown, (begin + length / degree[0], foot), xytext=(6, -4), textcoords="offset points")
     return figure
-
-
-def _round(km: float) -> float:
-    """Return the greatest of 1, 2 and 5 times a power of ten that is not above."""
-    power = 10.0 ** np.floor(np.log10(max(km, 1e-4)))
-    return float(max(digit * power for digit in ROUND if digit * power <= max(km, 1e-4)))
 
 
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
     """Return the map, where a position is known or guessed."""
-    return {"map": _map(problem)} if _points(problem) else {}
+    points = _points(problem)
+    return {"map": _map(points)} if points else {}
 
 
 def folder_layer(problem: PhotoInstance) -> Layer | None:
@@ -109,11 +85,13 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
         rows = [(name, _degrees(guess.point), f"{guess.km:.2g} km", guess.source) for name, guess in guessed.items()]
         lead = "These photos carry no position. Clean copies, without time, camera and name, cannot be guessed."
         made.append(table_section("Places that can be guessed", ("photo", "position", "within", "from"), rows, lead))
-    if problem.folder.left_out:
-        lead = "No one looked at this, and nothing of it is copied."
-        others = [(name,) for name in problem.folder.left_out]
-        made.append(table_section("Also in the folder", ("name",), others, lead))
-    return made
+    return made + left_out_sections(problem.folder, "No one looked at this, and nothing of it is copied.")
+
+
+def left_out_sections(seen: FolderContents, lead: str) -> list[Section]:
+    """Return a table of what in the folder was left out, if anything."""
+    rows = [(name,) for name in seen.left_out]
+    return [table_section("Also in the folder", ("name",), rows, lead)] if rows else []
 
 
 def _degrees(point: Point) -> str:

@@ -8,11 +8,10 @@ from datetime import datetime
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats
 from privopt.numbers.distances import haversine
 from privopt_photo_censor.app.metadata import Metadata, Point
 
-__all__ = ["Guess", "guesses", "kilometres"]
+__all__ = ["Guess", "guesses"]
 
 
 @frozen(kw_only=True)
@@ -43,11 +42,6 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
     return {name: guess for name, guess in found if guess is not None}
 
 
-def kilometres(one: Point, others: Sequence[Point]) -> Floats:
-    """Return (n,) great-circle distances from a point to others, km."""
-    return np.asarray(haversine(np.array(one), np.array(others)))
-
-
 def _same_day(photo: Metadata, known: Sequence[Metadata]) -> Guess | None:
     """Return the position of the photo nearest in time, of the same day and camera."""
     alike = [other for other in known if photo.day and (other.day, other.camera) == (photo.day, photo.camera)]
@@ -56,7 +50,7 @@ def _same_day(photo: Metadata, known: Sequence[Metadata]) -> Guess | None:
     moment = _moment(photo.taken)
     nearest = min(alike, key=lambda other: abs((_moment(other.taken) - moment).total_seconds()))
     assert nearest.point is not None  # all that are known have one
-    far = kilometres(nearest.point, [other.point for other in alike if other.point is not None])
+    far = haversine(np.array(nearest.point), np.array([other.point for other in alike]))
     camera = f"and camera ({photo.camera})" if photo.camera else "(no camera named)"
     others = f"{len(alike)} photo{'s' * (len(alike) > 1)} with a position"
     source = f"same day {camera} as {others}; {nearest.photo} is nearest in time"

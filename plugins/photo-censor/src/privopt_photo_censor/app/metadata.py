@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any, Final
 
@@ -24,13 +25,18 @@ SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber
 """Fields that name one camera, or its owner."""
 
 
+def _known(degrees: float | None) -> float | None:
+    """Return degrees; None for NaN, which an empty cell of a table is."""
+    return None if degrees is None or math.isnan(degrees) else degrees
+
+
 @frozen(kw_only=True)
 class Metadata:
     """What a photo's file reveals apart from its picture.
 
     Attributes:
         photo: its name.
-        point: the position in its Exif; None without a usable one.
+        latitude, longitude: the position in its Exif, degrees; None without a usable one.
         place: whether it reveals a position or a place in any form (:func:`positions.carries_position`).
         taken: when, as Exif writes it (``2008:10:22 16:28:39``); empty where it says nothing.
         camera: maker and model.
@@ -39,12 +45,18 @@ class Metadata:
     """
 
     photo: str
-    point: Point | None = None
-    place: bool = False
+    latitude: float | None = field(default=None, converter=_known)
+    longitude: float | None = field(default=None, converter=_known)
+    place: bool = field(default=False, converter=bool)
     taken: str = ""
     camera: str = ""
     serial: str = ""
-    thumbnail: bool = False
+    thumbnail: bool = field(default=False, converter=bool)
+
+    @property
+    def point(self) -> Point | None:
+        """Latitude and longitude, if known."""
+        return None if self.latitude is None or self.longitude is None else (self.latitude, self.longitude)
 
     @property
     def day(self) -> str:
@@ -92,9 +104,11 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
     detail = exif.get_ifd(ExifTags.IFD.Exif)
     moments = (_text(detail.get(tag, exif.get(tag))) for tag in TAKEN)
     camera = " ".join(filter(None, (_text(exif.get(tag)) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))))
+    latitude, longitude = gps(photo) or (None, None)
     return Metadata(
         photo=name,
-        point=gps(photo),
+        latitude=latitude,
+        longitude=longitude,
         place=carries_position(photo, contents),
         taken=next((moment for moment in moments if MOMENT.fullmatch(moment)), ""),
         camera=camera,

@@ -162,17 +162,14 @@ class Search:
 
     # The walk: what is written is in the order in which cases are met.
 
-    def _case(self, kind: int, item: int) -> None:
-        self._cases.append((kind, item))
-
     def _close(self, by: Certificate) -> None:
-        self._case(LEAF, -1)
+        self._cases.append((LEAF, -1))
         self._leaves.append(by)
         self._effort += (1 + len(by.rows)) * self.album.photos
 
     def _rule_out(self, j: int, by: Certificate) -> None:
         """Write that location ``j`` cannot be protected too, so that it does not count."""
-        self._case(PLACE, int(self.data.location[j]))
+        self._cases.append((PLACE, int(self.data.location[j])))
         self._close(by)
 
     def _meet(self, case: Case) -> None:
@@ -228,7 +225,7 @@ class Search:
     def _branch_on_location(self, case: Case) -> None:
         """Branch on the location with the lowest bound first, all others as candidates: those with many die soon."""
         j = min(case.open, key=lambda each: (case.open[each].bound, each))
-        self._case(PLACE, int(self.data.location[j]))
+        self._cases.append((PLACE, int(self.data.location[j])))
         inner = self._with(case, j)
         assert inner is not None  # its certificate would have ruled it out
         del case.open[j]
@@ -237,7 +234,7 @@ class Search:
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
         free = case.photos.may & ~case.photos.must
         i = int(next(each for each in self._order if free[each])) if i is None else i
-        self._case(PHOTO, i)
+        self._cases.append((PHOTO, i))
         one = np.arange(self.album.photos) == i
         rows = case.rows
         for photos in (
