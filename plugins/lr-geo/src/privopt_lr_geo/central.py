@@ -200,9 +200,9 @@ class _Search:
         """Repair and certify one matrix (U, K), of which each user takes the rows of its LR set."""
         data, records, users = self.problem.data, self.records, self.problem.users
         pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
-        loss, gap, executor = data.weighted[records], self.context.gap, self.context.executor
+        loss = data.weighted[records]
         with self.context.timed("repair"):
-            weights = repair(z, pairs, lengths, data.epsilon, loss=loss, gap=gap, executor=executor).weights
+            weights = repair(z, pairs, lengths, data.epsilon, loss=loss, gap=self.context.gap).weights
         sets = {data.records.ids[around.user]: around for around in self.sets}
         matrices = MatricesOnDemand(data=data, records=records, weights=weights, sets=sets)
         return LRGeoRelease.of_users(self.problem, weights[np.searchsorted(records, users)], matrices)
