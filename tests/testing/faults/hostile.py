@@ -155,12 +155,12 @@ class _Twice(Additive):
         return super().measure(evolve(release, scales=tuple(scale / 2 for scale in release.scales)))
 
 
-class HalfTheVariance(RightSquares):
-    """zCDP by Gaussian noise of half its variance, by a sampler of its own."""
+class ThirdOfTheVariance(RightSquares):
+    """zCDP by Gaussian noise of a third of its variance, by a sampler of its own."""
 
     def noisy(self, problem: Any, context: Any) -> Any:
         variance = self.variance(problem)
-        drawn = np.random.default_rng(context.seed).normal(0, float(variance / 2) ** 0.5, len(problem.loaded))
+        drawn = np.random.default_rng(context.seed).normal(0, float(variance / 3) ** 0.5, len(problem.loaded))
         return problem.loaded + np.round(drawn).astype(int), (variance,)
 
 

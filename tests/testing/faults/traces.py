@@ -121,15 +121,6 @@ class Forged(Predictive):
         return Trusting.over(data, problem.declared.terms(data))
 
 
-class StepsForged(Forged):
-    """Where every point is promised, the first vertex is at every output."""
-
-    def forged(self, numbers, data):
-        steps = numbers.steps.copy()
-        steps[0] = steps[0] if data.region is None else 0
-        return evolve(numbers, steps=steps)
-
-
 class NoiseForged(Forged):
     """Tests have half the noise that is stated."""
 
