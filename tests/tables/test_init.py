@@ -12,7 +12,6 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_metric_dp.space.wkb import centres_of
 from privopt_metric_dp.studies.draft_problem import draft, init
 
 CITY = "docs/examples/city"
@@ -24,10 +23,10 @@ def loaded(folder):
 
 @pytest.fixture
 def counties(tmp_path):
-    """Squares whose names repeat under different states."""
-    squares = [shapely.box(x, 40 + y, x + 0.4, 40.4 + y) for x in (-90, -89, -88) for y in (0, 1)]
+    """Middles of counties whose names repeat under different states."""
+    middles = [shapely.Point(x + 0.2, y + 0.2) for x in (-90, -89, -88) for y in (40, 41)]
     names = {"STNAME": ["A"] * 3 + ["B"] * 3, "CTYNAME": ["Lee", "Dale", "Cook"] * 2, "pop": [1, 2, 3, 4, 5, 6]}
-    gpd.GeoDataFrame(names, geometry=squares, crs=4326).to_parquet(tmp_path / "counties.parquet")
+    gpd.GeoDataFrame(names, geometry=middles, crs=4326).to_parquet(tmp_path / "counties.parquet")
     return tmp_path / "counties.parquet"
 
 
@@ -161,17 +160,6 @@ def test_what_cannot_be_drafted_says_why(text, mechanism, options, words, tmp_pa
         init(mechanism, tmp_path / "t.csv", tmp_path / "p.toml", **options)
     assert words in str(caught.value)
     assert not (tmp_path / "p.toml").exists()
-
-
-def test_centres_of_polygons_are_those_of_shapely():
-    rng = np.random.default_rng(2)
-    shapes = [shapely.Polygon(rng.random((8, 2))).convex_hull for _ in range(20)]
-    shapes.append(shapely.MultiPolygon([shapely.box(0, 0, 1, 1), shapely.box(5, 5, 8, 9)]))
-    raw = [shapely.to_wkb(shape, byte_order=n % 2) for n, shape in enumerate(shapes)]
-    wanted = [shapely.box(5, 5, 8, 9).centroid if shape.geom_type[0] == "M" else shape.centroid for shape in shapes]
-    found = centres_of(pl.Series([*raw, shapely.to_wkb(shapely.LineString([(0, 0), (1, 1)])), raw[0][:30]]), "f")
-    assert np.allclose(found[:-2], [(point.y, point.x) for point in wanted])
-    assert np.isnan(found[-2:]).all()
 
 
 PEOPLE = "user_id,name,phone,lat,lon\n" + "".join(f"u{n},Ann{n},0176,{52.5 + n / 90},13.4\n" for n in range(9))

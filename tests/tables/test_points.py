@@ -1,7 +1,6 @@
 """Points files of every kind give the same places; names of columns are the file's own, in faults too."""
 
 import json
-import struct
 
 import geopandas as gpd
 import numpy as np
@@ -13,7 +12,7 @@ from privopt.declare import load_problem
 from privopt.errors import InputError
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_metric_dp.space.wkb import centres_of, check_degrees, geometries_of
+from privopt_metric_dp.space.wkb import check_degrees, geometries_of
 
 REST = '[distance]\nkind = "haversine"\n[privacy]\nepsilon = 1.0\n[utility]\nkind = "distance"\n'
 STATES, COUNTIES = ["AL", "AL", "GA"], ["Lee", "Dale", "Lee"]
@@ -132,9 +131,11 @@ def test_a_feature_without_an_id_has_none(tmp_path):
         places(tmp_path, 'points = "f.geojson"')
 
 
-def test_binary_that_is_nested_without_end_is_no_point():
-    nested = b"".join(struct.pack("<BII", 1, 6, 1) for _ in range(5_000))
-    assert np.isnan(centres_of(pl.Series("g", [nested]), "t")).all()
+def test_areas_are_no_points(tmp_path):
+    squares = [shapely.Point(12.4, 41.9), shapely.box(12, 41, 13, 42)]
+    gpd.GeoDataFrame({"id": ["a", "b"]}, geometry=squares, crs=4326).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=r"row 3, column geometry: expected a point .*centroid"):
+        places(tmp_path, 'points = "a.parquet"\ncolumns = { geometry = "geometry" }')
 
 
 def test_metadata_of_any_form_are_read_or_refused():

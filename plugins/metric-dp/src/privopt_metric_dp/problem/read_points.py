@@ -14,9 +14,9 @@ from privopt.arrays import Floats
 from privopt.declare.frames import PARQUET, as_csv, csv_bytes
 from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, duplicate_faults, read_table
-from privopt.errors import Fault, InputError, reason_of
+from privopt.errors import Fault, Faults, InputError, reason_of
 from privopt_metric_dp.space.places import Kind, Space
-from privopt_metric_dp.space.wkb import centres_of, check_degrees
+from privopt_metric_dp.space.wkb import check_degrees, points_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,9 +46,7 @@ class Columns:
     name: str | None = key(
         None, help="what people call the places, shown with their ids in reports; published with the problem"
     )
-    geometry: str | None = key(
-        None, help="points of a GeoParquet file, or polygons for their centroids; in place of lat and lon"
-    )
+    geometry: str | None = key(None, help="points of a GeoParquet file; in place of lat and lon")
 
 
 def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Space:
@@ -135,7 +133,11 @@ def _geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.D
     if geometry not in frame.columns:
         wanted = f"one of {', '.join(frame.columns)}"
         raise InputError([Fault(points.name, "header", f"no column {geometry!r}", wanted)])
-    return frame.select(name for name in texts if name in frame.columns), centres_of(frame[geometry], points.name)
+    places, wrong = points_of(frame[geometry], points.name)
+    wanted = "a point (of an area: its centroid, say)"
+    rows = np.flatnonzero(wrong).tolist()
+    Faults(Fault(points.name, f"row {row + 2}, column {geometry}", "another geometry", wanted) for row in rows).check()
+    return frame.select(name for name in texts if name in frame.columns), places
 
 
 def _geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Floats]:

@@ -122,19 +122,14 @@ class RoadMetric(Metric):
         chosen = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
             return super().rows(chosen)
-        return self._from(chosen, self._places)
+        return self.roads.table(self._places[chosen], self._places)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return (B, K) distances from the records i to every output."""
         chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
-        if self.own_outputs:
-            return self.rows(chosen)
-        if not self.roads.exact or self.output_size >= chosen.size:
-            return self._from(chosen, self._outputs)
-        result = np.empty((chosen.size, self.output_size))  # either end gives the same doubles: start from the fewer
-        for part, block in self.roads.lengths(self._outputs):
-            result[:, part] = block[:, self._places[chosen]].T
-        return result
+        return (
+            self.rows(chosen) if self.own_outputs else self._down(self.roads.table(self._places[chosen], self._outputs))
+        )
 
     def towards(self, rows: Ints) -> RoadMetric:
         """See :meth:`Metric.towards`."""
@@ -165,9 +160,3 @@ class RoadMetric(Metric):
         if limit not in self._implying:
             self._implying[limit] = self.roads.between_records(self._places, limit)
         return self._implying[limit]
-
-    def _from(self, i: Ints, ends: Ints) -> Floats:
-        result = np.empty((len(i), len(ends)))
-        for part, block in self.roads.lengths(self._places[i]):
-            result[part] = self._down(block[:, ends])
-        return result

@@ -184,14 +184,17 @@ class Roads:
         Raises:
             InputError: ids that are not nodes. Targets out of reach are infinite.
         """
-        here, there = self.positions(ids, source=sources), self.positions(targets, source=targets_source)
-        result = np.empty((len(here), len(there)))
-        if self.exact and len(here) < len(there):  # either end gives the same doubles: start from the fewer
-            for part, block in self.lengths(here):
-                result[part] = block[:, there]
+        return self.table(self.positions(ids, source=sources), self.positions(targets, source=targets_source))
+
+    def table(self, starts: Ints, ends: Ints) -> Floats:
+        """Return (S, E) km from nodes to nodes; from the fewer, where either end gives the same doubles."""
+        result = np.empty((len(starts), len(ends)))
+        if len(ends) < len(starts) and (self.exact or self.directed):
+            for part, block in self.lengths(ends, backwards=True):
+                result[:, part] = block[:, starts].T
         else:
-            for part, block in self.lengths(there, backwards=True):
-                result[:, part] = block[:, here].T
+            for part, block in self.lengths(starts):
+                result[part] = block[:, ends]
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:

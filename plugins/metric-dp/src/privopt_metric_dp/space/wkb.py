@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
     Series = Any
 
-__all__ = ["centres_of", "check_degrees", "geometries_of", "points_of"]
+__all__ = ["check_degrees", "geometries_of", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
 """A point, little-endian, as nearly every program writes it."""
@@ -68,64 +68,6 @@ def _point(raw: bytes) -> tuple[float, float] | None:
         return None
     x, y = struct.unpack_from(f"{order}2d", raw, start)
     return y, x
-
-
-def centres_of(values: Series, file: str) -> Floats:
-    """Return (N, 2) y before x: points, and of polygons the centroid of their largest part; NaN for anything else."""
-    flat, wrong = points_of(values, file)
-    binary = values.to_physical()
-    for row in np.flatnonzero(wrong).tolist():
-        flat[row] = max(_polygons(binary[row]), default=(0.0, np.nan, np.nan))[1:]
-    return flat
-
-
-def _polygons(raw: bytes) -> list[tuple[float, float, float]]:
-    """(area, y, x) of each part of a polygon or several, outer rings alone; in the plane of the coordinates."""
-    found: list[tuple[float, float, float]] = []
-    at = 0
-
-    def take(form: str) -> tuple[Any, ...]:
-        nonlocal at
-        values = struct.unpack_from(form, raw, at)
-        at += struct.calcsize(form)
-        return values
-
-    def geometry() -> None:
-        nonlocal at
-        order = "<" if take("B")[0] else ">"
-        (code,) = take(f"{order}I")
-        if code & 0x20000000:
-            at += 4
-        kind, layout = code & 0x0FFFFFFF, 2 + bool(code & 0x80000000) + bool(code & 0x40000000)
-        layout += {0: 0, 1: 1, 2: 1, 3: 2}.get(kind // 1000, 0)
-        if kind % 1000 == 6:
-            for _ in range(take(f"{order}I")[0]):
-                geometry()
-        elif kind % 1000 == 3:
-            for ring in range(take(f"{order}I")[0]):
-                count = take(f"{order}I")[0]
-                corners = np.array(take(f"{order}{count * layout}d")).reshape(count, layout)[:, :2]
-                if ring == 0 and count > 3:
-                    found.append(_centroid(corners))
-
-    try:
-        geometry()
-    except (struct.error, RecursionError, MemoryError, ValueError):  # cut short, nested without end, or counts that lie
-        return []
-    return found
-
-
-def _centroid(corners: Floats) -> tuple[float, float, float]:
-    """(area, y, x) of a ring whose last corner is its first."""
-    first = corners[0]
-    x, y = (corners - first).T
-    twice = x[:-1] * y[1:] - x[1:] * y[:-1]
-    area = float(twice.sum()) / 2.0
-    if area == 0.0:
-        middle = corners[:-1].mean(axis=0)
-        return 0.0, float(middle[1]), float(middle[0])
-    east, north = (float(((side[:-1] + side[1:]) * twice).sum()) / (6.0 * area) for side in (x, y))
-    return abs(area), float(first[1]) + north, float(first[0]) + east
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:

@@ -30,8 +30,16 @@ from privopt.run.options import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.kinds import PerKm
 from privopt_metric_dp.studies.curve_file import CurveTable, Key, PointsFile
-from privopt_metric_dp.studies.curve_lines import Line, Refusals, Setting, read_lines
-from privopt_metric_dp.studies.curve_points import OF_RELEASE, Point, Status, point_of
+from privopt_metric_dp.studies.curve_points import (
+    OF_RELEASE,
+    Line,
+    Point,
+    Refusals,
+    Setting,
+    Status,
+    point_of,
+    read_lines,
+)
 
 __all__ = ["Curves", "Point", "curve", "draw_curves"]
 

@@ -1,23 +1,31 @@
-"""The points of a curve: one mechanism at one epsilon."""
+"""The mechanisms of a curve, each read and checked against the problem first, and its points, one at one epsilon."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final, Literal
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats, slices
+from privopt.declare.exact_text import exact_text
+from privopt.declare.schema import File
+from privopt.errors import InputError, PrivoptError, UnknownNameError, UsageError
 from privopt.interfaces import UtilityLoss
+from privopt.registry import registry
+from privopt.run.verify import read_problem
 from privopt_metric_dp.attacks.matrix_figures import bayes_error
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
+from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.tables.application import BETWEEN_RECORDS, limits_of
 
-__all__ = ["OF_RELEASE", "Point", "Status", "adversary_error", "point_of"]
+__all__ = ["OF_RELEASE", "Line", "Point", "Refusals", "Setting", "Status", "adversary_error", "point_of", "read_lines"]
 
 OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
 """Figures of a point that its release has, whichever epsilon it stands at."""
@@ -127,3 +135,198 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     count = probabilities.shape[1]
     parts = [used[part] for part in slices(len(used), count, BLOCK)]
     return math.fsum(least for part in parts for least in (probabilities[:, part].T @ weighted).min(axis=1).tolist())
+
+
+@frozen(kw_only=True)
+class Setting:
+    """What is known of a problem before any report: what a page compares an attack on one report with.
+
+    Attributes:
+        noun: what a record is called.
+        apart: how the distance of two records is measured, in a word or two.
+        bayes_error: how often an attacker's best guess at the record is wrong, under the prior of all records.
+        adversary_error: expected loss of the best guess under the same prior, in the loss's unit; None where the loss
+            is not one of single reports.
+        limits: what the promise does not cover, a sentence each.
+        odds: whether every mechanism promises metric DP, which bounds the odds between two records.
+    """
+
+    noun: str = "record"
+    apart: str = "apart"
+    bayes_error: float | None = None
+    adversary_error: float | None = None
+    limits: tuple[str, ...] = ()
+    odds: bool = True
+
+
+@frozen(kw_only=True, eq=False)
+class Line:
+    """One mechanism along epsilon.
+
+    Attributes:
+        name: of the mechanism.
+        mechanism: it, loaded.
+        method, gap: how it is asked.
+        problem: at the problem file's own epsilon.
+        promise: what its bounds hold for.
+        metric: whether that is metric DP.
+    """
+
+    name: str
+    mechanism: Any
+    method: str
+    gap: float
+    problem: MetricInstance[Any]
+    promise: tuple[object, ...] = field(default=())
+    metric: bool = False
+
+    def stated(self, epsilon: Fraction) -> MetricInstance[Any]:
+        """Return the problem with another epsilon; the edges of a region stay those of its own epsilon."""
+        privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
+        declared = evolve(self.problem.declared, privacy=privacy)
+        return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
+
+    def at(self, epsilon: Fraction) -> MetricInstance[Any]:
+        """Return the problem to solve with another epsilon."""
+        problem = self.stated(epsilon)
+        if (
+            problem.data.region is not None
+        ):  # what its edges are held to, and where streets are divided, goes with epsilon
+            again: MetricInstance[Any] = self.mechanism.load(problem.declared, problem.data.file)
+            return again
+        return problem
+
+    @property
+    def setting(self) -> Setting:
+        """Return what is known before any report."""
+        data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
+        placed = data.records.kind in ("geographic", "planar")
+        promised = self.mechanism.privacy(self.problem, self.method).guarantee
+        limits = limits_of(promised)
+        if placed and data.region is None:
+            limits += (BETWEEN_RECORDS,)
+        return Setting(
+            noun="place" if placed else "record",
+            apart="apart, from neighbour to neighbour" if promised.scope == "neighbours" else "apart",
+            limits=limits,
+            bayes_error=1.0 - float(data.prior.max()),
+            adversary_error=float(loss.weighted.sum(axis=0).min()) if isinstance(loss, ExpectedLoss) else None,
+        )
+
+    @property
+    def nested(self) -> bool:
+        """Whether what is private at an epsilon is so at a larger one, so that bounds hold at smaller ones too.
+
+        Snapping to streets is another with each epsilon, and bounds are of mechanisms that snap alike.
+        """
+        region = self.problem.data.region
+        return region is None or region.steps == 0
+
+
+@frozen(eq=False)
+class Refusals:
+    """The points that a mechanism cannot take, and why.
+
+    Attributes:
+        epsilons: of the curve, ascending.
+        sentences: why, one for each mechanism.
+    """
+
+    epsilons: Sequence[Fraction]
+    sentences: list[str] = field(factory=list, init=False)
+    _errors: dict[tuple[str, Fraction], PrivoptError] = field(factory=dict, init=False)
+
+    def __contains__(self, key: tuple[str, Fraction]) -> bool:
+        return key in self._errors
+
+    def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
+        """Keep why a mechanism refuses some epsilons; the first of them gets a sentence."""
+        said = any(named == name for named, _ in self._errors)
+        self._errors.update({(name, epsilon): error for epsilon, error in errors.items()})
+        if said or not errors:
+            return
+        epsilon, error = next(iter(errors.items()))
+        where = "" if self.whole(name) else f" at epsilon {exact_text(epsilon)}"
+        self.sentences.append(f"{name} refused{where}: {'; '.join(str(error).splitlines())}")
+
+    def whole(self, name: str) -> bool:
+        """Check whether a mechanism is refused at every epsilon."""
+        return all((name, epsilon) in self for epsilon in self.epsilons)
+
+    def point(self, name: str, epsilon: Fraction) -> Point:
+        """Return a point without figures: refused, or else stopped."""
+        refused = (name, epsilon) in self
+        return Point(mechanism=name, epsilon=epsilon, status="refused" if refused else "stopped")
+
+    @property
+    def error(self) -> PrivoptError:
+        """All faults as one error, or the first error that is not about the input."""
+        errors = list(self._errors.values())
+        other = next((error for error in errors if not isinstance(error, InputError)), None)
+        every = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
+        return other or InputError(dict.fromkeys(every))
+
+
+def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: Refusals) -> list[Line]:
+    """Read the problem for each mechanism, and note which mechanisms cannot take it.
+
+    Args:
+        names: of mechanisms, each once.
+        source: the problem file.
+        gap: asked for, each method's own where None.
+        refusals: what is added to.
+
+    Returns:
+        The mechanisms that could read the problem, those that refuse it among them.
+
+    Raises:
+        UnknownNameError: a mechanism is unknown.
+        InputError, UsageError: not one mechanism could read the problem.
+    """
+    lines = []
+    for name in names:
+        try:
+            line = _line(name, source, gap)
+        except UnknownNameError:
+            raise
+        except (InputError, UsageError) as error:
+            refusals.add(name, dict.fromkeys(refusals.epsilons, error))
+            continue
+        lines.append(line)
+        checked = {epsilon: _refusal(line, epsilon) for epsilon in refusals.epsilons}
+        refusals.add(name, {epsilon: error for epsilon, error in checked.items() if error is not None})
+    if not lines:
+        raise refusals.error
+    return lines
+
+
+def _refusal(line: Line, epsilon: Fraction) -> InputError | None:
+    try:
+        line.mechanism.check_problem(line.stated(epsilon), line.method)
+    except InputError as error:
+        return error
+    return None
+
+
+def _line(name: str, source: File, gap: float | None) -> Line:
+    registered = registry().get(name)
+    method = registered.method(None)
+    mechanism = registered.load()
+    problem = mechanism.load(read_problem(mechanism, source), source.name)
+    if isinstance(problem, MetricInstance) and not isinstance(mechanism, MetricMechanism):
+        raise UsageError(f"{name} does not release one matrix for all places, so it has no curve")
+    if not isinstance(problem, MetricInstance):
+        raise UsageError(f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve")
+    privacy = mechanism.privacy(problem, method.name)
+    promised = privacy.guarantee
+    loss = mechanism.utility(problem, method.name)
+    weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
+    return Line(
+        name=registered.spec.name,
+        mechanism=mechanism,
+        method=method.name,
+        gap=method.gap if gap is None else gap,
+        problem=problem,
+        promise=(promised.kind, promised.unit, promised.scope, loss.unit, weighted),
+        metric=isinstance(privacy, MetricDP),
+    )

@@ -25,8 +25,7 @@ from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.protect import Protector
 from privopt_metric_dp.tables.protect_text import TextProtector
-from privopt_metric_dp.tables.protecting import TableProtector
-from privopt_metric_dp.tables.sampled_rows import SampledProtector
+from privopt_metric_dp.tables.protecting import SampledProtector, TableProtector
 from privopt_metric_dp.tables.secret_columns import GeoSource, Secret
 from privopt_metric_dp.tables.trace_rows import check_subject
 
