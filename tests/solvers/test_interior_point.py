@@ -163,8 +163,8 @@ def test_the_completion_agrees_with_the_coupling_on_the_filled_graph(records, ou
         group.add_entries(diagonal, below)
     assert diagonal == pytest.approx(coupling.diagonal(), rel=1e-7)
     assert below == pytest.approx(coupling[pattern.row, pattern.column], rel=1e-6, abs=1e-7 * coupling.max())
-    found = complete(pattern, diagonal, below)
-    inverse = np.stack([found.solve(unit) for unit in np.eye(records)], axis=1)
+    solved = complete(pattern, diagonal, below)
+    inverse = np.stack([solved(unit) for unit in np.eye(records)], axis=1)
     inside = np.eye(records, dtype=bool)
     inside[pattern.row, pattern.column] = inside[pattern.column, pattern.row] = True
     assert not inverse[~inside].any()

@@ -26,6 +26,7 @@ from privopt_metric_dp.solvers.exponential import exponential
 from privopt_metric_dp.solvers.path_graph import make_graph
 from privopt_metric_dp.solvers.star import make_star
 from privopt_metric_dp.solvers.symmetry import find_symmetry
+from privopt_metric_dp.solvers.tree_pricing import price_all
 from privopt_metric_dp.space import pairs as pairs_module
 
 METHODS = ("auto", "column-generation", "interior-point")
@@ -105,7 +106,7 @@ def test_pricing_looks_at_the_clock(scattered):
     graph, anchors = make_graph(scattered), scattered.cost.argmin(axis=0)
     trees = star.star_trees(graph, anchors)
     with limit(0.0) as scope:
-        star.price_all(graph, scattered, scattered.cost.min(axis=1), trees)
+        price_all(graph, scattered, scattered.cost.min(axis=1), trees)
     assert scope.expired
 
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from privopt_metric_dp.solvers import dual_bound
 from privopt_metric_dp.solvers.path_graph import make_graph
-from privopt_metric_dp.solvers.star import anchored_bound, price_all, proof, star_trees
+from privopt_metric_dp.solvers.star import anchored_bound, proof, star_trees
 from privopt_metric_dp.solvers.symmetry import Symmetry
+from privopt_metric_dp.solvers.tree_pricing import price_all
 
 
 @settings(max_examples=60)

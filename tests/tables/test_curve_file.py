@@ -178,18 +178,3 @@ def test_an_adversary_errs_as_a_search_over_all_guesses_says(problem):
     for point in found.points:
         assert 0 < point.adversary_error <= point.loss * (1 + 1e-12)
         assert 0 < point.epsilon_achieved <= point.epsilon
-
-
-def test_what_many_rows_of_const_opt_take_is_said_first(tmp_path, monkeypatch):
-    path, said = tmp_path / "p.toml", []
-    path.write_text(grid_text(20, 20) + "[const-opt]\nradius = 3.0\n")
-    solving(monkeypatch, most=0)
-    with pytest.raises(Killed):
-        module.draw_curves(File.read(path), ["const-opt"], epsilons_of("1:2:2"), announce=said.append)
-    (sentence,) = said
-    assert sentence.startswith("const-opt has about 172,096 rows")
-    assert "a time limit ends with what is found by then" in sentence
-    path.write_text(grid_text(4, 4) + "[const-opt]\nradius = 3.0\n")
-    with pytest.raises(Killed):
-        module.draw_curves(File.read(path), ["const-opt"], epsilons_of("1:2:2"), announce=said.append)
-    assert len(said) == 1

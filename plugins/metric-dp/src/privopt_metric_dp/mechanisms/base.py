@@ -275,10 +275,6 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
             return solver, {"solve": answer.details, "trajectory": answer.trajectory}
         return (found.solver if answer.origin == found.name else {"name": answer.origin}), found.details
 
-    def effort(self, problem: MetricInstance[D]) -> str:
-        """Say what a long solve would take; return an empty text where it is short or unknown."""
-        return ""
-
     def check_memory(self, problem: MetricInstance[D], context: SolveContext) -> None:
         """Refuse what does not fit into memory; where all records are outputs, fewer of them may.
 

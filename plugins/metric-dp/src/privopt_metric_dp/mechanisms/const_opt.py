@@ -16,7 +16,7 @@ then, and a free entry needs two: all its tied neighbours together bound it from
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,6 @@ __all__ = [
     "FORMS",
     "TiedForm",
     "const_opt_bytes",
-    "const_opt_effort",
     "const_opt_model",
     "solve_const_opt",
     "tied_form",
@@ -156,28 +155,6 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
 
     near = float((data.to_outputs <= radius).mean()) * data.cost.size
     return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near / len(data.records) + 8.0 * data.cost.size)
-
-
-MANY_ROWS: Final = 100_000
-"""Rows from which on the effort is told. 400 cells of a grid of 20 x 20 at a radius of 3 cells (10,196 free entries,
-172,096 rows): CBC had not ended after 300 s nor HiGHS after 200 s. At a radius of 2 cells (39,056 rows) CBC took 53 s.
-On one of two busy cores."""
-
-
-def const_opt_effort(data: MetricData, radius: float) -> str:
-    """Say what the program would take where that is long; return an empty text where it is short."""
-    from scipy.sparse import csr_array
-
-    near = csr_array((data.to_outputs <= radius).astype(np.int64))
-    shared, (first, second) = near @ near.T, data.needed[0].T
-    rows = 2 * int(shared[first, second].sum())
-    if rows < MANY_ROWS:
-        return ""
-    return (
-        f"const-opt has about {rows:,} rows here, and of 172,000 (400 cells, a radius of 3 cells) CBC had not found "
-        "the optimum after 300 s, nor HiGHS after 200 s: a time limit ends with what is found by then, a smaller "
-        "radius has fewer rows"
-    )
 
 
 def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:

@@ -259,12 +259,6 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
         else:
             incumbent.note(f"full (needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left)")
 
-    def effort(self, problem: MetricInstance[ConstOptProblem]) -> str:
-        """Say what many rows take."""
-        from privopt_metric_dp.mechanisms.const_opt import const_opt_effort
-
-        return const_opt_effort(problem.data, problem.declared.const_opt.radius)
-
     def matrix(self, problem: MetricInstance[ConstOptProblem], context: SolveContext) -> Matrix:
         """Return the LP through the modelling language."""
         from privopt_metric_dp.mechanisms.const_opt import solve_const_opt

@@ -13,8 +13,9 @@ needs every ``H_r`` regular: records at distance 0 merged, and none without a pa
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from attrs import frozen
 
 from privopt.arrays import Floats, Indices
 from privopt.execution.compiled import jit
@@ -23,7 +24,7 @@ from privopt_metric_dp.matrix.simd import load, spread, store, total
 from privopt_metric_dp.solvers.elimination import Elimination
 from privopt_metric_dp.solvers.row_kernels import Arrays
 
-__all__ = ["Completion", "add_entries", "complete"]
+__all__ = ["add_entries", "complete"]
 
 _compiled = jit(error_model="numpy")
 
@@ -120,30 +121,11 @@ def _apply(start: Indices, row: Indices, diagonal: Floats, other: Floats, right:
     return out
 
 
-@frozen(eq=False)
-class Completion:
-    """The inverse ``R' R`` of the completion.
-
-    Attributes:
-        pattern: of the factors.
-        own: ``(N,)`` diagonal of ``R``.
-        other: ``(E,)`` its other entries.
-    """
-
-    pattern: Elimination
-    own: Floats
-    other: Floats
-
-    def solve(self, right: Floats) -> Floats:
-        """Solve ``M^-1 right``, ``(N,)`` in the order of elimination."""
-        return np.asarray(_apply(self.pattern.start, self.pattern.row, self.own, self.other, right))
-
-
-def complete(pattern: Elimination, diagonal: Floats, below: Floats) -> Completion:
-    """Return the completion of greatest determinant of entries on a pattern.
+def complete(pattern: Elimination, diagonal: Floats, below: Floats) -> Callable[[Floats], Floats]:
+    """Return what solves ``M^-1 right``, ``(N,)``, for the completion ``M`` of entries on a pattern.
 
     Args:
-        pattern: of the factors.
+        pattern: of the factors, in whose order right sides are.
         diagonal: ``(N,)``.
         below: ``(E,)`` entries of the pattern.
 
@@ -158,4 +140,4 @@ def complete(pattern: Elimination, diagonal: Floats, below: Floats) -> Completio
     )
     if not (np.isfinite(own).all() and np.isfinite(other).all()):
         raise np.linalg.LinAlgError("the coupling is singular")
-    return Completion(pattern, own, other)
+    return lambda right: np.asarray(_apply(pattern.start, pattern.row, own, other, right))

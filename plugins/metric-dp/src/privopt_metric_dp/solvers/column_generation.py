@@ -16,8 +16,9 @@ from privopt.interfaces.offers import Later
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.restricted_master import Mixture
 from privopt_metric_dp.solvers.solver import Part, PartOffers
-from privopt_metric_dp.solvers.star import StarSolver, anchored_bound, kernel_of, price_all, proof, star_trees
+from privopt_metric_dp.solvers.star import StarSolver, anchored_bound, kernel_of, proof, star_trees
 from privopt_metric_dp.solvers.symmetry import Symmetry
+from privopt_metric_dp.solvers.tree_pricing import price_all
 
 __all__ = ["ColumnGeneration"]
 

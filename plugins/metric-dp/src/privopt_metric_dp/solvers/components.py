@@ -6,7 +6,7 @@ metric-DP paper), connected components solved one by one (Property 3.1 there).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.interfaces.offers import BestOffer, Later, Offer, Offers, evaluate, near
+from privopt.interfaces.offers import Alone, BestOffer, Later, Offer, evaluate, near
 from privopt.numbers.graphs import components, shortest_rows
 from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance, one_output
@@ -92,25 +92,18 @@ class MergedInstance:
 
 def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
     """Edges (child, parent, pair) of a spanning tree of each group, leaves first."""
-    neighbours: dict[int, list[tuple[int, int]]] = {}
-    for p in map(int, np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))):
-        a, b = map(int, merged.original.pairs[p])
-        neighbours.setdefault(a, []).append((b, p))
-        neighbours.setdefault(b, []).append((a, p))
-    seen: set[int] = set()
-    edges: list[tuple[int, int, int]] = []
-    for root in sorted(neighbours):
-        if root in seen:
-            continue
-        seen.add(root)
-        queue = [root]
-        for node in queue:
-            for other, p in neighbours[node]:
-                if other not in seen:
-                    seen.add(other)
-                    queue.append(other)
-                    edges.append((other, node, p))
-    return edges[::-1]
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order
+
+    n = merged.original.records
+    inside = np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))
+    roots = np.unique(merged.group, return_index=True)[1]  # all hang on one more node, so that one search finds them
+    ends = np.concatenate([merged.original.pairs[inside], np.column_stack([roots, np.full(len(roots), n)])])
+    graph = csr_array((np.ones(len(ends)), ends.T), shape=(n + 1, n + 1))
+    order, parent = breadth_first_order(graph, n, directed=False)
+    number = {(i, j): p for p, (i, j) in zip(inside.tolist(), merged.original.pairs[inside].tolist(), strict=True)}
+    edges = [(child, int(parent[child])) for child in order[:0:-1].tolist()]
+    return [(child, top, number[min(child, top), max(child, top)]) for child, top in edges if top != n]
 
 
 def merge_records(instance: Instance) -> MergedInstance | None:
@@ -163,14 +156,14 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
 
 def _component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]:
     members = np.flatnonzero(label == c)
-    rows = np.flatnonzero(label[instance.pairs[:, 0]] == c) if len(instance.pairs) else np.zeros(0, dtype=np.int64)
+    rows = np.flatnonzero(label[instance.pairs[:, 0]] == c)
     place = np.zeros(instance.records, dtype=np.int64)
     place[members] = np.arange(len(members))
-    small = Instance(
+    small = evolve(
+        instance,
         cost=instance.cost[members],
         pairs=place[instance.pairs[rows]],
         distances=instance.distances[rows],
-        epsilon=instance.epsilon,
         coordinates=None if instance.coordinates is None else instance.coordinates[members],
     )
     return small, rows
@@ -232,61 +225,48 @@ class ReducedInstance:
         """Return what each part's solver offers to; the other parts stay at their best, or at one output for all."""
         if len(self.parts) == 1:
             return [offers.through("", lambda z: self.mechanism([z]), lambda f: self.multipliers([f]))]
-        joined = _JoinedOffers(self, offers)
-        views: list[PartOffers] = [_PartOffers(joined, part) for part in self.parts]
-        joined.offer_best("constant", firm=True)
-        return views
+        views: list[_PartOffers] = []
 
+        def offer(origin: str) -> None:
+            """Offer the best of every part as one."""
+            best = [view.firm for view in views]
+            offers.offer(
+                origin,
+                candidate=Later(_all, self.mechanism, [part.candidate for part in best]),
+                value=sum(part.value for part in best),
+                bound=sum(part.bound for part in best),
+                proof=Later(_all, self.multipliers, [part.proof for part in best]),
+            )
 
-class _JoinedOffers:
-    """The results of all parts, offered as one after each step of one of them."""
-
-    def __init__(self, reduced: ReducedInstance, outer: PartOffers) -> None:
-        self.reduced, self.outer, self.parts = reduced, outer, list[BestOffer[Floats, Multipliers]]()
-
-    def offer_best(self, origin: str, *, firm: bool) -> None:
-        """Offer the best of every part as one."""
-        zs = [part.candidate for part in self.parts]
-        proofs = [part.proof for part in self.parts]
-        self.outer.offer(
-            origin,
-            candidate=Later(_all, self.reduced.mechanism, zs),
-            value=sum(part.value for part in self.parts),
-            bound=sum(part.bound for part in self.parts),
-            proof=Later(_all, self.reduced.multipliers, proofs),
-            firm=firm,
-        )
+        views += [_PartOffers(part.instance, offers, offer) for part in self.parts]
+        offer("constant")
+        return [*views]
 
 
 def _all(join: Any, results: Sequence[Any]) -> Any:
     return join([evaluate(one) for one in results])
 
 
-class _PartOffers(Offers[Floats, Multipliers]):
-    """What one part of several offers; its gap is its own."""
+class _PartOffers(Alone[Floats, Multipliers]):
+    """What one part of several offers; its gap is its own. A relaxation's candidate waits until it is mended."""
 
-    def __init__(self, joined: _JoinedOffers, part: Part) -> None:
-        one = one_output(part.instance)
-        self._joined, self.gap, self.noise = joined, joined.outer.gap, part.instance.noise
-        self.best = BestOffer(one.z, one.objective, one.multipliers, one.lower_bound)
-        self._firm: BestOffer[Floats, Multipliers] = BestOffer(one.z, one.objective, one.multipliers, one.lower_bound)
-        joined.parts.append(self._firm)
+    def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:
+        super().__init__(outer.gap)
+        one = one_output(instance)
+        self.best, self.firm = (BestOffer(one.z, one.objective, one.multipliers, one.lower_bound) for _ in range(2))
+        self.noise, self._outer, self._offer = instance.noise, outer, offer
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:
-        """Keep it; a relaxation's candidate waits until it is mended."""
-        self.best.take(offer)
-        if self._firm.take(offer.settled):
-            self._joined.offer_best(offer.origin, firm=True)
+        """Keep it, and offer what is better with the other parts' best."""
+        super()._take(offer)
+        if self.firm.take(offer.settled):
+            self._offer(offer.origin)
 
     @property
     def reached(self) -> bool:
         """As promised for this part."""
-        return near(self._firm.value, self._firm.bound, self.gap, self.noise)
-
-    def confirm(self) -> bool:
-        """Confirm a part's claim with the whole."""
-        return self.reached
+        return near(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
         """Note a step at the whole problem."""
-        self._joined.outer.note(step, **figures)
+        self._outer.note(step, **figures)

@@ -162,11 +162,11 @@ def _completed(state: State) -> SchurComplement:
         return diagonal, below
 
     parts = state.over(_shares(state), entries)
-    found = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
+    solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
         y = np.empty(len(right))
-        y[pattern.order] = found.solve(right[pattern.order])
+        y[pattern.order] = solve(right[pattern.order])
         return y
 
     return SchurComplement(state=state, rough=rough, loose=True)

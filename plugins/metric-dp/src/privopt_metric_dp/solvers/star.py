@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
-from privopt.execution.clock import check, clock, slices
+from privopt.execution.clock import check, clock
 from privopt.execution.limits import in_threads
 from privopt.interfaces.offers import Later
 from privopt_metric_dp.proof.multipliers import Multipliers
@@ -28,7 +28,7 @@ from privopt_metric_dp.solvers.instance import Instance, dual_bound
 from privopt_metric_dp.solvers.path_graph import Graph, make_graph, shortest_paths
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.solvers.symmetry import Symmetry
-from privopt_metric_dp.solvers.tree_pricing import PricingResult, Trees, price, tree_multipliers
+from privopt_metric_dp.solvers.tree_pricing import PricingResult, Trees, price_all, tree_multipliers
 
 __all__ = [
     "Star",
@@ -37,7 +37,6 @@ __all__ = [
     "gradients",
     "kernel_of",
     "make_star",
-    "price_all",
     "proof",
     "star_trees",
 ]
@@ -192,49 +191,19 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
     return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
 
 
-def price_all(
-    graph: Graph, instance: Instance, y: Floats, trees: Trees, *, max_pivots: int = 1_000_000
-) -> PricingResult:
-    """Price every output of an instance, in threads; at most ``max_pivots`` pivots for each output.
-
-    Raises:
-        OutOfTime: the end came before all outputs were priced; trees are then those of some more pivots.
-    """
-
-    def some(first: int, end: int) -> list[PricingResult]:
-        found = []
-        for a, b in slices(end - first):
-            here = slice(first + a, first + b)
-            part = Trees(parent=trees.parent[here], entry=trees.entry[here], side=trees.side[here])
-            found.append(price(graph, instance.cost[:, here], y, part, max_pivots=max_pivots))
-        return found
-
-    parts = [part for found in in_threads(some, instance.outputs) for part in found]
-    return PricingResult(
-        value=np.concatenate([part.value for part in parts]),
-        deficit=np.max([part.deficit for part in parts], axis=0),
-        ray=np.concatenate([part.ray for part in parts]),
-        pivots=sum(part.pivots for part in parts),
-    )
-
-
-def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) -> Multipliers:
+def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
     """Return multipliers from trees unchanged or priced once more at the true log-ratios, whichever prove more.
 
     A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible, so ties
-    do no harm here, nor outputs that had no turn in half of the time that is left.
+    do no harm here, nor outputs that had no turn in half of the time that is left. Without ``pivots`` trees are
+    unchanged, and prove something in moments.
     """
-    few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
-    again = trees.copy()
-    with clock().share(0.5):
-        price_all(exact, few, y, again, max_pivots=4 * instance.records)
-    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees, again)))
-
-
-def tree_proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees) -> Multipliers:
-    """Return multipliers from trees without a pivot, which prove something in moments."""
-    few, exact = symmetry.reduced(instance), make_graph(instance, shrink=0.0)
-    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, (trees,)))
+    few, exact, candidates = symmetry.reduced(instance), make_graph(instance, shrink=0.0), [trees]
+    if pivots:
+        candidates.append(trees.copy())
+        with clock().share(0.5):
+            price_all(exact, few, y, candidates[1], max_pivots=4 * instance.records)
+    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, candidates))
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
@@ -271,7 +240,7 @@ class StarSolver:
             z = star.mechanism(instance.outputs)
             offers.offer(self.name, candidate=z, value=instance.loss(z))
         if clock().left < math.inf:
-            multipliers = tree_proof(instance, symmetry, y, trees.copy())
+            multipliers = proof(instance, symmetry, y, trees.copy(), pivots=False)
             offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)
         if not star.feasible:
             raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")

@@ -23,12 +23,14 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Indices
+from privopt.execution.clock import slices
 from privopt.execution.compiled import jit
+from privopt.execution.limits import in_threads
 from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.path_graph import Graph
 
-__all__ = ["PricingResult", "Trees", "price", "tree_multipliers"]
+__all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
 """Share of the largest cost up to which wrong signs of accumulated reduced costs pass."""
@@ -332,28 +334,36 @@ def _price(cost: Any, y: Any, tolerance: float, max_pivots: int, start: Any, oth
     return total
 
 
-def price(graph: Graph, cost: Floats, y: Floats, trees: Trees, *, max_pivots: int = 1_000_000) -> PricingResult:
-    """Price outputs exactly, from given trees, which become the optimal ones.
+def price_all(
+    graph: Graph, instance: Instance, y: Floats, trees: Trees, *, max_pivots: int = 1_000_000
+) -> PricingResult:
+    """Price every output of an instance exactly, in threads, from given trees, which become the optimal ones.
 
     Args:
         graph: from `make_graph`.
-        cost: ``(N, K)`` costs of the outputs available.
+        instance: whose outputs are priced.
         y: ``(N,)`` prices.
         trees: a tree for each output; changed in place.
         max_pivots: most pivots for one output.
 
-    Returns:
-        Values, roots and rays.
+    Raises:
+        OutOfTime: the end came before all outputs were priced; trees are then those of some more pivots.
     """
-    outputs = cost.shape[1]
-    value, deficit = np.empty(outputs), np.zeros(graph.records)
-    ray = np.empty((outputs, graph.records))
-    scale = max(float(np.abs(cost).max()), float(np.abs(y).max()), 1e-300)
-    pivots = _price(
-        np.array(cost), np.array(y), SIGN_TOLERANCE * scale, max_pivots, graph.start, graph.other, graph.length,
-        trees.parent, trees.entry, trees.side, value, ray, deficit,
-    )  # fmt: skip
-    return PricingResult(value=value, deficit=deficit, ray=ray, pivots=int(pivots))
+    outputs = instance.outputs
+    value, ray = np.empty(outputs), np.empty((outputs, graph.records))
+    scale = max(float(np.abs(instance.cost).max()), float(np.abs(y).max()), 1e-300)
+    given, rows = (SIGN_TOLERANCE * scale, max_pivots), (graph.start, graph.other, graph.length)
+
+    def some(first: int, end: int) -> tuple[Floats, int]:
+        deficit, pivots = np.zeros(graph.records), 0
+        for a, b in slices(end - first):
+            here = slice(first + a, first + b)
+            own = trees.parent[here], trees.entry[here], trees.side[here], value[here], ray[here], deficit
+            pivots += _price(np.array(instance.cost[:, here]), np.array(y), *given, *rows, *own)
+        return deficit, pivots
+
+    deficits, pivots = zip(*in_threads(some, outputs), strict=True)
+    return PricingResult(value=value, deficit=np.max(deficits, axis=0), ray=ray, pivots=int(sum(pivots)))
 
 
 @jit(few=lambda a, *_: len(a) <= 32)

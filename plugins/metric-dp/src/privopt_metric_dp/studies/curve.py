@@ -132,9 +132,6 @@ def draw_curves(
         raise refusals.error
     say = announce or (lambda _: None)
     early = [say(sentence) for sentence in refusals.sentences]
-    for line in lines:
-        if not refusals.whole(line.name) and (told := line.mechanism.effort(line.problem)):
-            say(told)
     single: dict[Key, Point] = {}
     if stored is not None:
         single = stored.begin(_digest_of(source, lines, options), names, epsilons)
