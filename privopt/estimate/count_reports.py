@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import narwhals as nw
@@ -43,43 +43,38 @@ class Counter:
     known: set[str]
     found: ReportCounts = field(init=False)
     _rows: int = 0
-    _traced: bool = False
-    _mark: str = FIRST
+    _first_column: str | None = None
 
     def __attrs_post_init__(self) -> None:
         self.found = ReportCounts(channel=self.channel, counts=np.zeros(len(self.channel.outputs), dtype=np.int64))
 
     def check(self, names: Sequence[str]) -> None:
-        """Refuse a table without the columns."""
+        """Refuse a table without the columns, or with reports that repeat others and no column of subjects."""
         wanted = [name for name in (self.column, self.subject) if name is not None]
-        shown = ", ".join(names)
-        faults = [Fault(self.table, "header", f"columns {shown}", f"a column {n}") for n in wanted if n not in names]
+        faults = [
+            Fault(self.table, "header", f"columns {', '.join(names)}", f"a column {name}")
+            for name in wanted
+            if name not in names
+        ]
         own = self.column.removesuffix(REPORT) if self.column.endswith(f"_{REPORT}") else ""
         if REPORT not in names and not any(f"{own}{mark}" in names for mark in (STICKY, KEPT, FIRST)):
             own = ""  # a column that was renamed: the marks next to it are those of its reports
-        sticky, kept, self._mark = (f"{own}{mark}" for mark in (STICKY, KEPT, FIRST))
+        sticky, kept, first = (f"{own}{mark}" for mark in (STICKY, KEPT, FIRST))
         repeats = {sticky: "the first of a subject's place", kept: "the last of a subject"}
         for name, which in repeats.items() if self.subject is None else ():
             if name in names:
                 found = f"reports that repeat {which}, which are not independent"
-                faults.append(
-                    Fault(
-                        self.table,
-                        f"column {name}",
-                        found,
-                        "the subject of each report (--subject), so that one of each counts",
-                    )
-                )
-        if kept in names and self._mark not in names:
-            found = f"reports of traces without a column {self._mark}"
-            faults.append(
-                Fault(
-                    self.table, f"column {kept}", found, "the table as apply wrote it, where one report of each counts"
-                )
+                cure = "the subject of each report (--subject), so that one of each counts"
+                faults.append(Fault(self.table, f"column {name}", found, cure))
+        if kept in names and first not in names:
+            found, cure = (
+                f"traces without a column {first}",
+                "the table as apply wrote it, where one report of each counts",
             )
-        self._traced = kept in names
+            faults.append(Fault(self.table, f"column {kept}", f"reports of {found}", cure))
         if faults:
             raise InputError(faults)
+        self._first_column = first if kept in names else None
 
     def add(self, frame: pl.DataFrame) -> None:
         """Count rows.
@@ -92,13 +87,13 @@ class Counter:
         report = self._texts(frame, self.column)
         there = report.is_not_null()
         at = report.replace_strict(place, default=-1, return_dtype=pl.Int64)
-        unknown = (there & (at < 0)).arg_true()
-        if len(unknown):
-            row = self._rows + int(unknown[0]) + 2
-            value = show(str(report[int(unknown[0])]))
-            found = f"{value}, an output that the release does not have ({len(unknown):,} such rows)"
-            wanted = f"one of the release's {len(place):,} outputs, or nothing"
-            raise InputError([Fault(self.table, f"row {row:,}, column {self.column}", found, wanted)])
+        unknown = there & (at < 0)
+        self._refuse(
+            unknown,
+            self.column,
+            lambda row: f"{show(str(report[row]))}, an output that the release does not have",
+            f"one of the release's {len(place):,} outputs, or nothing",
+        )
         first = self._first(frame, there)
         self._rows += len(frame)
         before, kept = self.found, at.filter(there & first).to_numpy()
@@ -113,35 +108,32 @@ class Counter:
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
+    def _refuse(self, wrong: pl.Series, column: str, found: Callable[[int], str], wanted: str) -> None:
+        """Refuse a table by its first row that is wrong; ``found`` says what is in it."""
+        rows = wrong.arg_true()
+        if len(rows):
+            where = f"row {self._rows + int(rows[0]) + 2:,}, column {column}"
+            raise InputError([Fault(self.table, where, f"{found(int(rows[0]))} ({len(rows):,} such rows)", wanted)])
+
     def _first(self, frame: pl.DataFrame, there: pl.Series) -> pl.Series:
-        """Mark rows whose report is the first of their subject."""
+        """Mark rows whose report is the first of their subject, in the table or, of traces, in time."""
         if self.subject is None:
-            return pl.Series([True]).new_from_index(0, len(frame))
+            return there
         with naming(self.table):
             names = subjects_of(nw.from_native(frame[self.subject], series_only=True)).fill_null("")
-        nobody = (there & (names == "")).arg_true()
-        if len(nobody):
-            row = self._rows + int(nobody[0]) + 2
-            found = f"no subject with a report ({len(nobody):,} such rows)"
-            raise InputError(
-                [Fault(self.table, f"row {row:,}, column {self.subject}", found, "the subject of each report")]
-            )
+        nobody = there & (names == "")
+        self._refuse(nobody, self.subject, lambda row: "no subject with a report", "the subject of each report")
+        if self._first_column is not None:
+            said = frame[self._first_column].cast(pl.String, strict=False).str.to_lowercase().fill_null("")
+            odd = ~said.is_in(["true", "false"])
+            self._refuse(odd, self._first_column, lambda row: "neither", "true or false")
+            there = there & (said == "true")
         made = []
-        may = there & self._marked(frame[self._mark]) if self._traced else there
-        for name, good in zip(names.to_list(), may.to_list(), strict=True):
-            made.append(name not in self.known and (good or not self._traced))
-            if good:
+        for name, counts in zip(names.to_list(), there.to_list(), strict=True):
+            made.append(counts and name not in self.known)
+            if counts:
                 self.known.add(name)
         return pl.Series(made, dtype=pl.Boolean)
-
-    def _marked(self, marks: pl.Series) -> pl.Series:
-        """Mark reports that are the first of their subject in time, as the table says."""
-        said = marks.cast(pl.String, strict=False).str.to_lowercase().fill_null("")
-        odd = (~said.is_in(["true", "false"])).arg_true()
-        if len(odd):
-            where = f"row {self._rows + int(odd[0]) + 2:,}, column {self._mark}"
-            raise InputError([Fault(self.table, where, f"neither ({len(odd):,} such rows)", "true or false")])
-        return said == "true"
 
 
 def counted(tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None) -> list[ReportCounts]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 from attrs import evolve
 
-from privopt.arrays import Ints
+from privopt.arrays import Floats, Ints
 from privopt.declare.problems_in_memory import frame_of, values_of
 from privopt.declare.table_files import TableSource
 from privopt.errors import UsageError, number_of
@@ -38,19 +38,31 @@ def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
 
 def _estimated(
     opened: OpenedFolder,
-    tables: Sequence[tuple[Channel, TableSource]],
+    reports: TableSource,
+    noisy: Callable[[NoisyCounts], Floats],
     asked: EstimateOptions,
     groups: Mapping[str, Ints] | None,
     progress: Progress | None,
     *,
     column: str,
     subject: str | None,
+    also: Iterable[tuple[OpenedFolder, TableSource]],
 ) -> Estimate:
-    """Return an estimate from tables of releases; ``opened`` is the first of these."""
+    """Return an estimate from reports to one or several releases, or from noisy counts, which ``noisy`` reads."""
+    channel, others = channel_of(opened), list(also)
+    if isinstance(channel, NoisyCounts):
+        if others or subject:
+            raise UsageError("noisy counts must be one table, without also or subject")
+        return estimate_of_counts(channel, noisy(channel), asked, groups=groups)
+    tables = [(channel, reports)]
+    for other, table in others:
+        another = channel_of(other)
+        if not isinstance(another, Channel):
+            raise UsageError("also must be a release that draws reports, got one that publishes noisy counts")
+        tables.append((another, table))
     if progress is not None:
         progress("counting reports", 0, None, None)
     here = counted(tables, column=column, subject=subject)
-    channel = tables[0][0]
     found = estimate(here, asked, groups=groups, rows=channel.distances, unit=channel.unit, progress=progress)
     several = subject is None and sum(bool(each.counts.any()) for each in here) > 1
     repeated = sum(each.repeated for each in here)
@@ -125,31 +137,26 @@ def write_estimate(
     grouped = None if groups is None else read_groups(groups, channel.inputs)
     if geo is not None and (not isinstance(channel, Channel) or channel.coordinates is None):
         raise UsageError(f"--geo must be of records on a map, got those of {folder}, which lie nowhere")
-    source = TableSource.of_file(reports)
-    if isinstance(channel, NoisyCounts):
-        if also or subject:
-            raise UsageError("noisy counts must be one table, without --also or --subject")
-        made = estimate_of_counts(channel, noisy_counts_of(channel, reports, column), asked, groups=grouped)
-    else:
-        tables = [(channel, source), *(_further_release(other, path) for other, path in also)]
-        made = _estimated(opened, tables, asked, grouped, progress, column=column, subject=subject)
+    made = _estimated(
+        opened,
+        TableSource.of_file(reports),
+        lambda counted: noisy_counts_of(counted, reports, column),
+        asked,
+        grouped,
+        progress,
+        column=column,
+        subject=subject,
+        also=((open_verified(other), TableSource.of_file(path)) for other, path in also),
+    )
     with ExitStack() as stack:  # all are made before any gets its name
         if page is not None:
             path = stack.enter_context(new_file(page, force=force))
-            path.write_text(estimate_page(made, opened, reports.name, grouped), "utf-8")
+            path.write_text(estimate_page(made, opened, reports.name), "utf-8")
         if geo is not None and isinstance(channel, Channel):
             path = stack.enter_context(new_file(geo, force=force, option="--geo"))
-            write_layer(share_layer(made, channel, grouped), path)
+            write_layer(share_layer(made, channel), path)
         made.table().write_csv(stack.enter_context(new_file(out, force=force)))
     return made
-
-
-def _further_release(folder: Path, reports: Path) -> tuple[Channel, TableSource]:
-    """Return a further release's channel, and its reports."""
-    channel = channel_of(open_verified(folder))
-    if not isinstance(channel, Channel):
-        raise UsageError(f"--also {folder} must be a release that draws reports, got one that publishes noisy counts")
-    return channel, TableSource.of_file(reports)
 
 
 # --- in memory --------------------------------------------------------------------------------------------
@@ -166,23 +173,18 @@ def estimate_of(
     also: Sequence[tuple[OpenedFolder, object]] = (),
 ) -> Estimate:
     """See :meth:`privopt.api.released.OpenRelease.estimate`."""
-    channel = channel_of(opened)
-    ids = list(channel.inputs)
-    groups = None if by is None else _groups(by, ids)
-    if isinstance(channel, NoisyCounts):
-        if also or subject:
-            raise UsageError("noisy counts must be one array, without also or subject")
-        counts = np.asarray(reports, dtype=np.float64)
-        if counts.shape != (len(ids),) or not np.isfinite(counts).all():
-            raise UsageError(f"reports must be {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
-        return estimate_of_counts(channel, counts, asked, groups=groups)
-    tables = [(channel, _source(reports, column, "reports"))]
-    for number, (other, given) in enumerate(also):
-        another = channel_of(other)
-        if not isinstance(another, Channel):
-            raise UsageError("also must be a release that draws reports, got one that publishes noisy counts")
-        tables.append((another, _source(given, column, f"also[{number}]")))
-    return _estimated(opened, tables, asked, groups, None, column=column, subject=subject)
+    ids = list(channel_of(opened).inputs)
+    return _estimated(
+        opened,
+        _source(reports, column, "reports"),
+        lambda channel: _noisy_counts(reports, channel.inputs),
+        asked,
+        None if by is None else _groups(by, ids),
+        None,
+        column=column,
+        subject=subject,
+        also=[(other, _source(given, column, f"also[{number}]")) for number, (other, given) in enumerate(also)],
+    )
 
 
 def _source(reports: object, column: str, name: str) -> TableSource:
@@ -190,6 +192,13 @@ def _source(reports: object, column: str, name: str) -> TableSource:
     if isinstance(reports, (list, tuple, np.ndarray)):
         reports = {column: np.asarray(reports, dtype=object).ravel().tolist()}
     return TableSource.of_frame(frame_of(reports, "reports"), name)
+
+
+def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
+    counts = np.asarray(reports, dtype=np.float64)
+    if counts.shape != (len(ids),) or not np.isfinite(counts).all():
+        raise UsageError(f"reports must be {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
+    return counts
 
 
 def _groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:

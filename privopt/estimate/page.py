@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from privopt.arrays import Figure, Floats, Ints
+from privopt.arrays import Figure, Floats
 from privopt.errors import number_of
 from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel
@@ -77,42 +77,30 @@ def _maps(shares: Mapping[str, Floats], channel: Channel, max_share: float, labe
     return figure
 
 
-def share_layer(estimate: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> Layer:
+def share_layer(estimate: Estimate, channel: Channel) -> Layer:
     """Return a point for each record with its share and interval, or those of its group.
 
     Args:
         estimate: the estimate, over records or groups.
         channel: of records with coordinates.
-        groups: the records of each group, by its name; None where the estimate is over records.
     """
     assert channel.coordinates is not None  # the caller looked
     columns: dict[str, Any] = {}
-    if groups is not None:
-        numbers = _groups_of(estimate, channel, groups)
-        columns["group"] = [None if number is None else estimate.ids[number] for number in numbers]
-    columns |= {name: values.tolist() for name, values in _by_record(estimate, channel, groups).items()}
+    if estimate.group_of is not None:
+        names = [*estimate.ids, None]  # the last, of number -1, for a record that is in none
+        columns["group"] = [names[number] for number in estimate.group_of.tolist()]
+    columns |= {name: values.tolist() for name, values in _by_record(estimate).items()}
     kind: Literal["geographic", "planar"] = "geographic" if channel.geographic else "planar"
     features = point_features(channel.inputs, channel.coordinates, columns, geographic=channel.geographic)
     return Layer(kind=kind, features=features)
 
 
-def _groups_of(estimate: Estimate, channel: Channel, groups: Mapping[str, Ints]) -> list[int | None]:
-    """Return the number of each record's group; None of a record that is in none."""
-    numbers = {name: number for number, name in enumerate(estimate.ids)}
-    found: list[int | None] = [None] * len(channel.inputs)
-    for name, records in groups.items():
-        for record in records.tolist():
-            found[record] = numbers[name]
-    return found
-
-
-def _by_record(estimate: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> dict[str, Floats]:
+def _by_record(estimate: Estimate) -> dict[str, Floats]:
     """Return share, low and high of each record, or of its group; NaN of a record that is in none."""
     values = {"share": estimate.shares, "low": estimate.low, "high": estimate.high}
-    if groups is None:
+    if estimate.group_of is None:
         return values
-    places = [-1 if group is None else group for group in _groups_of(estimate, channel, groups)]
-    return {name: np.append(each, np.nan)[places] for name, each in values.items()}
+    return {name: np.append(each, np.nan)[estimate.group_of] for name, each in values.items()}
 
 
 @themed
@@ -134,15 +122,8 @@ def interval_figure(estimate: Estimate) -> Figure:
     return figure
 
 
-def estimate_page(
-    estimate: Estimate, opened: OpenedFolder, reports: str, groups: Mapping[str, Ints] | None = None
-) -> str:
-    """Write one HTML document, without anything from outside.
-
-    Args:
-        reports: the table's name.
-        groups: the records of each group, by its name; None where the estimate is over records.
-    """
+def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str:
+    """Write one HTML document, without anything from outside; ``reports`` is the table's name."""
     title = f"What the reports say: {reports}"
     mark = f"<p>Warning: this release: {escape(opened.result.mark)}.</p>" if opened.result.mark else ""
     notes = "".join(f"<p>{escape(line)}.</p>" for line in estimate.notes)
@@ -154,7 +135,7 @@ def estimate_page(
     )
     channel = opened.mechanism.channel(opened.problem, opened.release)
     on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
-    beside = [] if on_map is None or groups is not None else _positions(on_map)
+    beside = [] if on_map is None or estimate.group_of is not None else _positions(on_map)
     names = [f"{name} ({where})" for name, where in zip(estimate.ids, beside, strict=True)] if beside else estimate.ids
     order = np.argsort(-estimate.shares, kind="stable")[:MAX_TABLE_ROWS].tolist()
     rows = [(names[g], *(f"{v[g]:.6g}" for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
@@ -163,7 +144,7 @@ def estimate_page(
         f"<header><h1>{escape(title)}</h1><p>The share of people at each record, estimated from noisy reports. "
         f"Units: parts of 1.</p><p>{escape(lead)}</p>"
         f"{mark}{notes}</header>"
-        f"<main>{'' if on_map is None else _map(estimate, on_map, groups)}"
+        f"<main>{'' if on_map is None else _map(estimate, on_map)}"
         f"<section>{drawing('The greatest shares', interval_figure(estimate))}</section>"
         f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>",
     )
@@ -178,10 +159,10 @@ def _positions(channel: Channel) -> list[str]:
     return [position_text(x, y, kind) for x, y in places.tolist()]
 
 
-def _map(estimate: Estimate, channel: Channel, groups: Mapping[str, Ints] | None) -> str:
+def _map(estimate: Estimate, channel: Channel) -> str:
     """Draw the section with the map: of groups, or of all records."""
-    if groups is not None:
-        figure = district_figure(_by_record(estimate, channel, groups), channel)
+    if estimate.group_of is not None:
+        figure = district_figure(_by_record(estimate), channel)
         title = "Districts: share, and the ends of its interval"
     elif estimate.reported is not None and list(channel.inputs) == list(estimate.ids):
         figure, title = map_figure(estimate, channel), "Estimated and reported"

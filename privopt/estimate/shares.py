@@ -106,6 +106,7 @@ class Estimate:
         unit: of distance.
         skipped: rows without a report.
         reported: (G,) shares of the raw reports, where outputs are records.
+        group_of: (N,) number of each record's group, -1 of a record in none; None where there are no groups.
         notes: what anyone who uses it must know, a sentence each.
     """
 
@@ -124,6 +125,7 @@ class Estimate:
     unit: str = ""
     skipped: int = 0
     reported: Floats | None = None
+    group_of: Ints | None = None
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -203,6 +205,7 @@ def estimate(
         whole_gap=found.whole_gap,
         unit=unit,
         reported=_reported(observed, functionals),
+        group_of=_group_of(groups, len(ids)),
         notes=notes,
     )
 
@@ -232,6 +235,16 @@ def _functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple
     starts = np.concatenate([[0], np.cumsum([len(np.unique(one)) for one in every])])
     made = csr_array((np.ones(len(members)), members, starts), shape=(len(every), len(ids)))
     return tuple(ids if groups is None else groups), made
+
+
+def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
+    """(N,) number of each record's group, -1 of a record in none; None without groups."""
+    if groups is None:
+        return None
+    found = np.full(records, -1, dtype=np.int64)
+    for number, members in enumerate(groups.values()):
+        found[members] = number
+    return found
 
 
 def _intervals(
@@ -346,4 +359,5 @@ def estimate_of_counts(
         gap=0.0,
         intervals="finite-sample",
         reported=shares,
+        group_of=_group_of(groups, len(counts)),
     )

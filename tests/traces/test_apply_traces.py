@@ -139,7 +139,7 @@ def test_a_trace_has_one_subject_however_it_is_written(folder, tmp_path):
     key, ledger = tmp_path / "key", tmp_path / "phones.ledger"
     with privopt.Ledger(ledger, key=key) as book:
         book.set_limit("1.5")
-        book.charge("007", privopt.Cost(epsilon=1, unit="per km"))
+        book.charge("007", privopt.Cost(epsilon=1, unit="per km as the crow flies"))
     rows = [(who, n, "0-0") for n, who in enumerate(["007", "007.0", "\ufeff7", "b"])]
     options = ["--subject", "who", "--ledger", str(ledger), "--hash-subjects", str(key), "--json"]
     done, out = applied(folder, table(tmp_path, rows), *options)

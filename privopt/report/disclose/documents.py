@@ -67,11 +67,7 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "card": {
         "summary": (*PROMISE, "owner.description", "owner.product"),
         "intended": (
-            "owner.name",
-            "owner.curator",
-            "owner.contact",
-            "owner.purpose",
-            "owner.region",
+            *("owner.name", "owner.curator", "owner.contact", "owner.purpose", "owner.region"),
             "owner.published",
         ),
         "made": ("maker.made", "maker.domain", "release.files", "release.checked", "owner.links"),
