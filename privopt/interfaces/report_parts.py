@@ -10,7 +10,7 @@ from attrs import frozen
 Position = tuple[float, float]
 
 
-def position_text(east: float, north: float, kind: str, unit: str = " km") -> str:
+def position_text(east: float, north: float, kind: str) -> str:
     """Return a position as a reader finds it on a map, to four decimals (some ten metres).
 
     >>> position_text(12.4789, -41.9, "geographic"), position_text(0.5, 12.25, "planar")
@@ -18,11 +18,10 @@ def position_text(east: float, north: float, kind: str, unit: str = " km") -> st
 
     Args:
         east, north: longitude and latitude in degrees, or x and y.
-        kind: geographic or planar.
-        unit: of planar ones, after a blank; empty where it is not known.
+        kind: geographic, or planar in km.
     """
     if kind == "planar":
-        return ", ".join(f"{axis} {round(value, 4) + 0.0:.10g}{unit}" for axis, value in (("x", east), ("y", north)))
+        return ", ".join(f"{axis} {round(value, 4) + 0.0:.10g} km" for axis, value in (("x", east), ("y", north)))
     around = east - 360.0 if east > 180.0 else east
     return f"{abs(north):.4f}\u00b0 {'S' if north < 0 else 'N'}, {abs(around):.4f}\u00b0 {'W' if around < 0 else 'E'}"
 

@@ -80,7 +80,6 @@ def test_positions_are_those_of_a_map():
     assert position_text(-0.00004, -33.85, "geographic") == "33.8500\u00b0 S, 0.0000\u00b0 W"
     assert position_text(350.5, 0.0, "geographic") == "0.0000\u00b0 N, 9.5000\u00b0 W"
     assert position_text(-0.00004, 123456.78901, "planar") == "x 0 km, y 123456.789 km"
-    assert position_text(2.5, 1.0, "planar", unit="") == "x 2.5, y 1"
 
 
 def test_some_places_keep_their_names_and_words_need_none():

@@ -25,8 +25,6 @@ __all__ = ["MAX_PAIRS", "assign_within_bounds"]
 
 MAX_PAIRS: Final = 20_000
 """Pairs of a facility and a location that the integer program is over."""
-
-
 LATE: Final = "capacity bounds: no plan that keeps them was found in time; nothing written"
 
 

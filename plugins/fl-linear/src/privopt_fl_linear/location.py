@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.numbers.noise import NoiseRecord
+from privopt.numbers.noise import NoiseRecord, continuous_laplace, discrete_laplace, split_budget
 from privopt_fl_linear.quantiles import Noise
 
 __all__ = ["MOST_CLIENTS", "MOST_NOISY", "noisy_counts", "spent"]
@@ -30,8 +30,6 @@ def spent(epsilon: Fraction) -> Fraction:
     """
     if max(epsilon.numerator, epsilon.denominator) <= LARGEST_TERM:
         return epsilon
-    from privopt.numbers.noise import split_budget
-
     return split_budget(epsilon, [1], denominator=1 << 36)[0]
 
 
@@ -49,7 +47,5 @@ def noisy_counts(
     Returns:
         (n,) noisy counts, int64 or float64, and the record: how they were drawn and what they spend.
     """
-    from privopt.numbers.noise import continuous_laplace, discrete_laplace
-
     draw = discrete_laplace if noise == "discrete" else continuous_laplace
     return draw(np.asarray(counts), spent(epsilon), seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -128,8 +129,12 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         noisy = release.drawn is not None or release.counts is problem.data.noisy  # else they are the true ones
         published = release.counts if noisy else None
         files = {problem.declared.locations.points.name: problem.data.csv(published)}
-        table, matrix = problem.declared.locations.matrix, problem.data.matrix()
-        return files if table is None or matrix is None else {**files, table.name: matrix}
+        table, metric = problem.declared.locations.matrix, problem.data.site.metric
+        if table is not None and isinstance(metric, Matrix):
+            out = io.BytesIO()
+            np.save(out, metric.distances)
+            files[table.name] = out.getvalue()
+        return files
 
     def details(
         self, problem: FLInstance, release: FLRelease, method: str, recorded: Mapping[str, Any]
@@ -216,7 +221,7 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
     else:
         delta, level = float(stated["delta"]), float(stated["failure_probability"]["level"])
         again = plan_at(server, noisy, told, ids, delta, level)
-    if not again.assignment.equals(release.assignment):
+    if not np.array_equal(again.assignment.facility, release.assignment.facility):
         return ["connections.csv: not those that delta and the locations give"]
     if not np.allclose(again.capacities, release.capacities, rtol=1e-9, atol=1e-9):
         return ["capacities.csv: not noisy counts plus margins"]
@@ -225,7 +230,8 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
     """Compare connections, where they need no counts; capacities are not determined by what is public."""
-    same = not problem.nearest or problem.data.site.connect().equals(release.assignment)
+    nearest = problem.data.site.connect().facility if problem.nearest else release.assignment.facility
+    same = np.array_equal(nearest, release.assignment.facility)
     return [] if same else ["connections.csv: not the cheapest facility of each location"]
 
 

@@ -44,7 +44,6 @@ IMPROVED_WITHIN: Final = 0.01
 BINDING_SHARE: Final = 1.0 - 1e-9
 """A price at this share of what pairs omitted cost strives beyond it."""
 
-
 Report = Callable[[int, float, float], None]
 """Called with nodes of the tree bounded, the lower bound and the cost of the best set."""
 

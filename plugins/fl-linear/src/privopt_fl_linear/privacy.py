@@ -30,9 +30,6 @@ TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
 )
 
-COUNT_SENSITIVITY = 1
-"""One client more or less changes one count by one."""
-
 
 @frozen(kw_only=True)
 class LocalLaplace(PrivacyConstraint[FLRelease]):
@@ -69,9 +66,8 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         off one release.
         """
         scale = 1 / spent(self.epsilon)
-        call = NoiseCall(
-            scale=scale if release.scale is None else min(scale, release.scale), sensitivity=COUNT_SENSITIVITY
-        )
+        scale = scale if release.scale is None else min(scale, release.scale)
+        call = NoiseCall(scale=scale, sensitivity=1)  # one client more or less changes one count by one
         found = certify_noise(
             self.guarantee,
             [call],

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from privopt.declare import File, at_least, key, non_negative
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
 from privopt.errors import Faults
-from privopt.interfaces.report_parts import position_text
 from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, spent
 from privopt_fl_linear.margins import Kind, MarginRule
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
@@ -114,15 +113,6 @@ class Locations:
     clients: Any
     noisy: Any
 
-    def label(self, place: int) -> str:
-        """Return an id, and where the location lies if that is known."""
-        if self.coordinates is None:
-            return str(self.ids[place])
-        names, values = self.coordinates
-        first, second = values[place].tolist()
-        where = ((first, second), "planar") if names == ("x", "y") else ((second, first), "geographic")
-        return f"{self.ids[place]} ({position_text(*where[0], where[1], unit='')})"
-
     def csv(self, noisy: NDArray[Any] | None) -> bytes:
         """Return the locations file with ``noisy_clients`` in place of the clients (neither if ``noisy`` is None)."""
         import polars as pl
@@ -144,14 +134,6 @@ class Locations:
             columns["noisy_clients"] = noisy.astype(np.int64) if whole else noisy
         out = io.BytesIO()
         pl.DataFrame(columns).write_csv(out)
-        return out.getvalue()
-
-    def matrix(self) -> bytes | None:
-        """Return the matrix as an ``.npy`` file by id; None if locations have coordinates."""
-        if not isinstance(self.site.metric, Matrix):
-            return None
-        out = io.BytesIO()
-        np.save(out, self.site.metric.distances)
         return out.getvalue()
 
 

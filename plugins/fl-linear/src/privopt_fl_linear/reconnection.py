@@ -121,7 +121,7 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
     for delta in grid(site.metric.extent):
         check("all radii were tried")
         assignment = reconnect(site, base, delta)
-        if found and found[-1].assignment.equals(assignment):
+        if found and np.array_equal(found[-1].assignment.facility, assignment.facility):
             continue
         facility = assignment.facility
         slope = math.fsum(site.cost[facility] + site.metric.between(everyone, facility))

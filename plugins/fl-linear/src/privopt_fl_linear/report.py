@@ -113,8 +113,6 @@ def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[
     """Return the cost of this release and of other plans at the same noisy counts."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
-    if noisy is None:
-        return rows
     base = release.assignment
     if problem.nearest:
         base, server = site.connect(), problem.server("laplace")
@@ -132,7 +130,7 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
     opened, site = release.assignment.opened, problem.data.site
     order = np.argsort(-release.capacities, kind="stable")[:MAX_ROWS]
     columns: dict[str, list[Any]] = {
-        "facility": [problem.data.label(place) for place in opened[order].tolist()],
+        "facility": problem.data.ids[opened[order]].tolist(),
         "locations": release.assignment.sizes[order].tolist(),
     }
     if noisy is not None:

@@ -41,10 +41,6 @@ class Assignment:
         opened, place, sizes = np.unique(facility, return_inverse=True, return_counts=True)
         return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, place.reshape(-1), sizes)))
 
-    def equals(self, other: Assignment) -> bool:
-        """Return whether every location has the same facility in both."""
-        return np.array_equal(self.facility, other.facility)
-
 
 @frozen(kw_only=True, eq=False)
 class Site:

@@ -23,6 +23,7 @@ from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import belief, protected_k, rank
 from privopt_photo_censor.release import Deletions, read_scores, read_seen
+from privopt_photo_censor.solver.baselines import greedy, top_1
 from privopt_photo_censor.solver.optimal import Plan, prove, solve
 from privopt_photo_censor.solver.proof import Tree, claim
 
@@ -149,8 +150,6 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         )
 
     def _plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
-        from privopt_photo_censor.solver.baselines import greedy, top_1
-
         if context.method == "greedy":
             return greedy(album, task)
         if context.method == "top-1":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import field, frozen
@@ -12,13 +11,10 @@ from privopt.arrays import Floats
 from privopt.declare import File, Folder, at_least, key, non_negative
 from privopt.errors import Fault, Faults, InputError
 from privopt_photo_censor.album import Album, Task
+from privopt_photo_censor.app.classifier import Classifier, load_classifier
+from privopt_photo_censor.app.folder import look_at_folder, place_of
+from privopt_photo_censor.app.metadata import FolderContents
 from privopt_photo_censor.score_table import read_scores_of
-
-if TYPE_CHECKING:
-    from privopt_photo_censor.app.classifier import Classifier
-    from privopt_photo_censor.app.metadata import FolderContents
-else:
-    Classifier = FolderContents = Any
 
 __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
 
@@ -113,9 +109,6 @@ class PhotoInstance:
             assert true is not None
             scores, names, places = read_scores_of(source, probabilities=photos.probabilities is not None)
             return cls.scored(declared, file, scores, names, true, places=places)
-        from privopt_photo_censor.app.classifier import load_classifier
-        from privopt_photo_censor.app.folder import look_at_folder, place_of
-
         folder = photos.folder.path
         assert folder is not None  # files were found where they are
         model = None if photos.classifier is None else load_classifier(photos.classifier.here)

@@ -20,6 +20,7 @@ from privopt.arrays import Bools, Floats
 from privopt.errors import CertificationError, Fault, InputError, UsageError
 from privopt.interfaces import SolveContext
 from privopt_photo_censor.album import Copy
+from privopt_photo_censor.app.folder import score_files
 from privopt_photo_censor.app.open_photo import HEIF, opened, readable
 from privopt_photo_censor.app.picture import flattened
 from privopt_photo_censor.problem import PhotoInstance
@@ -105,8 +106,6 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
     Raises:
         CertificationError: they leave fewer locations at or above the true one than what is promised of the photos.
     """
-    from privopt_photo_censor.app.folder import score_files
-
     assert problem.model is not None  # a folder that is scored has been scored by one
     scores = score_files(files, problem.model) if files else np.zeros((0, problem.album.locations))
     short = shortfall(problem, retained, scores)
