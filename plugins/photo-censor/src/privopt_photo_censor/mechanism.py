@@ -15,7 +15,7 @@ from privopt.execution.clock import limit
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.interfaces.notions import NoGuarantee
 from privopt_photo_censor.album import Album, Task
-from privopt_photo_censor.app.clean import copies_protected, copy_kept, score_copies, shortfall
+from privopt_photo_censor.app.clean import copies_protected, copy_retained, score_copies, shortfall
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.warnings import warnings_of
 from privopt_photo_censor.loss import DeletedPhotos, ProtectedK
@@ -119,7 +119,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if not problem.declared.scored:
             kept = np.ones(len(problem.names), dtype=np.bool_)
             with context.timed("solve"):
-                copies = copy_kept(problem, kept, context)
+                copies = copy_retained(problem, kept, context)
             release = Deletions(names=problem.names, kept=kept, seen=problem.seen, copies=copies)
             return Outcome(release=release, solver={"name": NAME, "version": "", "iterations": 0})
         album, task = problem.album, problem.declared.task
@@ -130,7 +130,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             proved = prove(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
         release = Deletions(names=problem.names, kept=plan.kept)  # the scores of a table are in the problem
         if problem.seen is not None:
-            copies = copy_kept(problem, plan.kept, context)
+            copies = copy_retained(problem, plan.kept, context)
             files = [context.copies / copy.name for copy in copies or () if context.copies is not None]
             release = evolve(
                 release,
@@ -208,7 +208,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Warn of scores above 0, photos not scored, and kept photos whose files or names tell their position."""
+        """Warn of scores above 0, photos not scored, and kept photos whose files or names reveal their position."""
         return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:

@@ -89,7 +89,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(seen: FolderContents, lead: str) -> list[Section]:
-    """Return a table of what in the folder was left out, if anything."""
+    """Return a table of what in the folder was omitted, if anything."""
     rows = [(name,) for name in seen.left_out]
     return [table_section("Also in the folder", ("name",), rows, lead)] if rows else []
 

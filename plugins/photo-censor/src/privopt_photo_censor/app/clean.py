@@ -26,7 +26,7 @@ from privopt_photo_censor.app.picture import flattened
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import protected_k
 
-__all__ = ["clean", "clean_copies", "copies_protected", "copy_kept", "score_copies", "shortfall"]
+__all__ = ["clean", "clean_copies", "copies_protected", "copy_retained", "score_copies", "shortfall"]
 
 FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     ".jpg": ("JPEG", {"quality": 95, "subsampling": 0}),
@@ -89,7 +89,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
     return tuple(made)
 
 
-def copy_kept(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
+def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
     """Make clean copies of the photos kept (N,), in the folder that the context names; None if it names none."""
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:

@@ -1,4 +1,4 @@
-"""Warn of what the deletions do not hide: pictures that no one scored, positions in files, names that tell."""
+"""Warn of what the deletions do not hide: unscored pictures, positions in files, names that reveal a place."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _unlikely(problem: PhotoInstance) -> list[str]:
 
 
 def _scored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Warn of photos not scored, and of kept ones whose file or name tells the place."""
+    """Warn of photos not scored, and of kept ones whose file or name reveals the place."""
     left_out, carried, lines = problem.folder.left_out, carriers(release), []
     if left_out:
         what = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
