@@ -16,13 +16,17 @@ from hypothesis import strategies as st
 
 from privopt.checker import check
 from privopt.errors import InputError
+from privopt.execution.clock import limit
 from privopt.interfaces.incumbent import Incumbent
 from privopt.numbers.stated_rounding import stated_above, stated_below, unit_for
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt_metric_dp.proof import Rows, bound_nearby, prove, read_proof
+from privopt_metric_dp.mechanisms.closing import over_instance
+from privopt_metric_dp.proof import Rows, prove, read_proof
 from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.solvers.auto import search
+from privopt_metric_dp.solvers.instance import Instance
 
 FORMS = {
     "grid": '[records]\ngrid = { rows = 3, cols = 4, cell_km = 0.7 }\n[distance]\nkind = "euclidean"\n',
@@ -87,14 +91,16 @@ def exact_optimum(data) -> float:
 
 
 class Stating:
-    """Proves what proofs state."""
+    """Proves what multipliers state."""
 
     def __init__(self, data, value):
         self.data, self.value = data, value
 
-    def prove(self, proof, _value):
-        made, stated = proof.stating(self.data, self.data.weighted, self.value)
-        return stated, made
+    def prove(self, dual, _value):
+        weighted = self.data.weighted
+        return prove(dual.multipliers, self.data, weighted, self.value, over=dual.over, gap=1e-9, memory_limit=np.inf)[
+            ::-1
+        ]
 
 
 @pytest.mark.parametrize("many", [16, pytest.param(500, marks=pytest.mark.slow)])
@@ -111,7 +117,8 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
         assert objective["lower_bound"] <= best * (1 + 1e-9) + 1e-12
         assert objective["lower_bound"] >= best * (1 - 2e-6) - 1e-9
         nearby = Incumbent(Stating(data, objective["value"]), 1e-9)
-        bound_nearby(data, data.weighted, nearby, memory_limit=np.inf)
+        with limit(1e6):  # no method: one output for all, and bounds of trees
+            search(Instance.of(data), over_instance(data, nearby), lambda: np.inf, lambda *_: iter(()))
         while nearby.prove():
             pass
         if nearby.proved[1] is not None:

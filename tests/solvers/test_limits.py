@@ -191,12 +191,12 @@ def test_the_plain_exponential_is_kept_before_pairs_and_shares_are_looked_for(tm
 
 @pytest.mark.parametrize("method", ["auto", "star"])
 def test_a_stop_before_any_method_states_more_than_nothing(tmp_path, problem, monkeypatch, method):
-    """At a limit of 20 s 2,000 vectors had a bound of 0: what nearby records prove is there before a method begins."""
+    """At a limit of 20 s 2,000 vectors had a bound of 0: what trees prove is there before a method begins."""
 
     def late(*given, **named):
         raise StoppedError("the time limit came")
 
-    monkeypatch.setattr(auto, "search", late)
+    monkeypatch.setattr(auto, "_had", late)
     asked = Options(method=method, time_limit=600.0)
     solved = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", asked)
     assert solved.stopped

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
 
 from privopt.errors import SolverDiedError, SolverError
-from privopt.execution.clock import check, clock
+from privopt.execution.clock import check
 from privopt.interfaces import SolveContext, UtilityLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, both_ways
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.closing import MatrixOffers, over_instance
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof import bound_nearby, multipliers_of
+from privopt_metric_dp.proof import multipliers_of
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
@@ -33,8 +32,6 @@ __all__ = [
 ]
 
 
-AT_ONCE: Final = 0.1
-"""Share of the time in which a bound is looked for that takes moments."""
 BYTES_A_NUMBER: Final = 180.0
 """Of a coefficient of the whole LP, here and in its solver's process together (tests/run/test_memory.py)."""
 
@@ -124,7 +121,4 @@ def structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *,
     from privopt_metric_dp.solvers.auto import search
     from privopt_metric_dp.solvers.instance import Instance
 
-    if clock().left < math.inf:
-        with clock().share(AT_ONCE):
-            bound_nearby(data, data.weighted, offers, memory_limit=context.free_memory)
     search(Instance.of(data), over_instance(data, offers), lambda: context.free_memory, method)

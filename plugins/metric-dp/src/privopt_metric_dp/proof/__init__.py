@@ -1,10 +1,9 @@
 """Proofs of lower bounds: multipliers stored with a release, from which anyone can evaluate the bound again."""
 
 from privopt_metric_dp.proof.make_proof import multipliers_of, prove, read_proof
-from privopt_metric_dp.proof.one_step_bound import bound_nearby
 from privopt_metric_dp.proof.proof_file import PROOF, Proof
 from privopt_metric_dp.proof.row_proof import Rows
 from privopt_metric_dp.proof.street_proof import Streets
 from privopt_metric_dp.proof.tree_proof import Trees
 
-__all__ = ["PROOF", "Proof", "Rows", "Streets", "Trees", "bound_nearby", "multipliers_of", "prove", "read_proof"]
+__all__ = ["PROOF", "Proof", "Rows", "Streets", "Trees", "multipliers_of", "prove", "read_proof"]

@@ -31,7 +31,7 @@ from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound, o
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 from privopt_metric_dp.solvers.spanner import FewPairs
-from privopt_metric_dp.solvers.star import StarSolver
+from privopt_metric_dp.solvers.star import StarSolver, quick_bound
 
 __all__ = ["METHODS", "InDoubles", "Ladder", "Room", "auto", "climb", "named", "search", "solve"]
 
@@ -47,6 +47,9 @@ STARRED, FEW = 1_000, 4
 (8,000 places with 120 outputs: 6 GB and minutes, for weights below 0; likewise 2,032, at 3 and 30 per km: .1 GB)."""
 DEFAULT_MEMORY_BYTES = 8e9
 """What a caller who says nothing of memory is taken to have: nothing that would take more bytes is begun."""
+
+AT_ONCE = 0.1
+"""Share of the time in which a bound is looked for that takes moments."""
 
 Room = Callable[[], float]
 """Bytes that may still be taken."""
@@ -121,6 +124,9 @@ def climb(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladder, *,
     if best.objective <= best.lower_bound + part.instance.noise and _cheapest_for_all(part.instance):
         offers.note(best.method)
         return
+    if clock().left < math.inf and StarSolver().peak_bytes(part) <= memory_limit():
+        with clock().share(AT_ONCE):
+            quick_bound(part, offers)
     for solver in ladder(part, memory_limit):
         if offers.reached and offers.confirm():
             return
