@@ -26,15 +26,17 @@ from privopt_hierarchical_dp.tree import Tree
 COUNTS = "level_1,level_2,size,groups\n" + "".join(
     f"US,S{state},{size},{400 // size + 30 * state}\n" for state in range(4) for size in range(1, 7)
 )
+REGIONS = "level_1,level_2\n" + "".join(f"US,S{state}\n" for state in range(4))
 
 
 def _problem(folder, like, more="", counts=COUNTS):
     if counts is not None:
         (folder / "counts.csv").write_text(counts)
     (folder / "like.csv").write_text(like)
+    key = "like" if "groups" in like.split("\n")[0] else "regions"
     path = folder / "p.toml"
     path.write_text(
-        f'[hierarchy]\ncounts = "counts.csv"\nlike = "like.csv"\nsizes = 6\n[privacy]\nepsilon = 0.4\n{more}'
+        f'[hierarchy]\ncounts = "counts.csv"\n{key} = "like.csv"\nsizes = 6\n[privacy]\nepsilon = 0.4\n{more}'
     )
     return path
 
@@ -126,8 +128,7 @@ def test_no_secret_is_opened(tmp_path):
 )
 def test_regions_alone_give_the_errors_of_the_fit(tmp_path, method, more):
     """400 seeded releases of counts so large that nothing is cut off at 0 (tests/bench/bench_forecasts.py has all)."""
-    regions = "level_1,level_2\n" + "".join(f"US,S{state}\n" for state in range(4))
-    path = _problem(tmp_path, regions, more)
+    path = _problem(tmp_path, REGIONS, more)
     _, told, _ = _plan(path, "--method", method)
     assert "non-negative" in told["notes"][0]
     tree = Tree.from_paths([("US", f"S{state}") for state in range(4)])
@@ -181,7 +182,7 @@ def test_mechanisms_and_methods_that_cannot_tell_say_so(tmp_path):
         ("0.4", "hierarchical-relaxed", "[hierarchical-dp]\nregion_totals = true\n", "hierarchical-dp.region_totals"),
     ],
 )
-@pytest.mark.parametrize("like", [COUNTS, "level_1,level_2\nUS,S1\nUS,S2\n"])
+@pytest.mark.parametrize("like", [COUNTS, REGIONS])
 def test_what_solve_refuses_has_no_plan(tmp_path, like, epsilon, method, more, words):
     path = _problem(tmp_path, like, more)
     path.write_text(path.read_text().replace("0.4", epsilon))

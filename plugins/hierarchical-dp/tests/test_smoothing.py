@@ -18,7 +18,7 @@ def test_smoothed_counts_are_valid_whatever_the_noise(random_tree, seed, depth, 
     noisy = [
         np.rint(np.cumsum(c, axis=1)[:, :-1] + rng.laplace(0, scale, (len(c), sizes - 1))).astype(int) for c in true
     ]
-    counts, _ = smooth_down(tree, noisy, noise=[Noise(variance=2 * scale**2)] * depth, totals=totals)
+    counts = smooth_down(tree, noisy, noise=[Noise(variance=2 * scale**2)] * depth, totals=totals)
     for level, again, total in zip(counts, add_up(tree, counts[-1]), totals, strict=True):
         assert level.min() >= 0
         np.testing.assert_array_equal(level, again)
@@ -30,7 +30,7 @@ def test_without_noise_the_counts_come_back():
     true = add_up(tree, np.array([[50, 20, 0, 7], [9, 0, 3, 1], [100, 90, 80, 5]]))
     noisy = [np.cumsum(level, axis=1)[:, :-1] for level in true]
     tiny = [Noise(variance=1e-6)] * 2
-    counts, _ = smooth_down(tree, noisy, noise=tiny, totals=[level.sum(axis=1) for level in true])
+    counts = smooth_down(tree, noisy, noise=tiny, totals=[level.sum(axis=1) for level in true])
     for found, level in zip(counts, true, strict=True):
         np.testing.assert_array_equal(found, level)
 
@@ -60,6 +60,6 @@ def test_it_beats_the_joint_projection_on_regions_that_resemble_each_other():
     noisy = [np.rint(np.cumsum(c, axis=1)[:, :-1] + rng.laplace(0, 40, (len(c), 5))).astype(int) for c in true]
     from privopt_hierarchical_dp.fits.chain import fit_with_totals
 
-    smoothed, _ = smooth_down(tree, noisy, noise=[Noise(variance=3200.0)] * 2, totals=totals)
+    smoothed = smooth_down(tree, noisy, noise=[Noise(variance=3200.0)] * 2, totals=totals)
     chain = fit_with_totals(tree, noisy, totals=totals, weights=[1.0] * 2, cumulative=True).counts
     assert np.abs(smoothed[1] - leaves).sum() < 0.6 * np.abs(chain[1] - leaves).sum()

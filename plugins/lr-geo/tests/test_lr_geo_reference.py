@@ -17,10 +17,10 @@ from privopt_lr_geo import reference
 from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.estimate import TableCosts, circle_around, costs_of, estimates
 from privopt_lr_geo.lr_sets import PathDistances, lr_set, reach_of
-from privopt_lr_geo.messages import Request, from_bytes, to_bytes
+from privopt_lr_geo.messages import Request
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
-from privopt_lr_geo.user_randomness import Draw
+from privopt_lr_geo.user_randomness import drawn
 
 TABLES = """
 [privacy]
@@ -112,8 +112,7 @@ def test_a_circle_covers_what_matters(city):
         around = lr_set(problem, paths, user)
         reach = reach_of(data, around.records)
         for seed in range(4):
-            asked = circle_around(options, Draw.from_seed(seed, user, around.records).centre)
-            assert from_bytes(Request, to_bytes(asked)) == asked
+            asked = circle_around(options, drawn(seed, user, around.records)[1])
             away = data.metric.rows(np.array([asked.centre]))[0]
             assert asked.centre in around.records
             assert (away[around.records] <= asked.radius).all()

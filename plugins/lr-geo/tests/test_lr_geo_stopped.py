@@ -19,7 +19,7 @@ from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.messages import Answer
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.server import interior_start
-from privopt_lr_geo.user_randomness import NAME, Draw, stored_seed
+from privopt_lr_geo.user_randomness import NAME, drawn, stored_seed
 from privopt_metric_dp.solvers.exponential import exponential
 
 
@@ -70,14 +70,13 @@ def test_seeds_are_new_where_no_run_is_gone_on_with(tmp_path):
 
 def test_draws_follow_from_the_seed_and_the_user():
     records = np.arange(40, 80)
-    one, same, other, beside = (Draw.from_seed(*of, records) for of in ((5, 50), (5, 50), (6, 50), (5, 51)))
-    assert np.array_equal(np.sort(one.order), np.arange(40))
-    assert np.array_equal(one.order, same.order)
-    assert one.centre == same.centre
-    assert not np.array_equal(one.order, other.order)
-    assert not np.array_equal(one.order, beside.order)
-    centres = [Draw.from_seed(seed, 50, records).centre for seed in range(400)]
-    assert set(centres) == set(records.tolist())
+    one, same, other, beside = (drawn(*of, records) for of in ((5, 50), (5, 50), (6, 50), (5, 51)))
+    assert np.array_equal(np.sort(one[0]), np.arange(40))
+    assert np.array_equal(one[0], same[0])
+    assert one[1] == same[1]
+    assert not np.array_equal(one[0], other[0])
+    assert not np.array_equal(one[0], beside[0])
+    assert {drawn(seed, 50, records)[1] for seed in range(400)} == set(records.tolist())
 
 
 @pytest.mark.parametrize("method", ["benders", "full"])
@@ -112,7 +111,7 @@ def test_a_limit_never_leaves_users_more_loss_than_the_exponential_mechanism(wri
     assert made.result.objective.value < 2 * plain
     assert made.result.details.facts["gv"]["ratio"] == 0.0
     clients = clients_of(problem, 0)
-    alone = [Answer(z=exponential(client.reach, float(problem.data.epsilon))[client.order]) for client in clients]
+    alone = [Answer(z=exponential(client.package.reach, float(problem.data.epsilon))) for client in clients]
     assert made.result.details.lp.value == pytest.approx(program_value(clients, alone), rel=1e-6)
 
 
@@ -141,7 +140,7 @@ def test_the_value_of_a_program_is_that_of_its_answers(write):
 
 def program_value(clients, answers):
     """CLR-Geo's objective of some matrices: the users' prior-weighted costs, summed over their LR sets."""
-    return sum(float((c.costs[c.order] * answer.z).sum()) for c, answer in zip(clients, answers, strict=True))
+    return sum(float((c.package.costs * answer.z).sum()) for c, answer in zip(clients, answers, strict=True))
 
 
 def own_loss(problem, weights):

@@ -21,7 +21,7 @@ from privopt_lr_geo.central import clients_of, terms_of
 from privopt_lr_geo.messages import Package, to_bytes
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.user_randomness import stored_seed
-from privopt_lr_geo.wire import Limits, UploadRound
+from privopt_lr_geo.wire import UploadRound
 from privopt_metric_dp.matrix.release import MatrixRelease
 
 USERS = ("1-1", "2-3")
@@ -83,7 +83,7 @@ def in_one_process(write, folders):
         asked[name_of(folder)] = user, clients_of(problem, stored_seed(folder, None, resume=True))[0]
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, path))
     names = sorted(asked)
-    packages = [asked[name][1].package() for name in names]
+    packages = [asked[name][1].package for name in names]
     solved = server.solve(packages, terms_of(problem), SolveContext(method="full", solver="highs"))
     epsilon = problem.data.epsilon
     both = zip(names, solved.answers, strict=True)
@@ -164,8 +164,8 @@ def test_a_round_without_all_its_users_ends_and_says_so(started, tmp_path):
 
 def test_a_round_takes_each_package_once(write):
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, write(users='["1-1", "2-3", "3-3"]')))
-    raw = [to_bytes(client.package()) for client in clients_of(problem, 1)]
-    running = UploadRound(records=25, outputs=25, limits=Limits(users=2))
+    raw = [to_bytes(client.package) for client in clients_of(problem, 1)]
+    running = UploadRound(records=25, outputs=25, users=2)
     asked = [("a", 0), ("a", 0), ("a", 1), ("b", 1), ("c", 2), ("a", 0)]
     assert [int(running.put(name, raw[which])[0]) for name, which in asked] == [202, 202, 409, 202, 403, 202]
     assert running.get("a")[0] == 202

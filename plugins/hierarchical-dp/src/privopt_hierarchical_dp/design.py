@@ -247,9 +247,9 @@ class Design(ABC):
 
     # --- what is expected ---------------------------------------------------------------------------------
 
-    @abstractmethod
     def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return whether a table cannot do without a share, where others have those given."""
+        return [True] * len(tables)
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import polars as pl
 from attrs import frozen
-from numpy.typing import NDArray
 
 from privopt.arrays import Ints
 from privopt.declare import File
@@ -48,35 +45,29 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         InputError: a column is missing, a count is negative or fractional, a size lies outside ``first`` to
             N, a pair occurs twice, the regions form no tree, or are not listed.
     """
-    classes = sizes + 1 - first
     table = LevelTable.read(source, "size", "groups")
     size, groups = table.checked(
         Column(name="size", kind="count", least=first, most=sizes),
         Column(name="groups", kind="count", least=0, most=GROUPS_LIMIT - 1),
     )
     regions, leaf = table.placed(listed)
-    tree = regions.tree
-    at = (leaf * classes + size - first).to_numpy()
-    leaves = np.zeros(tree.widths[-1] * classes, np.int64)
-    leaves[at] = groups.to_numpy()
-    if (in_all := float(leaves.sum(dtype=np.float64))) >= GROUPS_LIMIT:
+    if (in_all := float(groups.cast(pl.Float64).sum())) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, "column groups", f"{in_all:.6g} groups in all", "fewer than 2^50")])
-    if int(np.bincount(at).max(initial=0)) > 1:
-        Faults(_twice(at, tree, classes, first, source.name)).check()
-    return Groups(tree=tree, leaves=leaves.reshape(tree.widths[-1], classes))
+    cells, tree, faults = pl.DataFrame({"leaf": leaf, "size": size, "groups": groups}), regions.tree, Faults()
+    repeated = cells.filter(pl.struct("leaf", "size").is_duplicated())
+    for place, own, rows in repeated.group_by("leaf", "size").len().sort("leaf", "size").iter_rows():
+        where = f"region {tree.names[-1][place]!r}, size {own}"
+        faults.add(source.name, where, f"{rows} rows", "one row for each leaf region and size")
+    faults.check()
+    return Groups(tree=tree, leaves=_array(tree, cells, sizes, first))
 
 
-def _twice(cells: NDArray[Any], tree: Tree, classes: int, first: int, name: str) -> list[Fault]:
-    unique, counts = np.unique(cells, return_counts=True)
-    return [
-        Fault(
-            name,
-            f"region {tree.names[-1][cell // classes]!r}, size {cell % classes + first}",
-            f"{count} rows",
-            "one row for each leaf region and size",
-        )
-        for cell, count in zip(unique[counts > 1].tolist(), counts[counts > 1].tolist(), strict=True)
-    ]
+def _array(tree: Tree, cells: pl.DataFrame, sizes: int, first: int) -> Ints:
+    """Return groups (R_L, N) of cells ``leaf, size, groups``, each once; of those that are absent 0."""
+    leaves = np.zeros((tree.widths[-1], sizes + 1 - first), np.int64)
+    leaf, size, groups = (cells[column].to_numpy() for column in ("leaf", "size", "groups"))
+    leaves[leaf, size - first] = groups
+    return leaves
 
 
 def read_units(
@@ -104,11 +95,9 @@ def read_units(
     records = pl.DataFrame({"leaf": leaf, "unit": unit, "quantity": quantity})
     groups = records.group_by("leaf", "unit").agg(pl.col("quantity").sum().clip(0, sizes).alias("size"))
     counted = groups.group_by("leaf", "size").agg(pl.len().cast(pl.Int64).alias("groups"))
-    at, size, number = (counted[column].to_numpy() for column in ("leaf", "size", "groups"))
-    leaves = np.zeros((regions.tree.widths[-1], sizes + 1 - first), np.int64)
-    some = size >= first
-    leaves[at[some], size[some] - first] = number[some]
-    return Groups(tree=regions.tree, leaves=leaves, empty=int(number[~some].sum()))
+    some, none = counted.filter(pl.col("size") >= first), counted.filter(pl.col("size") < first)
+    leaves = _array(regions.tree, some, sizes, first)
+    return Groups(tree=regions.tree, leaves=leaves, empty=int(none["groups"].sum()))
 
 
 def check_totals(source: File, groups: Groups) -> None:

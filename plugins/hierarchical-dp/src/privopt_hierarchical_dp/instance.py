@@ -74,9 +74,9 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     if len(given) != 1:
         found = "both counts and units" if given else "neither counts nor units"
         raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
-    listed = None if table.regions is None else read_regions(table.regions)[0]
+    listed = None if table.regions is None else read_regions(table.regions)
     if table.like is not None:  # of which solve publishes what plan reads
-        like = LevelTable.read(table.like)
+        like = LevelTable.read(table.like, "size", "groups")
         like.note("size", "groups", *like.levels)
     if table.counts is not None:
         groups = read_counts(table.counts, table.sizes, first=table.first_size, listed=listed)

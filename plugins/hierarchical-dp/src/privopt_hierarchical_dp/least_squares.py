@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from attrs import Factory, evolve, field, frozen
@@ -26,15 +26,21 @@ __all__ = [
     "Ends",
     "Estimate",
     "Noise",
+    "Weights",
     "ends_of",
     "exactly",
     "increments",
     "intervals",
     "least_squares",
     "mean_absolute",
+    "nearest_sums",
     "pool_upwards",
     "quantile",
 ]
+
+
+Weights: TypeAlias = Sequence[float] | Sequence[Floats]
+"""Of each level: one for all values, or (S,)."""
 
 
 @frozen(kw_only=True)
@@ -95,14 +101,14 @@ class Estimate:
         return self.each(lambda own: np.add.reduceat(own, start[:-1], axis=0))
 
 
-def _measured(values: Ints | Floats, noise: Noise, weight: float | None = None) -> Estimate:
+def _measured(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
     """Return values with noise, weighed by its inverse variance unless a weight is given."""
     column = np.ones((len(values), 1))
     return Estimate(
         mean=np.asarray(values, dtype=np.float64),
         variance=noise.variance * column,
         fourth=noise.fourth * column,
-        weighed=(noise.variance if weight is None else 1.0 / max(weight, 1e-100)) * column,
+        weighed=(noise.variance if weight is None else 1.0 / np.maximum(weight, 1e-100)) * column,
     )
 
 
@@ -131,7 +137,7 @@ def least_squares(
     noise: Sequence[Noise],
     *,
     root: Ints | Floats | None = None,
-    weights: Sequence[float] | None = None,
+    weights: Weights | None = None,
     down: bool = False,
 ) -> list[Estimate]:
     """Estimate each region from the noisy values of the whole tree.
@@ -141,7 +147,7 @@ def least_squares(
         noisy: for each level (R_l, S) noisy values.
         noise: for each level that of its values.
         root: (S,) the root's values where they are known exactly.
-        weights: of each level in the sum of squares that is made least; by default 1 / variance.
+        weights: of each level in the sum of squares that is made least, or (S,); by default 1 / variance.
         down: whether each level is fitted to the one above, which is not changed any more (``top-down``).
     """
     given = [None] * tree.depth if weights is None else weights
@@ -166,6 +172,18 @@ def least_squares(
         found.append(inner.mixed(outside))
         aside = own[level + 1].mixed(outside)
     return found
+
+
+def nearest_sums(tree: Tree, values: Sequence[Floats], weights: Weights) -> list[Floats]:
+    """Return the values (R_l, S) that add up over the tree with the least weighted squares of distances.
+
+    Args:
+        tree: the hierarchy.
+        values: for each level (R_l, S).
+        weights: for each level; 0 for one that does not count.
+    """
+    exact = [Noise(variance=0.0)] * tree.depth
+    return [level.mean for level in least_squares(tree, values, exact, weights=weights)]
 
 
 def exactly(totals: Ints) -> Estimate:

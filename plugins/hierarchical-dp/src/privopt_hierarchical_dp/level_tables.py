@@ -131,16 +131,11 @@ def region_faults(name: str, regions: Iterable[str], known: Container[str]) -> F
     return faults
 
 
-def read_regions(source: File, *, once: bool = False, listed: Regions | None = None) -> tuple[Regions, bool]:
-    """Read the hierarchy of the regions in ``level_1, ..., level_L``, and whether the table has size and groups too.
-
-    Args:
-        source: the file.
-        once: whether a region may occur only once.
-        listed: the regions where another table has all.
+def read_regions(source: File, *, once: bool = False) -> Regions:
+    """Read the hierarchy of the regions in ``level_1, ..., level_L``; ``once``: each may have only one row.
 
     Raises:
-        InputError: a column is missing, a region occurs twice or is not listed, or the regions form no tree.
+        InputError: a column is missing, a region occurs twice, or the regions form no tree.
     """
     table = LevelTable.read(source)
     table.note(*table.levels)
@@ -149,4 +144,4 @@ def read_regions(source: File, *, once: bool = False, listed: Regions | None = N
     if once and twice.height:
         where = f"region {' / '.join(filter(None, twice.row(0)))}"
         raise InputError([Fault(source.name, where, "two rows", "one row a leaf region")])
-    return table.placed(listed)[0], {"size", "groups"} <= set(table.frame.columns)
+    return table.placed(None)[0]

@@ -219,7 +219,7 @@ class HierarchicalDP(CountsMechanism):
         """Return what is published: nothing that is secret."""
         declared.checked(file)
         regions = declared.hierarchy.regions
-        listed = None if regions is None else read_regions(regions)[0].tree
+        listed = None if regions is None else read_regions(regions).tree
         release = HierarchyRelease.read(folder, (declared, listed))
         return Instance(public=SizesDesign.of(declared, DEFAULT_METHOD, release.tree, file)), release
 

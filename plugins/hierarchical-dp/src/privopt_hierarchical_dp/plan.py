@@ -58,8 +58,8 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     problem's own split only where it is better there by more than chance.
 
     Raises:
-        InputError: ``hierarchy.like`` is missing or not of its form, lists have not a number a level, or what ``solve``
-            refuses: what the method cannot do, noise too wide for 64 bits; weights of what is not there.
+        InputError: public regions are missing, a table is not of its form, lists have not a number a level, or what
+            ``solve`` refuses: what the method cannot do, noise too wide for 64 bits; weights of what is not there.
         UsageError: an integer program is asked for a size that it cannot take.
     """
     declared.checked(file)
@@ -112,17 +112,17 @@ def _opened(declared: CountsProblem, file: str, method: str) -> tuple[Design, In
     if not isinstance(declared, HierarchyProblem):
         return TablesDesign.of(declared, file, method), None, "least squares over all tables and levels"
     table, leaves, basis = declared.hierarchy, None, "the fit of the noisy values alone"
-    regions = None if table.regions is None else read_regions(table.regions)[0]
+    regions = None if table.regions is None else read_regions(table.regions)
     if table.like is not None:
-        regions, counted = read_regions(table.like, listed=regions)
-        if counted:
-            leaves = read_counts(table.like, table.sizes, first=table.first_size, listed=regions).leaves
-            basis = f"the public counts of {table.like.name}"
-    if regions is None:
-        wanted = "a public table of the regions, level_1,...,level_L, with size,groups of counts like the secret ones"
+        known = read_counts(table.like, table.sizes, first=table.first_size, listed=regions)
+        tree, leaves, basis = known.tree, known.leaves, f"the public counts of {table.like.name}"
+    elif regions is not None:
+        tree = regions.tree
+    else:
+        wanted = "public counts like the secret ones, level_1,...,level_L,size,groups; or hierarchy.regions"
         raise InputError([Fault(file, "hierarchy.like", "nothing", wanted)])
-    declared.settings.check_lengths(regions.tree.depth, file)
-    return SizesDesign.of(declared, method, regions.tree, file), leaves, basis
+    declared.settings.check_lengths(tree.depth, file)
+    return SizesDesign.of(declared, method, tree, file), leaves, basis
 
 
 def _notes(design: Design, best: Splits) -> Iterator[str]:

@@ -58,8 +58,7 @@ class HierarchyTable:
     )
     like: File | None = key(
         default=None,
-        help="public, for privopt plan alone: regions, level_1,...,level_L, and where the like of the counts is known "
-        "(an earlier census) size,groups as counts has them",
+        help="public, for privopt plan alone: counts like the secret ones (an earlier census), in the form of counts",
     )
     bounds: File | None = key(
         default=None,

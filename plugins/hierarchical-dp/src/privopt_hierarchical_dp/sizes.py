@@ -326,10 +326,6 @@ class SizesDesign(Design):
             for region in np.flatnonzero(own != wanted).tolist()[:1]
         ]
 
-    def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return that the table needs its share: it is the only one."""
-        return [True]
-
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
         """Return sums of absolute errors of the method's fit, of differences where cumulative counts are measured."""
         shape, size = self.tree, self.relation.classes

@@ -16,10 +16,11 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
 from privopt.execution.clock import check, limit
 from privopt_lr_geo.client import Client
-from privopt_lr_geo.estimate import Costs, TableCosts, estimates
+from privopt_lr_geo.estimate import TableCosts, estimates
 from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["cost_bounds", "relaxed_bound"]
 
@@ -53,10 +54,10 @@ def relaxed_bound(problem: LRGeoInstance, around: LRSet, floors: Floats) -> floa
     return max(0.0, solve(instance, gap=GAP).lower_bound)
 
 
-def _floors(costs: Costs, records: Ints) -> Floats:
+def _floors(data: MetricData, costs: TableCosts | None, records: Ints) -> Floats:
     """Return (n, K) no more than the true costs; with a table Equation (33) over the whole map."""
-    if not isinstance(costs, TableCosts):
-        return costs.data.cost[records]
+    if costs is None:
+        return data.cost[records]
     whole = costs.table.rows(np.arange(len(costs.cells.coordinates)))
     return estimates(costs.places, costs.cells, records, whole).lower
 
@@ -76,7 +77,7 @@ def _undominated(cost: Floats) -> Ints:
 def cost_bounds(
     problem: LRGeoInstance,
     clients: Sequence[Client],
-    costs: Costs,
+    costs: TableCosts | None,
     matrices: Mapping[str, MatrixRelease] | None,
     *,
     seconds: float,
@@ -86,7 +87,7 @@ def cost_bounds(
     Args:
         problem: the map.
         clients: the users to look at; those that no time is left for are omitted.
-        costs: where they have theirs from.
+        costs: the table that they have costs from, if any.
         matrices: each user's own, by id; None: no bounds.
         seconds: to spend on lower bounds.
     """
@@ -97,7 +98,7 @@ def cost_bounds(
         for client in clients:
             records = client.around.records
             try:
-                below = relaxed_bound(problem, client.around, _floors(costs, records))
+                below = relaxed_bound(problem, client.around, _floors(data, costs, records))
             except StoppedError:
                 break
             z = matrices[str(data.records.ids[client.around.user])].probabilities

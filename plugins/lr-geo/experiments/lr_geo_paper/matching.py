@@ -109,7 +109,7 @@ def bounds_by_round(workshop: Workshop, settings: Settings, seconds: float) -> l
         exponent=options.exponent,
     )
     context = SolveContext(method="benders", gap=1e-2, search_time=Clock(seconds, clock()))
-    packages = [client.package() for client in clients]
+    packages = [client.package for client in clients]
     found = server.solve(packages, terms, context, start=star_start(packages, terms))
     return [
         {"round": number, "seconds": at, "lower": max(0.0, low) / weight, "upper": high / weight}

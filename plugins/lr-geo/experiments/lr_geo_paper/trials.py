@@ -162,7 +162,7 @@ def _judged(problem: Any, users: LRGeoInstance, outcome: Any, method: str) -> di
     }
     matrices = getattr(outcome.release, "matrices", None)
     if matrices:
-        gv = across_users(users.data, outcome.release, matrices)
+        gv = across_users(users.data, outcome.release)
         found |= {"gv_ratio": gv["ratio"], "gv_error": gv["error"]}
         found["lr_set"] = float(np.mean([len(matrix.records) for matrix in matrices.values()]))
     return found

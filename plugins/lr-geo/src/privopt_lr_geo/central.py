@@ -19,17 +19,17 @@ from privopt.interfaces import Outcome, SolveContext
 from privopt.interfaces.incumbent import Incumbent
 from privopt_lr_geo import server
 from privopt_lr_geo.client import Client
-from privopt_lr_geo.estimate import Costs, costs_of
+from privopt_lr_geo.estimate import TableCosts, costs_of
 from privopt_lr_geo.exact import search_seconds
 from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.lr_sets import LRSet, lr_sets, pairs_inside, reach_of
 from privopt_lr_geo.measures import across_users
-from privopt_lr_geo.messages import Answer, Terms
+from privopt_lr_geo.messages import Answer, Package, Terms
 from privopt_lr_geo.privacy import OwnMatrices
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease, MatricesOnDemand
 from privopt_lr_geo.server import NotBegunError, ProgramSolution
-from privopt_lr_geo.user_randomness import Draw, new_seed, stored_seed
+from privopt_lr_geo.user_randomness import drawn, new_seed, stored_seed
 from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.solvers.exponential import exponential
 
@@ -42,14 +42,14 @@ COEFFICIENT_BYTES: Final = 64.0
 
 
 def clients_of(
-    problem: LRGeoInstance, seed: int | None, costs: Costs | None = None, sets: Iterable[LRSet] | None = None
+    problem: LRGeoInstance, seed: int | None, costs: TableCosts | None = None, sets: Iterable[LRSet] | None = None
 ) -> list[Client]:
     """Return each user with its LR set, in the order of the records.
 
     Args:
         problem: what the users see.
         seed: of the order of rows and of circles; None draws one.
-        costs: where they have costs from; default: as the problem says.
+        costs: the table that they have costs from; default: as the problem says.
         sets: the users' LR sets, where they are known.
 
     Raises:
@@ -61,17 +61,15 @@ def clients_of(
     for around in lr_sets(problem) if sets is None else sets:
         check()
         records, reach = around.records, reach_of(data, around.records)
-        drawn = Draw.from_seed(seed, around.user, records)
-        clients.append(
-            Client(
-                around=around,
-                distances=data.metric.between(records[:, None], records[None, :]),
-                reach=reach,
-                costs=data.prior[records, None] * costs.of(records, drawn.centre).upper,
-                free=reach <= options.exponential_beyond,
-                order=drawn.order,
-            )
+        order, centre = drawn(seed, around.user, records)
+        known = data.cost[records] if costs is None else costs.of(records, centre).upper
+        package = Package(
+            distances=data.metric.between(records[order, None], records[None, order]),
+            reach=reach[order],
+            costs=data.prior[records[order], None] * known[order],
+            free=reach[order] <= options.exponential_beyond,
         )
+        clients.append(Client(around=around, order=order, package=package))
     return clients
 
 
@@ -100,8 +98,8 @@ class _Search:
         self.late: StoppedError | None = None
 
     @cached_property
-    def costs(self) -> Costs:
-        """Where users have costs from."""
+    def costs(self) -> TableCosts | None:
+        """The table that users have costs from."""
         return costs_of(self.problem)
 
     @cached_property
@@ -150,7 +148,7 @@ class _Search:
             raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left")
         terms = terms_of(self.problem)
         with context.timed("build"):
-            packages = [client.package() for client in self.clients]
+            packages = [client.package for client in self.clients]
         with context.timed("solve"):
             return server.solve(packages, terms, evolve(context, seed=None))
 
@@ -189,7 +187,7 @@ class _Search:
         if clock().left < np.inf:  # what follows measures and compares twice again, so that counts as closing
             radius = self.problem.declared.lr_geo.radius
             OwnMatrices.within_radius(data, radius).measure(release, executor=self.context.executor)
-            across_users(data, release, release.matrices)
+            across_users(data, release)
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
 
     def prove(self, proof: None, value: float) -> tuple[float, None]:
@@ -252,7 +250,8 @@ class _Search:
     def outcome(self, release: LRGeoRelease, solved: ProgramSolution) -> Outcome[LRGeoRelease]:
         """Return the server's answer as the users certified it."""
         lp = {"value": solved.value, "lower_bound": solved.lower_bound}
-        details = {"lp": lp, **self.costs.details(), **solved.details}
+        told = {} if self.costs is None else self.costs.details()
+        details = {"lp": lp, **told, **solved.details}
         return Outcome(release=release, solver=solved.solver, details=details, stopped=solved.stopped)
 
 

@@ -1,4 +1,4 @@
-"""One user: packages the coefficients that it uploads, and repairs and certifies the server's answer."""
+"""One user: what it uploads, and how it repairs and certifies the server's answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.messages import Answer, Package
@@ -22,30 +22,24 @@ class Client:
 
     Attributes:
         around: its LR set, n records.
-        distances: (n, n) between these.
-        reach: (n, K) from them to the outputs; never more than a required distance apart.
-        costs: (n, K) prior-weighted costs, as it knows them: none below the true one.
-        free: (n, K) which entries are variables of their own (q_ik = 0): those of outputs near the record, on which
-            users agree (section 4.3).
         order: (n,) random order in which rows travel.
+        package: what it uploads, rows in that order; its free entries are those near a record (section 4.3).
     """
 
     around: LRSet
-    distances: Floats
-    reach: Floats
-    costs: Floats
-    free: Bools
     order: Ints
+    package: Package
 
-    def package(self) -> Package:
-        """Return what is uploaded: copies, in the random order."""
-        order = self.order
-        return Package(
-            distances=self.distances[np.ix_(order, order)],
-            reach=self.reach[order],
-            costs=self.costs[order],
-            free=self.free[order],
-        )
+    @property
+    def costs(self) -> Floats:
+        """(n, K) prior-weighted costs of its records, as it knows them: none below the true one."""
+        return self._sorted(self.package.costs)
+
+    def _sorted(self, rows: Floats) -> Floats:
+        """Return rows (n, K) that travelled, in the order of its records."""
+        found = np.empty_like(rows)
+        found[self.order] = rows
+        return found
 
     def accept(self, answer: Answer, epsilon: Fraction) -> RepairedWeights:
         """Put rows back in order, make integers of them, and certify them over every required pair of the LR set.
@@ -54,9 +48,7 @@ class Client:
             InputError: the answer is of another size.
             CertificationError: it could not be made to keep the promise.
         """
-        if answer.z.shape != self.costs.shape:
-            raise InputError([Fault("answer", "z", f"shape {answer.z.shape}", f"shape {self.costs.shape}")])
-        z = np.empty_like(answer.z)
-        z[self.order] = answer.z
-        around = self.around
-        return repair(z, around.pairs, around.lengths, epsilon, loss=self.costs)
+        around, costs = self.around, self.costs
+        if answer.z.shape != costs.shape:
+            raise InputError([Fault("answer", "z", f"shape {answer.z.shape}", f"shape {costs.shape}")])
+        return repair(self._sorted(answer.z), around.pairs, around.lengths, epsilon, loss=costs)

@@ -18,7 +18,7 @@ from privopt_lr_geo.messages import Extract, Request
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoOptions
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 
-__all__ = ["Costs", "Estimates", "TableCosts", "circle_around", "costs_of", "estimates"]
+__all__ = ["Estimates", "TableCosts", "circle_around", "costs_of", "estimates"]
 
 ROUNDING_SHARE: Final = 1e-12
 """Relative room for the rounding of sums of doubles; that of single precision is taken care of by itself."""
@@ -85,39 +85,22 @@ def estimates(places: Places, cells: Cells, records: Ints, extract: Extract) -> 
     return Estimates(upper=upper, lower=lower, share=share, sent=4 * extract.beta.size)
 
 
-class Costs:
-    """Costs as users know them: exactly, for want of a table."""
-
-    def __init__(self, problem: LRGeoInstance) -> None:
-        self.data = problem.data
-
-    def of(self, records: Ints, centre: int) -> Estimates:
-        """Return (n, K) of some records, by a circle around ``centre`` where one is asked for."""
-        exact = self.data.cost[records]
-        return Estimates(upper=exact, lower=exact)
-
-    def details(self) -> dict[str, Any]:
-        """Return what ``details`` says of the costs."""
-        return {}
-
-
-class TableCosts(Costs):
-    """Costs by the table: a request goes to the server, an extract comes back.
+class TableCosts:
+    """Where users have costs from with a table: a request goes to the server, an extract comes back.
 
     Raises:
         InputError: the problem has no travel between places, or the table is too large.
     """
 
     def __init__(self, problem: LRGeoInstance, cell_km: float) -> None:
-        super().__init__(problem)
-        self.options = problem.declared.lr_geo
+        self.data, self.options = problem.data, problem.declared.lr_geo
         self.places = Places.from_problem(problem)
         self.cells = Cells.over(self.places, cell_km)
         self.table = ReferenceTable(problem, self.places, self.cells)
         self.made: list[Estimates] = []
 
     def of(self, records: Ints, centre: int) -> Estimates:
-        """Return (n, K) by one request."""
+        """Return (n, K) of some records, by one request around a member of the LR set."""
         extract = self.table.circle(circle_around(self.options, centre))
         found = estimates(self.places, self.cells, records, extract)
         self.made.append(found)
@@ -136,7 +119,7 @@ class TableCosts(Costs):
         }
 
 
-def costs_of(problem: LRGeoInstance) -> Costs:
-    """Return where users have costs from: the cost reference table, or the problem itself."""
+def costs_of(problem: LRGeoInstance) -> TableCosts | None:
+    """Return the cost reference table, if the problem has one; None where users know costs exactly."""
     cell_km = problem.declared.lr_geo.reference_cell_km
-    return Costs(problem) if cell_km is None else TableCosts(problem, cell_km)
+    return None if cell_km is None else TableCosts(problem, cell_km)

@@ -9,7 +9,7 @@ smaller rate are better than nothing (:mod:`privopt_lr_geo.star_weights`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -132,40 +132,28 @@ class _Search:
                 self.offer_exponential()
             while incumbent.certify():
                 pass
-        return self.by_columns(bound) if self.columns_do(bound) else self.by_matrix(bound)
+        return self.outcome(bound)
 
-    def by_columns(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Publish column weights: one number an output, where the others gain no more than the gap."""
-        assert self.columns is not None  # the caller looked
-        public, whole, loss = self.columns
-        used = int((public.weights > 0).sum())
-        figures = {"published": "column_weights", "rate": public.rate, "cap": public.cap, "columns_used": used}
-        published = PublicNumbers(columns=public, data=self.data, given=whole)
-        return self.outcome(published, loss, bound, {"name": "star"}, figures)
-
-    def by_matrix(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Publish the whole matrix.
+    def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
+        """Publish column weights, one number an output, where the others gain no more than the gap; else the matrix.
 
         Raises:
             StoppedError, SolverError: there is none.
         """
-        answer = self.incumbent.answer(stopped=not self.finished)
-        if self.columns is not None and not self.reason:
-            self.reason = f"column weights cost {self.columns[2]:.6g}, which misses the gap"
-        path = ", ".join(part for part in (answer.path, answer.origin) if part)
-        solver = {"name": answer.origin, "version": VERSION, "iterations": self.iterations, "path": path}
-        published = PublicNumbers(columns=None, data=self.data, given=answer.release)
-        return self.outcome(published, answer.value, bound, solver, {"published": "weights"})
-
-    def outcome(
-        self,
-        published: PublicNumbers,
-        loss: float,
-        bound: float | None,
-        solver: Mapping[str, Any],
-        figures: Mapping[str, Any],
-    ) -> Outcome[LRGeoRelease]:
-        """Return the users' rows of what is published, and how it was found."""
+        solver: dict[str, Any] = {"name": "star"}
+        if self.columns is not None and self.columns_do(bound):
+            public, whole, loss = self.columns
+            used = int((public.weights > 0).sum())
+            figures = {"published": "column_weights", "rate": public.rate, "cap": public.cap, "columns_used": used}
+            published = PublicNumbers(columns=public, data=self.data, given=whole)
+        else:
+            answer = self.incumbent.answer(stopped=not self.finished)
+            if self.columns is not None and not self.reason:
+                self.reason = f"column weights cost {self.columns[2]:.6g}, which misses the gap"
+            path = ", ".join(part for part in (answer.path, answer.origin) if part)
+            solver = {"name": answer.origin, "version": VERSION, "iterations": self.iterations, "path": path}
+            loss, figures = answer.value, {"published": "weights"}
+            published = PublicNumbers(columns=None, data=self.data, given=answer.release)
         details = {"lp": {"value": loss, "lower_bound": bound}, **figures, "trajectory": self.trajectory}
         return Outcome(
             release=_rows_of(self.problem, published),

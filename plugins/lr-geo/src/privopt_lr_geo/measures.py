@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from privopt.arrays import Floats, Ints
+from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.attacks import matrix_figures as attack
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -22,15 +23,14 @@ BLOCK: Final = 1 << 16
 """Pairs of rows that are compared at once."""
 
 
-def across_users(
-    data: MetricData, released: MatrixRelease, matrices: Mapping[str, MatrixRelease] | None
-) -> dict[str, Any]:
+def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
     """Return GV ratio (Equation (34)) and error (35) over the required pairs, same places of different users included.
 
     Rows of all users' matrices are compared with each other where they are available and not too many, else the rows
     that users really report from.
     """
-    every = {"": released} if matrices is None else matrices
+    matrices = released.matrices
+    every: Mapping[str, MatrixRelease] = {"": released} if matrices is None else matrices
     record = data.records.numbers(name for part in every.values() for name in part.records.tolist())
     over = "own rows" if matrices is None else "all rows of all users' matrices"
     if _comparisons(data, record) > MOST_COMPARISONS:

@@ -102,9 +102,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
         Raises:
             StoppedError: a limit came before anything feasible.
-            InputError: as :meth:`check_problem`.
         """
-        self.check_problem(problem, context.method)
         if context.method != "exact":
             return solve_central(problem, context)
         with context.timed("solve"):
@@ -125,7 +123,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return {
             "users": len(problem.users),
             "lr_sets": {"least": min(sizes), "mean": float(np.mean(sizes)), "greatest": max(sizes)},
-            "gv": across_users(data, release, release.matrices),
+            "gv": across_users(data, release),
         }
 
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
@@ -184,7 +182,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             "expected_loss": attack.expected_loss(z, data.cost[users], prior),
             "entropy_bits": attack.entropy_bits(z, prior),
         }
-        gv = across_users(data, release, release.matrices)
+        gv = across_users(data, release)
         found["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
         if result.method != "exact":
             chosen = clients_of(problem, 0)[:ATTACKED_USERS]

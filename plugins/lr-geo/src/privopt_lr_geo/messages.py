@@ -12,7 +12,7 @@ import numpy as np
 from attrs import AttrsInstance, asdict, fields, frozen
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt.files.archive import parse_npz
 
 __all__ = ["Answer", "Extract", "Package", "Request", "Terms", "from_bytes", "to_bytes"]
@@ -42,21 +42,6 @@ class Terms:
     exponent: float
 
 
-def _checked(message: AttrsInstance, kinds: dict[str, str], shapes: dict[str, tuple[int, ...]]) -> None:
-    """Refuse arrays of other kinds of numbers (as of NumPy), or of other shapes.
-
-    Raises:
-        InputError: it holds one.
-    """
-    name, faults = type(message).__name__.lower(), []
-    for key, kind in kinds.items():
-        found, wanted = np.asarray(getattr(message, key)), shapes[key]
-        if found.shape != wanted or found.dtype.kind != kind:
-            faults.append(Fault(name, key, f"{found.dtype} of shape {found.shape}", f"kind {kind} of shape {wanted}"))
-    if faults:
-        raise InputError(faults)
-
-
 @frozen(kw_only=True, eq=False)
 class Package:
     """What a user uploads: coefficients of its program, rows in random order, columns labelled.
@@ -79,12 +64,21 @@ class Package:
         Raises:
             InputError: shapes that do not fit, negative distances, or costs that are not finite.
         """
-        rows, shape = len(self.distances), np.shape(self.reach)
-        shapes = {"distances": (rows, rows), "reach": (rows, *shape[1:]), "costs": shape, "free": shape}
-        _checked(self, {"distances": "f", "reach": "f", "costs": "f", "free": "b"}, shapes)
+        rows, shape, faults = len(self.distances), np.shape(self.reach), Faults()
+        square, wide = (rows, rows), (rows, *shape[1:])
+        for key, kind, wanted in (
+            ("distances", "f", square),
+            ("reach", "f", wide),
+            ("costs", "f", shape),
+            ("free", "b", shape),
+        ):
+            found = np.asarray(getattr(self, key))
+            if found.shape != wanted or found.dtype.kind != kind:
+                faults.add("package", key, f"{found.dtype} of shape {found.shape}", f"kind {kind} of shape {wanted}")
+        faults.check()
         if not (np.isfinite(self.costs).all() and (self.distances >= 0).all() and (self.reach >= 0).all()):
-            wanted = "distances of at least 0, finite costs"
-            raise InputError([Fault("package", "", "negative distances or infinite costs", wanted)])
+            faults.add("package", "", "negative distances or infinite costs", "distances of at least 0, finite costs")
+            faults.check()
 
 
 @frozen(kw_only=True, eq=False)
@@ -122,15 +116,6 @@ class Extract:
 
     cells: Ints
     beta: np.ndarray[Any, np.dtype[np.float32]]
-
-    def __attrs_post_init__(self) -> None:
-        """Check it.
-
-        Raises:
-            InputError: shapes that do not fit.
-        """
-        count = len(self.cells)
-        _checked(self, {"cells": "i", "beta": "f"}, {"cells": (count,), "beta": (count, count)})
 
 
 def to_bytes(message: AttrsInstance) -> bytes:

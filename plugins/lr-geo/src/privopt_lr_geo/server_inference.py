@@ -32,7 +32,7 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
     table = np.sort(data.to_outputs, axis=1) if data.cost.size <= TABLED_ENTRIES else None
     own = data.outputs is data.records
     for client in clients:
-        package, records = client.package(), client.around.records
+        package, records = client.package, client.around.records
         whole = own and bool((_rows_by_zeros(package) == records[client.order]).all())
         named += whole
         centre = _graph_centre(package, options.radius, data.within)

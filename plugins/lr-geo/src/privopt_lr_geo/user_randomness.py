@@ -13,43 +13,31 @@ from secrets import randbits
 from typing import Final
 
 import numpy as np
-from attrs import frozen
 
 from privopt.arrays import Ints
 from privopt.files import open_private, private_folder
 from privopt.files.archive import read_arrays
 
-__all__ = ["Draw", "new_seed", "stored_seed"]
+__all__ = ["drawn", "new_seed", "stored_seed"]
 
 NAME: Final = "users.npz"
 WORD_BITS: Final = 64
 """Bits of half a seed."""
 
 
-@frozen(kw_only=True, eq=False)
-class Draw:
-    """One user's. It draws them once and keeps them: the mean of many centres is its own place.
+def drawn(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
+    """Return the order (n,) in which a user's rows travel, and the record of its LR set that its circle is around.
 
-    Attributes:
-        order: (n,) in which its rows travel.
-        centre: record, a member of its LR set, that its circle is around.
+    It draws them once and keeps them: the mean of many centres is its own place. Draws of other users reveal nothing.
+
+    Args:
+        seed: of the run; secret but in trials.
+        user: its record.
+        records: (n,) its LR set.
     """
-
-    order: Ints
-    centre: int
-
-    @classmethod
-    def from_seed(cls, seed: int, user: int, records: Ints) -> Draw:
-        """Return what a user draws: other users' draws reveal nothing about it.
-
-        Args:
-            seed: of the run; secret but in trials.
-            user: its record.
-            records: (n,) its LR set.
-        """
-        key = sha256(f"{seed} {user}".encode()).digest()
-        chance = np.random.default_rng(int.from_bytes(key, "big"))
-        return cls(order=chance.permutation(len(records)), centre=int(chance.choice(records)))
+    key = sha256(f"{seed} {user}".encode()).digest()
+    chance = np.random.default_rng(int.from_bytes(key, "big"))
+    return chance.permutation(len(records)), int(chance.choice(records))
 
 
 def new_seed() -> int:

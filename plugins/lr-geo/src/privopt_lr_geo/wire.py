@@ -37,7 +37,7 @@ from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.user_randomness import stored_seed
 from privopt_metric_dp.matrix.release import MatrixRelease
 
-__all__ = ["Limits", "UploadRound", "ask", "serve"]
+__all__ = ["UploadRound", "ask", "serve"]
 
 NAME_DIGITS: Final = 32
 """Hexadecimal digits of a client's name: half of a SHA-256 of its seed."""
@@ -45,21 +45,10 @@ POLL_SECONDS: Final = 0.2
 """Seconds between a client's questions."""
 
 
-@frozen(kw_only=True)
-class Limits:
-    """What a round takes.
-
-    Attributes:
-        users: packages of a round.
-        largest: bytes of one package, as it comes and unpacked.
-        seconds: for all packages to come, and again for all answers to be fetched.
-        idle: seconds that a connection may be silent.
-    """
-
-    users: int
-    largest: int = 64_000_000
-    seconds: float = 600.0
-    idle: float = 30.0
+IDLE_SECONDS: Final = 30.0
+"""Seconds that a connection may be silent."""
+LARGEST_BYTES: Final = 64_000_000
+"""Bytes of one package, as it comes and unpacked, unless ``--largest`` says otherwise."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -68,12 +57,16 @@ class UploadRound:
 
     Attributes:
         records, outputs: of the public map; a package of another one is refused.
-        limits: of the round.
+        users: packages of the round.
+        largest: bytes of one package, as it comes and unpacked.
+        seconds: for all packages to come, and again for all answers to be fetched.
     """
 
     records: int
     outputs: int
-    limits: Limits
+    users: int
+    largest: int = LARGEST_BYTES
+    seconds: float = 600.0
     _packages: dict[str, bytes] = field(factory=dict, init=False)
     _answers: dict[str, bytes] = field(factory=dict, init=False)
     _fetched: set[str] = field(factory=set, init=False)
@@ -83,7 +76,7 @@ class UploadRound:
     def put(self, name: str, raw: bytes) -> tuple[HTTPStatus, bytes]:
         """Take a package; the same one again is as good."""
         try:
-            package = from_bytes(Package, raw, largest=self.limits.largest)
+            package = from_bytes(Package, raw, largest=self.largest)
         except (InputError, ValueError, MemoryError) as error:
             return HTTPStatus.BAD_REQUEST, f"package must be one, got other bytes: {error}".encode()
         rows, outputs = package.reach.shape
@@ -93,7 +86,7 @@ class UploadRound:
             if name in self._packages:
                 same = self._packages[name] == raw
                 return (HTTPStatus.ACCEPTED if same else HTTPStatus.CONFLICT), b""
-            if self._ended.is_set() or len(self._packages) == self.limits.users:
+            if self._ended.is_set() or len(self._packages) == self.users:
                 return HTTPStatus.FORBIDDEN, b"the round has all its packages"
             self._packages[name] = raw
             self._changed.notify_all()
@@ -115,19 +108,18 @@ class UploadRound:
 
         Packages are taken in the order of their names, which chance alone decides, whenever they came.
         """
-        users, seconds = self.limits.users, self.limits.seconds
         try:
             with self._changed:
-                if not self._changed.wait_for(lambda: len(self._packages) == users, seconds):
+                if not self._changed.wait_for(lambda: len(self._packages) == self.users, self.seconds):
                     return False
             names = sorted(self._packages)
-            packages = [from_bytes(Package, self._packages[name], largest=self.limits.largest) for name in names]
+            packages = [from_bytes(Package, self._packages[name], largest=self.largest) for name in names]
             answers = server.solve(packages, terms_of(problem), context).answers
             self._answers.update(zip(names, map(to_bytes, answers), strict=True))
         finally:
             self._ended.set()
         with self._changed:
-            self._changed.wait_for(lambda: len(self._fetched) == users, seconds)
+            self._changed.wait_for(lambda: len(self._fetched) == self.users, self.seconds)
         return True
 
 
@@ -135,7 +127,7 @@ def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
     """Return what deals with the requests of a round."""
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = running.limits.idle
+        timeout = IDLE_SECONDS
 
         def log_message(self, format: str, *args: object) -> None:
             """Log nothing: names and addresses would lead back to users."""
@@ -145,7 +137,7 @@ def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
             name = self._name("/packages/")
             if not (length.isascii() and length.isdigit()):
                 self._respond(HTTPStatus.LENGTH_REQUIRED)
-            elif len(length) > 12 or int(length) > running.limits.largest:
+            elif len(length) > 12 or int(length) > running.largest:
                 self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             elif name is None or len(raw := self.rfile.read(int(length))) != int(length):
                 self._respond(HTTPStatus.BAD_REQUEST)
@@ -170,17 +162,15 @@ def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def serve(problem: LRGeoInstance, context: SolveContext, limits: Limits, address: tuple[str, int]) -> bool:
+def serve(problem: LRGeoInstance, context: SolveContext, running: UploadRound, address: tuple[str, int]) -> bool:
     """Serve one round; returns whether it had answers.
 
     Args:
         problem: whose map, epsilon and radii count; its users do not.
         context: method "benders" or "full".
-        limits: of the round.
+        running: the round.
         address: host and port; port 0 takes a free one, which is printed.
     """
-    data = problem.data
-    running = UploadRound(records=len(data.records), outputs=len(data.outputs), limits=limits)
     with ThreadingHTTPServer(address, _handler(running)) as http:
         in_thread(http.serve_forever)
         print(f"http://{address[0]}:{http.server_port}", flush=True)
@@ -210,7 +200,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     private_folder(folder)
     seed = stored_seed(folder, None, resume=True)
     (client,) = clients_of(problem, seed, sets=lr_sets(problem))
-    name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME_DIGITS], to_bytes(client.package())
+    name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME_DIGITS], to_bytes(client.package)
     answer = from_bytes(Answer, _answer(url, name, raw, seconds))
     release = client.around.matrix(client.accept(answer, problem.data.epsilon).weights, problem.data)
     release.write(folder)
@@ -273,7 +263,7 @@ def main(arguments: Sequence[str]) -> int:
     one.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     one.add_argument("--port", type=int, default=0, help="default: a free one, which is printed")
     one.add_argument("--method", choices=["benders", "full"], default="benders", help="default: benders")
-    one.add_argument("--largest", type=int, default=64_000_000, help="bytes of a package (default: 64000000)")
+    one.add_argument("--largest", type=int, default=LARGEST_BYTES, help="bytes of a package (default: 64000000)")
     other.add_argument("--user", required=True, help="record where the user is; it stays here")
     other.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
     other.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")
@@ -284,10 +274,12 @@ def main(arguments: Sequence[str]) -> int:
             declared = evolve(declared, lr_geo=evolve(declared.lr_geo, users=(asked.user,)))
             ask(LRGeoInstance.of(declared, str(asked.problem)), asked.server, asked.out, asked.seconds)
             return 0
-        limits = Limits(users=asked.users, largest=asked.largest, seconds=asked.seconds)
-        context = SolveContext(method=asked.method, solver="highs")
         problem = LRGeoInstance.of(declared, str(asked.problem))
-        return 0 if serve(problem, context, limits, (asked.host, asked.port)) else 5
+        records, outputs = len(problem.data.records), len(problem.data.outputs)
+        limits = {"users": asked.users, "largest": asked.largest, "seconds": asked.seconds}
+        running = UploadRound(records=records, outputs=outputs, **limits)
+        context = SolveContext(method=asked.method, solver="highs")
+        return 0 if serve(problem, context, running, (asked.host, asked.port)) else 5
     except PrivoptError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, (InputError, UsageError)) else 5

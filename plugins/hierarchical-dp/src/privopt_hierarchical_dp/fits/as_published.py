@@ -9,7 +9,7 @@ is 1.5 eps; with 52 states and 3144 counties it is 1066 eps. Post-processing doe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -22,19 +22,15 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
     """Return level and position of every region, children before their parent, in the tree's own order."""
-    levels: list[int] = []
-    places: list[int] = []
-    stack = [(0, 0, False)]
-    while stack:
-        level, place, done = stack.pop()
-        if done or level == tree.depth - 1:
-            levels.append(level)
-            places.append(place)
-            continue
-        stack.append((level, place, True))
-        low, high = tree.start[level][place : place + 2]
-        stack.extend((level + 1, child, False) for child in range(int(high) - 1, int(low) - 1, -1))
-    return np.array(levels), np.array(places)
+
+    def below(level: int, place: int) -> Iterator[tuple[int, int]]:
+        if level < tree.depth - 1:
+            for child in range(*tree.start[level][place : place + 2].tolist()):
+                yield from below(level + 1, child)
+        yield level, place
+
+    levels, places = np.array(list(below(0, 0))).T
+    return levels, places
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:

@@ -52,9 +52,8 @@ def fit_with_totals(
     size = noisy[0].shape[1]
     if size == 0:
         return Fit(counts=[total[:, None] for total in tops], lower_bound=0.0, iterations=0, solver="none", proved=True)
-    spread = [np.full(size, float(weight)) for weight in weights]
     rows = "monotone" if cumulative else "simplex"
-    found = project_jointly(tree, noisy, weights=spread, totals=tops, rows=rows, gap=gap)
+    found = project_jointly(tree, noisy, weights=weights, totals=tops, rows=rows, gap=gap)
     if cumulative:
         courses = add_up(tree, np.concatenate([found.leaves, tops[-1][:, None].astype(np.float64)], axis=1))
     else:

@@ -98,9 +98,8 @@ def fit_at_once(asked: FitInput) -> Fit:
 
 def fit_smoothed(asked: FitInput) -> Fit:
     """Fit cumulative counts with strength borrowed from the parent region."""
-    counts, squares = smooth_down(asked.tree, asked.noisy, noise=asked.noise, totals=asked.known)
-    shown = {f"level_{level}": np.sqrt(square[:20]).round(4) for level, square in enumerate(squares, start=2)}
-    return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion", details={"heterogeneity": shown})
+    counts = smooth_down(asked.tree, asked.noisy, noise=asked.noise, totals=asked.known)
+    return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
 
 def _with_totals(asked: FitInput, noisy: list[Ints], *, cumulative: bool) -> Fit:

@@ -2,8 +2,7 @@
 
 Two convex sets, each cheap on its own:
 
-* *tree*: a region equals the sum of its children, size by size. Weighted least squares in two
-  passes (precisions up, corrections down).
+* *tree*: a region equals the sum of its children, size by size: weighted least squares.
 * *rows*: each region is non-decreasing along sizes within [0, G_r] (``"monotone"``, Model 2 with totals). Or it is
   non-negative with sum G_r (``"simplex"``, Model 1 with totals). PAVA, or a projection on a simplex, solves each row.
 
@@ -24,6 +23,7 @@ from privopt.arrays import Floats, Ints
 from privopt.execution.clock import clock
 from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.fits.isotonic import isotonic_floats
+from privopt_hierarchical_dp.least_squares import Weights, nearest_sums
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 __all__ = ["Projection", "project_jointly", "simplex_rows"]
@@ -49,36 +49,6 @@ class Projection:
     def gap(self) -> float:
         """Relative distance between value and bound."""
         return (self.value - self.lower_bound) / max(abs(self.value), 1e-12)
-
-
-class _TreeLeastSquares:
-    """argmin sum_l a_l |x_l - t_l|^2 over tree-consistent x; the weights a_l(s) are fixed."""
-
-    def __init__(self, tree: Tree, weights: Sequence[Floats]) -> None:
-        self.tree = tree
-        self.weights = [np.ascontiguousarray(weight) for weight in weights]
-        variance = np.repeat(1.0 / self.weights[-1][None, :], tree.widths[-1], axis=0)
-        self.spread: list[Floats] = []  # variance of the children's sum
-        self.share: list[Floats] = []  # a child's part of that variance
-        for start, own in zip(reversed(tree.start), reversed(self.weights[:-1]), strict=True):
-            total = np.add.reduceat(variance, start[:-1], axis=0)
-            self.spread.append(total)
-            self.share.append(variance / np.repeat(total, np.diff(start), axis=0))
-            variance = total / (1.0 + own[None, :] * total)
-        self.spread.reverse()
-        self.share.reverse()
-
-    def solve(self, targets: Sequence[Floats]) -> list[Floats]:
-        """Return the consistent values nearest to ``targets``, level by level."""
-        solved, sums = list(targets), list(targets[:-1])
-        for level, start in reversed(list(enumerate(self.tree.start))):
-            sums[level] = np.add.reduceat(solved[level + 1], start[:-1], axis=0)
-            own = self.spread[level] * self.weights[level]
-            solved[level] = (own * targets[level] + sums[level]) / (1.0 + own)
-        for level, start in enumerate(self.tree.start):
-            off = np.repeat(solved[level] - sums[level], np.diff(start), axis=0)
-            solved[level + 1] = solved[level + 1] + self.share[level] * off
-        return solved
 
 
 @jit()
@@ -140,7 +110,7 @@ def project_jointly(
     tree: Tree,
     noisy: Sequence[Ints] | Sequence[Floats],
     *,
-    weights: Sequence[Floats],
+    weights: Weights,
     totals: Sequence[Ints],
     rows: str = "monotone",
     gap: float = 1e-3,
@@ -151,19 +121,19 @@ def project_jointly(
     Args:
         tree: the hierarchy.
         noisy: for each level (R_l, S) noisy values.
-        weights: for each level (S,) weights of at least 0, the leaves' above 0.
+        weights: for each level a weight, or (S,), of at least 0; the leaves' above 0.
         totals: for each level (R_l,) totals G_r.
         rows: ``"monotone"`` or ``"simplex"``.
         gap: relative gap to stop at.
         iterations: the most ADMM steps.
     """
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
-    weight = [np.ascontiguousarray(w, dtype=np.float64) for w in weights]
+    weight = [np.asarray(w, dtype=np.float64) for w in weights]
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
     # a weight far above the others is a constraint, not a scale; rows bind a level of weight 0 all the same
     penalty = [np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
-    pull = _TreeLeastSquares(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
-    plain = _TreeLeastSquares(tree, weight)
+    both = [w + p for w, p in zip(weight, penalty, strict=True)]
+    of_sizes = [np.ascontiguousarray(np.broadcast_to(p, targets[0].shape[1])) for p in penalty]
     worst = _worst_step if rows == "monotone" else _worst_entry
     held = [target.copy() for target in targets]  # z: obeys the rows
     dual = [np.zeros_like(target) for target in targets]  # u: scaled multipliers
@@ -171,13 +141,11 @@ def project_jointly(
     lower = -np.inf
     step = 0
     for step in range(1, iterations + 1):
-        middle = pull.solve(
-            [
-                (w * t + p * (z - u)) / (w + p)
-                for w, p, t, z, u in zip(weight, penalty, targets, held, dual, strict=True)
-            ]
-        )
-        for x, z, u, p, top in zip(middle, held, dual, penalty, tops, strict=True):
+        pulled = [
+            (w * t + p * (z - u)) / (w + p) for w, p, t, z, u in zip(weight, penalty, targets, held, dual, strict=True)
+        ]
+        middle = nearest_sums(tree, pulled, both)
+        for x, z, u, p, top in zip(middle, held, dual, of_sizes, tops, strict=True):
             u += 1.6 * x - 0.6 * z  # over-relaxation; u now holds the point to project
             if rows == "monotone":
                 isotonic_floats(u, high=top, weights=p, out=z)
@@ -191,12 +159,11 @@ def project_jointly(
             best = (value, held[-1].copy())
         # Lagrangian with multipliers y = 2 p u: tree part at t - y / 2 w, row part at its worst vertex
         multipliers = [2.0 * p * u for p, u in zip(penalty, dual, strict=True)]
-        bent = plain.solve(
-            [
-                t - np.divide(y, 2.0 * w, out=np.zeros_like(y), where=w > 0.0)
-                for t, y, w in zip(targets, _handed_down(tree, multipliers, weight), weight, strict=True)
-            ]
-        )
+        shifted = [
+            t - np.divide(y, 2.0 * w, out=np.zeros_like(y), where=w > 0.0)
+            for t, y, w in zip(targets, _handed_down(tree, multipliers, weight), weight, strict=True)
+        ]
+        bent = nearest_sums(tree, shifted, weight)
         rows_part = sum(float(np.sum(y * x)) - worst(y, top) for x, y, top in zip(bent, multipliers, tops, strict=True))
         lower = max(lower, _weighted_square(weight, bent, targets) + rows_part)
         if best[0] - lower <= gap * max(best[0], 1e-12) or not clock().left:

@@ -171,7 +171,7 @@ def smooth_down(
     *,
     noise: Sequence[Noise],
     totals: Sequence[Ints],
-) -> tuple[list[Ints], list[Floats]]:
+) -> list[Ints]:
     """Find consistent non-negative integer counts with exact region totals, each level helped by the one above.
 
     Args:
@@ -181,14 +181,13 @@ def smooth_down(
         totals: for each level (R_l,) exact numbers of groups.
 
     Returns:
-        Counts for each level (R_l, N), and h_s^2 for each level but the first.
+        Counts for each level (R_l, N).
     """
     pooled = pool_upwards(tree, noisy, noise)
     size = pooled[0].mean.shape[1]
     spreads = [np.repeat(level.variance, size, axis=1) for level in pooled]
     root = np.floor(smooth_root(pooled[0].mean, spreads[0], totals[0]) + 0.5)
     counts: list[Ints] = [np.diff(root, axis=1, prepend=0.0).astype(np.int64)]
-    squares: list[Floats] = []
     for level, start in enumerate(tree.start):
         parent = tree.parents(level + 1)
         shares = counts[level] / np.maximum(1, totals[level])[:, None]
@@ -206,8 +205,7 @@ def smooth_down(
                 square,
             )
         counts.append(below)
-        squares.append(square)
-    return counts, squares
+    return counts
 
 
 def _children(means: Floats, spreads: Floats, counts: Ints, totals: Ints, square: Floats) -> Ints:

@@ -66,7 +66,7 @@ class TablesDesign(Design):
         """
         problem.checked(file)
         hierarchy, domain = problem.hierarchy, problem.domain
-        regions, _ = read_regions(hierarchy.regions, once=True)
+        regions = read_regions(hierarchy.regions, once=True)
         tree, faults = regions.tree, []
         if hierarchy.budget is not None and len(hierarchy.budget) != tree.depth:
             found = f"{len(hierarchy.budget)} numbers"

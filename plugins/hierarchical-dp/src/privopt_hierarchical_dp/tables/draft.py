@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +63,7 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
     for target in (out, regions):
         check_file(target.absolute(), force=force)
     levels, paths, attributes, left, notes = _read(File.read(table, wanted="a table of individuals"))
-    named = _relative(table, out)
+    named = Path(os.path.relpath(table.resolve(), out.resolve().parent)).as_posix()
     tables = ["[hierarchy.tables.people]\nby = []                   # numbers of individuals"]
     tables += [f"[hierarchy.tables.by_{number}]\nby = [{_text(name)}]" for number, name in enumerate(attributes, 1)]
     text_of = PROBLEM.format(
@@ -116,14 +117,6 @@ def _read(source: File) -> tuple[list[str], list[tuple[str, ...]], dict[str, lis
         else:
             attributes[name] = values
     return list(table.levels), list(table.paths().unique().sort(table.levels).iter_rows()), attributes, left, notes
-
-
-def _relative(table: Path, out: Path) -> str:
-    """Return the table's name, relative where it lies next to the problem file or below."""
-    try:
-        return table.resolve().relative_to(out.resolve().parent).as_posix()
-    except ValueError:
-        return table.resolve().as_posix()
 
 
 def _text(value: str) -> str:

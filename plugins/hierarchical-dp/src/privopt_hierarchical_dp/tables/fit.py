@@ -13,7 +13,7 @@ import numpy as np
 from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
-from privopt_hierarchical_dp.least_squares import UNMEASURED, Ends, Noise, ends_of, least_squares
+from privopt_hierarchical_dp.least_squares import Ends, Noise, ends_of, least_squares, nearest_sums
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.release import Tables
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Effects, Margin, Step
@@ -83,8 +83,7 @@ def _estimates(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> 
 
     What is cut off below zero is not weighed so (README, level weights): that comes after.
     """
-    noise = [Noise(variance=1.0 / weight) if weight else UNMEASURED for weight in levels]
-    return [level.mean for level in least_squares(tree, [own.reshape(len(own), -1) for own in means], noise)]
+    return nearest_sums(tree, [own.reshape(len(own), -1) for own in means], levels)
 
 
 def _step(
