@@ -58,8 +58,9 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     problem's own split only where it is better there by more than chance.
 
     Raises:
-        InputError: public regions are missing, a table is not of its form, lists have not a number a level, or what
-            ``solve`` refuses: what the method cannot do, noise too wide for 64 bits; weights of what is not there.
+        InputError: public regions are missing, a table is not of its form, or lists have not a number a level. Likewise
+            what ``solve`` refuses (what the method cannot do, noise too wide for 64 bits), and weights of what is not
+            there.
         UsageError: an integer program is asked for a size that it cannot take.
     """
     declared.checked(file)

@@ -22,7 +22,6 @@ __all__ = ["init"]
 
 MOST_VALUES: Final = 50
 """Values of a column that is taken for an attribute, at most."""
-EPSILON: Final = "1.0"
 
 PROBLEM: Final = """# Tables of individuals for every region, from {table}.
 [hierarchy]
@@ -34,8 +33,8 @@ records = {table}         # secret: one row an individual; a column count says h
 {attributes}
 {tables}
 [privacy]
-epsilon = {epsilon}             # of one individual, over all tables and levels: whether or not one is in the file,
-                          # every result is at most exp({epsilon}) = 2.72 times as likely
+epsilon = 1.0             # of one individual, over all tables and levels: whether or not one is in the file,
+                          # every result is at most exp(1.0) = 2.72 times as likely
 # kind = "zcdp"           # with rho = ... instead of epsilon
 # relation = "individuals"  # one joins or leaves; "moves", "attributes": describe hierarchical-tables
 
@@ -73,7 +72,6 @@ def init(table: Path, out: Path, *, force: bool) -> list[str]:
             f"{_text(name)} = [{', '.join(map(_text, values))}]\n" for name, values in attributes.items()
         ),
         tables="\n".join(tables) + "\n",
-        epsilon=EPSILON,
     )
     with new_file(out, force=force) as path, new_file(regions, force=force) as beside:
         path.write_text(text_of, "utf-8")
