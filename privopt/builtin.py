@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from privopt.specs import KindCheckSpec, KindSpec, RoleSpec, TemplateSpec, hookimpl
+from privopt.specs import CheckSpec, KindSpec, RoleSpec, TemplateSpec, hookimpl
 
 
 @hookimpl
@@ -37,7 +37,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 
 @hookimpl
-def privopt_checks() -> Sequence[KindCheckSpec]:
+def privopt_checks() -> Sequence[CheckSpec]:
     """Return the checks of solvers and of decomposers."""
     home = "privopt.testing.backends"
     rows = [
@@ -47,7 +47,7 @@ def privopt_checks() -> Sequence[KindCheckSpec]:
         ("decomposer", "whole", f"{home}:whole"),
         ("decomposer", "infeasible", f"{home}:infeasible_whole"),
     ]
-    return [KindCheckSpec(role=role, name=name, target=target) for role, name, target in rows]
+    return [CheckSpec(role=role, name=name, target=target) for role, name, target in rows]
 
 
 @hookimpl

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Final
 
 import pluggy
 from attrs import Attribute, field, frozen
+from attrs.validators import optional
 
 __all__ = [
     "GROUP",
@@ -34,7 +35,6 @@ __all__ = [
     "CheckSpec",
     "CommandSpec",
     "Hooks",
-    "KindCheckSpec",
     "KindSpec",
     "MechanismSpec",
     "MethodSpec",
@@ -65,11 +65,6 @@ def _name(instance: object, attribute: Attribute[str], value: str) -> None:
         raise ValueError(f"{attribute.name} must be lower-case words joined by hyphens, not {value!r}")
 
 
-def _guarantee(instance: object, attribute: Attribute[Any], value: str | None) -> None:
-    if value is not None:
-        _name(instance, attribute, value)
-
-
 def _identifier(instance: object, attribute: Attribute[str], value: str) -> None:
     if not isinstance(value, str) or not value.isidentifier() or value.startswith("_"):
         raise ValueError(f"{attribute.name} must be a public Python name, not {value!r}")
@@ -98,7 +93,7 @@ class MethodSpec:
 
     name: str = field(validator=_name)
     summary: str
-    guarantee: str | None = field(default=None, validator=_guarantee)
+    guarantee: str | None = field(default=None, validator=optional(_name))
     consent: bool = True
     gap: float = 1e-6
 
@@ -124,7 +119,7 @@ class MechanismSpec:
     category: ClassVar[str] = "mechanism"
     name: str = field(validator=_name)
     target: str = field(validator=_target)
-    guarantee: str = field(validator=_guarantee)
+    guarantee: str = field(validator=_name)
     summary: str
     source: str = ""
     methods: tuple[MethodSpec, ...] = field(converter=_methods)
@@ -247,37 +242,23 @@ class TraitSpec:
 
 @frozen(kw_only=True)
 class CheckSpec:
-    """A check of the conformance kit, as data.
+    """A check of the conformance kit, or one of the registered kinds of a role, as data.
 
     Attributes:
         name: of the check.
-        target: ``"package.module:function"``, a function under :func:`privopt.testing.check`.
+        target: ``"package.module:function"``, a function under :func:`privopt.testing.check`. Of kinds it takes the
+            kind's name, an effort and a seed, and returns a :class:`privopt.testing.CheckResult`.
+        role: of the kinds that it checks; None for a check of mechanisms.
     """
 
-    category: ClassVar[str] = "check"
     name: str = field(validator=_name)
     target: str = field(validator=_target)
-
-
-@frozen(kw_only=True)
-class KindCheckSpec:
-    """A check of the registered kinds of a role, as data.
-
-    Attributes:
-        role: of the kinds.
-        name: of the check.
-        target: ``"package.module:function"``: takes the kind's name, an effort and a seed, and returns a
-            :class:`privopt.testing.CheckResult`.
-    """
-
-    role: str = field(validator=_name)
-    name: str = field(validator=_name)
-    target: str = field(validator=_target)
+    role: str | None = field(default=None, validator=optional(_name))
 
     @property
     def category(self) -> str:
-        """What its name is unique in: the checks of that role's kinds."""
-        return f"check of each {self.role}"
+        """What its name is unique in: the checks of mechanisms, or of that role's kinds."""
+        return "check" if self.role is None else f"check of each {self.role}"
 
 
 @frozen(kw_only=True)
@@ -304,9 +285,7 @@ class TemplateSpec:
     needs: tuple[str, ...] = ()
 
 
-Spec = (
-    MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec | CheckSpec | KindCheckSpec | TemplateSpec
-)
+Spec = MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec | CheckSpec | TemplateSpec
 """Anything that a plugin registers."""
 
 
@@ -345,7 +324,7 @@ class Hooks:
 
     @staticmethod
     @hookspec
-    def privopt_checks() -> Sequence[TraitSpec | CheckSpec | KindCheckSpec]:  # type: ignore[empty-body]
+    def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:  # type: ignore[empty-body]
         """Return what this plugin adds to the conformance kit: traits of releases, checks, checks of kinds."""
 
     @staticmethod

@@ -238,7 +238,7 @@ class OpenRelease:
         """
         target = Path(folder)
         private = self.opened.mechanism.private_folder
-        with new_folder(target, force=force, private=private, called=("save:", "force=True")) as work:
+        with new_folder(target, force=force, private=private, option="save:") as work:
             shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
             changed = check_sums(work)  # new_folder will write sums of whatever is there
             if changed:

@@ -19,7 +19,7 @@ from privopt.backends.workers import ask
 from privopt.dsl.condition import CoefficientRange, ScaledForm
 from privopt.dsl.outcome import Outcome
 from privopt.errors import SolverError
-from privopt.execution.clock import clock, in_thread
+from privopt.execution.clock import DaemonCall, clock
 from privopt.execution.worker import send_progress
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def run(solver: Highs) -> None:
     channels = (solver.cbSimplexInterrupt, solver.cbIpmInterrupt, solver.cbMipInterrupt)
     for channel in channels:
         channel.subscribe(asked)
-    running, scope = in_thread(solver.run), clock()
+    running, scope = DaemonCall(solver.run), clock()
     try:
         while not running.wait(0.2):
             if scope.cancelled:

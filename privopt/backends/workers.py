@@ -17,7 +17,7 @@ from attrs import define
 
 from privopt.backends.raw import RejectedAnswerError
 from privopt.errors import PrivoptError, SolverDiedError, SolverError
-from privopt.execution.clock import clock, in_thread
+from privopt.execution.clock import DaemonCall, clock
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
 MAX_SOLVES_PER_WORKER: Final = 200
@@ -112,7 +112,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     worker = idle.take(solver)
     answer: Future[dict[str, Any]] = Future()
     late, interrupted, scope = False, False, clock()
-    in_thread(partial(settle, answer, worker.call, _answer, (problem,)))
+    DaemonCall(partial(settle, answer, worker.call, _answer, (problem,)))
     until = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
     try:  # short waits, on the future: a signal may reach another thread, and an interrupted join takes ours for ended
         while not (answer.done() or late):

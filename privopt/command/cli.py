@@ -27,16 +27,12 @@ from privopt.command.exit_codes import (
     ending,
     guarded,
     positive,
-    say_when_compiling,
     utf8,
-    warn_of_no_privacy,
 )
 from privopt.command.ledger_commands import budget
-from privopt.command.office_commands import disclose, sign
-from privopt.command.problem_commands import plan
 from privopt.command.program import HELP, run_program, say_result
-from privopt.command.release_commands import audit, estimate, sample
-from privopt.command.terminal import complain, print_result, say_json
+from privopt.command.release_commands import audit, disclose, estimate, report, sample, sign
+from privopt.command.terminal import complain, print_result, progress_display, say_json, summary
 from privopt.errors import UsageError
 from privopt.version import VERSION
 
@@ -204,7 +200,6 @@ def solve(
     **options: Any,
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
-    from privopt.command.terminal import progress_display, summary
     from privopt.files.release_folder import dump_json
     from privopt.ledger.charge import Charge
     from privopt.run.options import Options
@@ -217,7 +212,6 @@ def solve(
     if ledger is None and (subject is not None or key is not None):
         raise UsageError("solve: --subject and --hash-subjects must be used with --ledger FILE, got no ledger")
     charged = None if ledger is None else Charge(ledger=ledger, subject=subject, key=key)
-    say_when_compiling(quiet=quiet)
     limit = options["time_limit"]
     also = "" if ledger is None else f"; what {ledger} was charged stays charged"
     with ending(limit, also=also), progress_display(quiet=quiet, limit=limit) as progress:
@@ -245,7 +239,6 @@ def solve(
 @guarded
 def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: bool, signers: Path | None) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
-    from privopt.command.terminal import progress_display
     from privopt.run.kernel import find_kernel, prove
     from privopt.run.signatures import with_signature
     from privopt.run.verify import verify as run
@@ -253,7 +246,6 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: 
     if kernel:
         find_kernel()
 
-    say_when_compiling()
     with progress_display(quiet=False) as progress:
         found = run(folder, jobs=jobs, progress=progress)
     if signers is not None and found.holds:
@@ -273,30 +265,32 @@ def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: 
 
 
 @cli.command()
-@click.argument("folder", metavar="DIR", type=PATH)
-@click.option("--figures", type=PATH, metavar="FOLDER", help="Also SVG and PNG files there.")
-@click.option("--geo", type=PATH, metavar="FILE", help="Also a map: .geojson.")
-@click.option("--truth", is_flag=True, help="Compare with the secrets; written into DIR/private/ instead.")
+@click.argument("mechanism")
+@click.argument("problem", type=PATH)
+@click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
+@click.option("--json", "as_json", is_flag=True, help="The same on standard output as one object.")
+@QUIET
 @guarded
-def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
-    """Write DIR/report.html: one file, works offline."""
-    from privopt.command.terminal import progress_display
-    from privopt.report.write_report import write_figures, write_geo, write_report
+def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
+    """Predict errors before epsilon is chosen; secret files are not opened."""
+    from privopt.declare.schema import File
+    from privopt.errors import faults_in
+    from privopt.interfaces import Mechanism, SolveContext
+    from privopt.registry import registry
+    from privopt.run.verify import read_problem
 
-    say_when_compiling()
-    with progress_display(quiet=False) as progress:
-        page = write_report(folder, truth=truth, progress=progress)
-    print_result(str(page))
-    warn_of_no_privacy(folder)
-    if figures is not None:
-        with progress_display(quiet=False) as progress:
-            drawn = write_figures(folder, figures, progress=progress)
-        for path in drawn:
-            print_result(str(path))
-    if geo is not None:
-        with progress_display(quiet=False) as progress:
-            layer = write_geo(folder, geo, progress=progress)
-        print_result(str(layer))
+    found = registry().get(mechanism)
+    chosen = found.method(method)
+    if not found.spec.promises(chosen):
+        raise UsageError(f"plan: method must be one that gives privacy, got {chosen.name}")
+    loaded: Mechanism[Any, Any] = found.load()
+    if type(loaded).plan is Mechanism.plan:
+        other = "curve compares epsilons of mechanisms over places"
+        raise UsageError(f"plan: {mechanism} cannot predict its errors before it is solved; {other}")
+    declared = read_problem(loaded, File.read(problem, wanted="a problem file in TOML"), closed=True)
+    with progress_display(quiet=quiet) as progress, faults_in(problem.name):
+        made = loaded.plan(declared, problem.name, SolveContext(method=chosen.name, progress=progress))
+    say_result({"mechanism": mechanism, **made.to_json()}, "\n".join(made.lines()), as_json=as_json)
 
 
 @cli.command()
@@ -341,8 +335,7 @@ def check(
 def checker(out: Path, force: bool) -> None:
     """Write a program that checks a folder where no privopt is installed: one file, Python's standard library alone."""
     from privopt.command.checker_file import checker_file
-    from privopt.run.publish import new_file
-    from privopt.run.targets import check_file
+    from privopt.run.publish import check_file, new_file
 
     check_file(out, force=force, option="--out")
     contents, parts = checker_file(out.name)
@@ -372,7 +365,7 @@ def new(name: str, into: Path, kind: str) -> None:
     print_result(f"{folder}: install it with {how}, then 'privopt check {name}'")
 
 
-for _command in (sample, estimate, audit, plan, budget, sign, disclose):
+for _command in (sample, estimate, audit, report, budget, sign, disclose):
     cli.add_command(_command)
 
 

@@ -33,7 +33,6 @@ __all__ = [
     "guarded",
     "pair",
     "positive",
-    "say_when_compiling",
     "share",
     "utf8",
     "warn_of_no_privacy",
@@ -170,14 +169,6 @@ def utf8(context: click.Context, parameter: click.Parameter, value: str | None) 
     except UnicodeEncodeError:  # bytes that an ASCII locale could not read
         return os.fsencode(value).decode("utf-8", "replace")
     return value
-
-
-def say_when_compiling(*, quiet: bool = False) -> None:
-    """Print a line, unless quiet, if this run compiles code that later runs reuse: that takes seconds."""
-    from privopt.execution.compiled import when_compiling
-
-    if not quiet:
-        when_compiling(complain)
 
 
 def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:

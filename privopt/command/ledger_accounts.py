@@ -163,7 +163,8 @@ def _period_of(limit: Limit | None) -> dict[str, Any]:
     """Return the period that a limit is of, as JSON has it."""
     if limit is not None and limit.calendar is not None:
         return {"per": limit.calendar.per, "zone": limit.calendar.zone}
-    return {"window_hours": None if limit is None or limit.hours is None else _number(exact_text(limit.hours))}
+    hours = None if limit is None else limit.hours
+    return {"window_hours": hours if hours is None else int(hours) if hours.denominator == 1 else float(hours)}
 
 
 def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
@@ -182,11 +183,3 @@ def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fractio
 
 def _text(epsilon: Fraction | None) -> str | None:
     return None if epsilon is None else exact_text(epsilon)
-
-
-def _number(text: str) -> float | int | str:
-    """Hours as a number where it says exactly that."""
-    value = Fraction(text)
-    if value.denominator == 1:
-        return int(value)
-    return float(value) if Fraction(float(value)) == value or "/" not in text else text

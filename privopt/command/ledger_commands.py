@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from privopt.command.exit_codes import PATH, guarded, utf8
-from privopt.command.terminal import complain
+from privopt.command.terminal import complain, progress_display
 from privopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def budget(
 ) -> None:
     """Show what subjects have spent, exactly; every entry of the ledger is checked."""
     from privopt.command.ledger_accounts import delta_given, limit_given, show_accounts
-    from privopt.command.terminal import progress_display
     from privopt.ledger.ledger import Ledger
 
     if per is not None and limit is None:

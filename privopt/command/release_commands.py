@@ -1,4 +1,4 @@
-"""The commands that use a release: sample, estimate, audit.
+"""The commands that use a release: sample, estimate, audit, report, sign, disclose.
 
 As in :mod:`privopt.command.cli`, each imports what it needs.
 """
@@ -18,13 +18,12 @@ from privopt.command.exit_codes import (
     guarded,
     pair,
     positive,
-    say_when_compiling,
     utf8,
     warn_of_no_privacy,
 )
 from privopt.command.ledger_commands import charge_of
 from privopt.command.program import say_result
-from privopt.command.terminal import complain, say_ids, say_json
+from privopt.command.terminal import complain, print_result, progress_display, say_ids, say_json
 from privopt.errors import UsageError, number_of
 
 if TYPE_CHECKING:
@@ -69,7 +68,6 @@ def sample(
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.api.draws import draw_of, in_blocks
     from privopt.api.released import handle_of
-    from privopt.command.terminal import progress_display
     from privopt.run.verify import open_to_sample, open_verified
 
     if sum(given is not None for given in (input_id, at, xy)) != 1:
@@ -78,7 +76,6 @@ def sample(
     charge = charge_of("sample", ledger, subject, key, whom="ID", because=because)
     if charge is not None:
         charge.check_apart(folder)
-    say_when_compiling()
     position = at or xy
     opened: OpenedFolder | None = None
     with progress_display(quiet=False) as progress:
@@ -101,7 +98,6 @@ def sample(
 def _charged(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
     """Charge draws, as many as the limit allows, and yield them; notes and refusals go to standard error."""
     from privopt.api.draws import sampled
-    from privopt.command.terminal import progress_display
 
     with progress_display(quiet=False) as progress:
         made = sampled(draw, count, charge, opened, progress)
@@ -180,12 +176,10 @@ def estimate(
     force: bool,
 ) -> None:
     """Estimate shares of the records from reports, with intervals."""
-    from privopt.command.terminal import progress_display
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import EstimateOptions
 
     asked = EstimateOptions(resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
-    say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress:
         made = write_estimate(
             folder,
@@ -227,12 +221,75 @@ def estimate(
 @guarded
 def audit(folder: Path, over_time: int | None, as_json: bool) -> None:
     """Measure what an attacker learns from a release."""
-    from privopt.command.terminal import progress_display
     from privopt.run.audit import audit as run
     from privopt.run.audit import table
 
-    say_when_compiling()
     with progress_display(quiet=False) as progress:
         found = run(folder, over_time=over_time, progress=progress)
     warn_of_no_privacy(folder)
     say_result(found, table(found).rstrip("\n"), as_json=as_json)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option("--figures", type=PATH, metavar="FOLDER", help="Also SVG and PNG files there.")
+@click.option("--geo", type=PATH, metavar="FILE", help="Also a map: .geojson.")
+@click.option("--truth", is_flag=True, help="Compare with the secrets; written into DIR/private/ instead.")
+@guarded
+def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
+    """Write DIR/report.html: one file, works offline."""
+    from privopt.report.write_report import write_figures, write_geo, write_report
+
+    with progress_display(quiet=False) as progress:
+        written = [write_report(folder, truth=truth, progress=progress)]
+        if figures is not None:
+            written += write_figures(folder, figures, progress=progress)
+        if geo is not None:
+            written.append(write_geo(folder, geo, progress=progress))
+    for path in written:
+        print_result(str(path))
+    warn_of_no_privacy(folder)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("key", metavar="KEY", type=PATH)
+@click.option("--force", is_flag=True, help="Replace the signature that is there.")
+@guarded
+def sign(folder: Path, key: Path, force: bool) -> None:
+    """Sign a verified folder with an OpenSSH key: DIR/SHA256SUMS.sig, by ssh-keygen -Y sign."""
+    from privopt.run.signatures import sign as run
+
+    with progress_display(quiet=False) as progress:
+        made = run(folder, key, force=force, progress=progress)
+    print_result(str(made))
+    warn_of_no_privacy(folder)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["registry", "nist", "dpia", "card"]),
+    required=True,
+    help="An entry of the registry of deployments (JSON), answers to NIST SP 800-226, an annex to a data protection "
+    "impact assessment, a model card (Markdown).",
+)
+@click.option("--out", type=PATH, required=True, metavar="FILE", help="File to write.")
+@click.option("--facts", type=PATH, metavar="FILE.toml", help="What only the owner knows.")
+@click.option("--ask", type=PATH, metavar="FILE.toml", help="Also write the questions there, with the answers so far.")
+@click.option("--force", is_flag=True, help="Replace FILE.")
+@guarded
+def disclose(folder: Path, form: str, out: Path, facts: Path | None, ask: Path | None, force: bool) -> None:
+    """Write what an office files about a release that holds, each sentence with the claim it rests on."""
+    from privopt.report.disclose.write import write_disclosure
+
+    with progress_display(quiet=False) as progress:
+        left = write_disclosure(folder, form, out, facts=facts, ask=ask, force=force, progress=progress)
+    warn_of_no_privacy(folder)
+    if left:
+        complain(
+            f"note: {len(left)} questions are open: {', '.join(left)}; --ask FILE.toml writes them, --facts reads it"
+        )
+    print_result(str(out))

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from attrs import frozen
 
 from privopt.errors import printable
+from privopt.execution.compiled import when_compiling
 from privopt.execution.interrupts import asked_to_end
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ else:
     Progress = SolveOutcome = Any
 
 __all__ = [
-    "Report",
     "complain",
     "print_result",
     "progress_display",
@@ -102,43 +101,27 @@ def say_ids(ids: Sequence[str]) -> None:
         click.echo(printable(text) if sys.stdout.isatty() else text, color=True)
 
 
-@frozen(kw_only=True)
-class Report:
-    """One report of a solver's progress.
-
-    Attributes:
-        phase, iteration, lower, upper: as in :data:`privopt.interfaces.Progress`.
-    """
-
-    phase: str
-    iteration: int = 0
-    lower: float | None = None
-    upper: float | None = None
-
-    @property
-    def gap(self) -> float | None:
-        """Relative gap, where both bounds are known."""
-        if self.lower is None or self.upper is None or not self.upper:
-            return None
-        return max(0.0, self.upper - self.lower) / abs(self.upper)
-
-
 def _clock(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
+Report = tuple[str, int, float | None, float | None]
+"""Phase, iteration, lower and upper bound, as in :data:`privopt.interfaces.Progress`."""
+
+
 def _line(report: Report, seconds: float, limit: float | None) -> str:
-    parts = [f"{seconds:6.1f} s", printable(report.phase)]
-    if report.iteration:
-        parts.append(f"round {report.iteration}")
-    if report.upper is not None:
-        parts.append(f"loss {report.upper:.9g}")
-    if report.lower is not None:
-        parts.append(f"bound {report.lower:.9g}")
-    if report.gap is not None:
-        parts.append(f"gap {report.gap:.1e}")
+    phase, iteration, lower, upper = report
+    parts = [f"{seconds:6.1f} s", printable(phase)]
+    if iteration:
+        parts.append(f"round {iteration}")
+    if upper is not None:
+        parts.append(f"loss {upper:.9g}")
+    if lower is not None:
+        parts.append(f"bound {lower:.9g}")
+    if lower is not None and upper:
+        parts.append(f"gap {max(0.0, upper - lower) / abs(upper):.1e}")
     if limit is not None:
         parts.append(f"at most {_clock(max(0.0, limit - seconds))} left")
     return "  ".join(parts)
@@ -149,14 +132,14 @@ class _Display:
 
     def __init__(self, limit: float | None) -> None:
         self.start, self.limit = time.monotonic(), limit
-        self.last = Report(phase="reading")
+        self.last: Report = ("reading", 0, None, None)
         self.spoken = False
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def update(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         """Keep what is going on, for the thread to draw."""
-        self.last = Report(phase=phase, iteration=iteration, lower=lower, upper=upper)
+        self.last = phase, iteration, lower, upper
         self.spoken = True
 
     def _run(self) -> None:
@@ -191,11 +174,12 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
     """Yield a callable that shows progress after two seconds of work; None if ``quiet``.
 
     On a terminal one line is kept up to date; elsewhere a line comes every five seconds. ``limit`` (seconds) says how
-    long it may still take.
+    long it may still take. A line says once that code is compiled that later runs reuse: that takes seconds.
     """
     if quiet:
         yield None
         return
+    when_compiling(complain)
     display = _Display(limit)
     display.thread.start()
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,38 +10,31 @@ from privopt.arrays import DataFrame
 from privopt.declare.frames import table_of
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, check_column
-from privopt.errors import Fault, Faults, InputError, number_of
+from privopt.errors import Fault, Faults, InputError
 from privopt.files.regular import Unreadable, read_bytes
 
 __all__ = ["read_columns", "write_columns"]
 
-Columns = Mapping[str, Any]
 
-
-def write_columns(path: Path, columns: Columns | Iterable[Columns]) -> None:
+def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
     """Write a CSV table (UTF-8, LF) by columns, which :func:`read_columns` gives back to the last bit.
 
     Args:
         path: of the new file.
-        columns: (rows,) values by name: texts, whole numbers or doubles; None is an empty cell. Of a large table blocks
-            of rows, one mapping after another, each with the same columns: no more than one is held at once.
+        columns: (rows,) values by name: texts, whole numbers or doubles; None is an empty cell.
     """
     import polars as pl
 
-    blocks = [columns] if isinstance(columns, Mapping) else columns
-    with path.open("wb") as stream:
-        for number, block in enumerate(blocks):
-            frame = pl.DataFrame([pl.Series(name, values) for name, values in block.items()])
-            frame.write_csv(stream, include_header=number == 0, quote_style="necessary", null_value="")
+    frame = pl.DataFrame([pl.Series(name, values) for name, values in columns.items()])
+    frame.write_csv(path, quote_style="necessary", null_value="")
 
 
-def read_columns(path: Path, columns: Sequence[Column], *, rows: int | None = None) -> DataFrame:
+def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
     """Read back a table that :func:`write_columns` wrote: these columns in this order and no others, each cell checked.
 
     Args:
         path: of the file: a regular one, no link.
         columns: that the table has; optional ones may be absent.
-        rows: how many there must be; default: any number, 0 too.
 
     Returns:
         The columns found, under their names: text, doubles or int64.
@@ -61,8 +54,6 @@ def read_columns(path: Path, columns: Sequence[Column], *, rows: int | None = No
     header = ",".join(column.label for column in known)
     if ",".join(frame.columns) != header:
         raise InputError([Fault(str(path), "header", ",".join(frame.columns), header)])
-    if rows is not None and frame.height != rows:
-        raise InputError([Fault(str(path), "", number_of(frame.height, "row"), number_of(rows, "row"))])
     faults = Faults()
     read = [check_column(str(path), frame[column.label], column, faults).alias(column.name) for column in known]
     faults.check()

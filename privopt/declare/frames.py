@@ -104,36 +104,12 @@ def as_csv(file: File) -> bytes | None:
     return csv_bytes(_parquet(file)) if is_parquet(file) else None
 
 
-def plain_rows(text: str) -> list[list[str]] | None:
-    """Return the rows of a CSV text that every reader reads alike; None of another.
-
-    That is one whose rows have as many cells as the header, none of them blank, no line that ends in a carriage return
-    alone outside quotes, and nothing behind a closing quote.
-    """
-    try:
-        rows = list(csv.reader(io.StringIO(text, newline="\n"), strict=True))
-    except csv.Error:
-        return None
-    return rows if rows and rows[0] and {*map(len, rows)} == {len(rows[0])} else None
-
-
-def plainly(file: File, frame: DataFrame) -> bytes:
-    """Return a table, which was read as a frame, as every reader of CSV reads it: the file itself where it is so."""
-    return file.contents if not is_parquet(file) and _read_alike(file, frame) else csv_bytes(frame)
-
-
-def _read_alike(file: File, frame: DataFrame) -> bool:
-    """Check whether :func:`plain_rows` of a CSV file are those of its frame, row by row: there may be many."""
-    rows = csv.reader(io.StringIO(text_of(file).decode("utf-8"), newline="\n"), strict=True)
-    try:
-        same = len(next(rows)) == frame.width
-        return same and all(tuple(row) == cells for row, cells in zip(rows, frame.iter_rows(), strict=True))
-    except (csv.Error, ValueError, StopIteration):  # of other lengths, or none at all
-        return False
-
-
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Write a table as CSV: each number with the fewest digits that give its double back, as :func:`plain_texts`."""
+    """Write a table as CSV in the one form that every reader reads alike, and that a frame of its text has again.
+
+    Cells of text stay as they are; each number has the fewest digits that give its double back (:func:`plain_texts`).
+    Columns that no text can hold are omitted.
+    """
     import polars as pl
 
     flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind in (pl.Binary, pl.Object))]

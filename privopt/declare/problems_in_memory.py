@@ -18,7 +18,7 @@ from attrs import evolve, field, frozen
 
 from privopt.declare.schema import File
 from privopt.declare.tables import csv_bytes
-from privopt.declare.write import to_toml
+from privopt.declare.toml_text import to_toml
 from privopt.errors import Fault, InputError, UsageError, reason_of
 from privopt.files.archive import npy_bytes
 

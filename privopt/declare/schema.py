@@ -27,7 +27,7 @@ import attrs
 from attrs import NOTHING, AttrsInstance, define, field, frozen
 
 from privopt.errors import Fault, InputError
-from privopt.files import Unreadable, read_bytes
+from privopt.files.regular import Unreadable, read_bytes
 
 Check = Callable[[Any], str | None]
 """Takes a value; returns what was expected instead, or None where the value will do."""
@@ -59,6 +59,7 @@ class Key:
     kind: str | None = None
     rest: bool = False
     infinite: bool = False
+    omit: bool = False
 
 
 @define
@@ -150,6 +151,7 @@ def key(
     kind: str | None = None,
     rest: bool = False,
     infinite: bool = False,
+    omit: bool = False,
 ) -> Any:
     """Declare a key of a problem file.
 
@@ -166,6 +168,7 @@ def key(
         kind: the kind where that key is omitted; without one it is required.
         rest: it takes all keys of its table that no other field is called, as a mapping.
         infinite: ``"inf"`` and ``"-inf"``, as JSON has them, are numbers here.
+        omit: :func:`document` leaves it out where it has its default.
     """
     declared = Key(
         help=help,
@@ -177,6 +180,7 @@ def key(
         kind=kind,
         rest=rest,
         infinite=infinite,
+        omit=omit,
     )
 
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -249,6 +253,21 @@ def show(value: object) -> str:
     else:
         text = str(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def document(value: AttrsInstance) -> dict[str, Any]:
+    """Return the keys of a class in order, and their values, as :func:`privopt.declare.structure` reads them."""
+    found: dict[str, Any] = {}
+    for attribute in attrs.fields(type(value)):
+        declared: Key | None = attribute.metadata.get(KEY)
+        inner = getattr(value, attribute.name)
+        if declared is None or (declared.omit and inner == attribute.default):
+            continue
+        if declared.rest:
+            found |= inner
+        else:
+            found[declared.name or attribute.name] = document(inner) if attrs.has(type(inner)) else inner
+    return found
 
 
 def files_of(problem: AttrsInstance) -> list[File]:

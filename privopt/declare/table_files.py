@@ -21,7 +21,7 @@ from attrs import define, field, frozen
 
 from privopt.declare.tables import stripped
 from privopt.errors import Fault, InputError, StoppedError, UsageError
-from privopt.files import Unreadable, open_regular
+from privopt.files.regular import Unreadable, open_regular
 
 ENDINGS: Final = (".csv", ".parquet")
 

@@ -9,23 +9,19 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache
 from pathlib import Path, PurePosixPath
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 from attrs import field, frozen
-from cattrs import Converter
-from cattrs.errors import ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
-from cattrs.gen import make_dict_structure_fn, override
 
 from privopt.declare.describe import chosen, named
 from privopt.declare.exact_text import StatedFraction
 from privopt.declare.schema import KEY, File, FileUse, Folder, Key, ProblemHeading, RefusedValueError, show
 from privopt.declare.toml_text import read_toml
 from privopt.errors import Fault, InputError
-from privopt.files import Unreadable, open_regular, read_whole
+from privopt.files.regular import Unreadable, open_regular, read_whole
 from privopt.files.sizes import expect, loading_bytes
 
 T = TypeVar("T")
@@ -63,7 +59,7 @@ def _number(value: object) -> Decimal | int | float:
     return value
 
 
-def _float(value: Any, _: type) -> float:
+def _float(value: Any) -> float:
     number = _number(value)
     try:
         result = float(number)
@@ -74,7 +70,7 @@ def _float(value: Any, _: type) -> float:
     return result
 
 
-def _fraction(value: object, _: type) -> Fraction:
+def _fraction(value: object) -> Fraction:
     number = value if isinstance(value, Fraction) else _number(value)
     if isinstance(number, Decimal):  # looked at before it is made a rational of so many digits
         fits = abs(number.adjusted()) <= 300
@@ -86,7 +82,7 @@ def _fraction(value: object, _: type) -> Fraction:
     return stated
 
 
-def _int(value: Any, _: type) -> int:
+def _int(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise RefusedValueError(value, "a whole number")
     if abs(value) >= 2**63:
@@ -94,27 +90,26 @@ def _int(value: Any, _: type) -> int:
     return value
 
 
-def _bool(value: Any, _: type) -> bool:
+def _bool(value: Any) -> bool:
     if not isinstance(value, bool):
         raise RefusedValueError(value, "true or false")
     return value
 
 
-def _text(value: Any, _: type) -> str:
+def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise RefusedValueError(value, "text in quotes")
     return value
 
 
-def _literal(value: Any, type_: Any) -> Any:
-    choices = get_args(type_)
+def _literal(value: Any, choices: tuple[Any, ...]) -> Any:
     if value not in choices or isinstance(value, bool):
         raise RefusedValueError(value, "one of " + ", ".join(map(str, choices)))
     return value
 
 
-def _file(value: Any, _: type) -> File:
-    name = _text(value, str)
+def _file(value: Any) -> File:
+    name = _text(value)
     if not name:
         raise RefusedValueError(value, "the name of a file")
     place = _place.get()
@@ -133,8 +128,8 @@ def _file(value: Any, _: type) -> File:
         raise RefusedValueError(value, wanted, words=f"{show(name)}, {error}") from None
 
 
-def _folder(value: Any, _: type) -> Folder:
-    name = _text(value, str)
+def _folder(value: Any) -> Folder:
+    name = _text(value)
     place = _place.get()
     if place.public:
         return Folder(name=name, path=None)
@@ -154,98 +149,128 @@ def _within(base: Path, name: str) -> bool:
 
 
 def _secret_file(value: Any) -> File:
-    name = _text(value, str)
+    name = _text(value)
     place = _place.get()
     if place.closed or (place.public and not os.path.lexists(place.base / name.replace("\0", ""))):
         return File(name=name, path=None, secret=True)
-    return attrs.evolve(_file(value, File), secret=True)
+    return attrs.evolve(_file(value), secret=True)
 
 
-_origin: Callable[[object], object] = get_origin  # of so wide a type that it may be compared with any
+_PLAIN: Final[Mapping[Any, Callable[[Any], Any]]] = {
+    float: _float,
+    int: _int,
+    bool: _bool,
+    str: _text,
+    Fraction: _fraction,
+    File: _file,
+    Folder: _folder,
+    Any: lambda value: value,
+}
+
+
+def _value(value: Any, type_: Any) -> Any:
+    """Return a value of TOML or JSON as one of a type.
+
+    Raises:
+        RefusedValueError: it is none.
+        InputError: keys inside it, in the file that is called "problem" for want of its name.
+    """
+    if type_ in _PLAIN:
+        return _PLAIN[type_](value)
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin in (Union, UnionType):
+        return _union(value, [member for member in arguments if member is not NoneType])
+    if origin is Literal:
+        return _literal(value, arguments)
+    if origin is tuple:
+        return _sequence(value, arguments[0])
+    return _object(value, arguments[1]) if origin is Mapping else _table(value, type_)
 
 
 def _is_optional(type_: Any) -> bool:
     return get_origin(type_) in (Union, UnionType) and NoneType in get_args(type_)
 
 
-def _union(value: Any, type_: Any) -> Any:
-    """Structure a union: the first member that takes the value; TOML has no null."""
-    members = [member for member in get_args(type_) if member is not NoneType]
-    if len(members) == 1:
-        return _converter().structure(value, members[0])
+def _union(value: Any, members: list[Any]) -> Any:
+    """Return the first member of a union that takes the value; TOML has no null."""
     wanted = []
     for member in members:
         try:
-            return _converter().structure(value, member)
+            return _value(value, member)
         except RefusedValueError as error:
-            wanted.append(error.wanted)
-        except (ClassValidationError, IterableValidationError):
-            if isinstance(value, Mapping) == attrs.has(member):
+            if len(members) == 1:
                 raise
-    raise RefusedValueError(value, " or ".join(wanted) or "another form")
+            wanted.append(error.wanted)
+    raise RefusedValueError(value, " or ".join(wanted))
 
 
-def _table(cls: type) -> Callable[[Any, Any], Any]:
+def _table(value: Any, cls: Any) -> Any:
+    """Return a table as an instance of a class, or every fault of its keys."""
+    if not isinstance(value, Mapping):
+        raise RefusedValueError(value, "a table")
     attrs.resolve_types(cls)
-    overrides: dict[str, Any] = {}
+    left, made, faults = dict(value), dict[str, Any](), list[Fault]()
     for attribute in attrs.fields(cls):
         declared: Key | None = attribute.metadata.get(KEY)
-        if declared is None:
-            overrides[attribute.name] = override(omit=True)
+        if declared is None or declared.rest:
             continue
-        overrides[attribute.name] = override(rename=declared.name or attribute.name, struct_hook=_checked(declared))
-    fields = make_dict_structure_fn(
-        cls, _converter(), _cattrs_forbid_extra_keys=True, _cattrs_detailed_validation=True, **overrides
-    )
-
-    known = {
-        a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata and not a.metadata[KEY].rest
-    }
-    rest = next((a.name for a in attrs.fields(cls) if KEY in a.metadata and a.metadata[KEY].rest), None)
-
-    def hook(value: object, type_: type) -> object:
-        if not isinstance(value, Mapping):
-            raise RefusedValueError(value, "a table")
-        if rest is not None:
-            others = {name: inner for name, inner in value.items() if name not in known}
-            value = {name: inner for name, inner in value.items() if name in known} | {rest: others}
-        return fields(value, type_)
-
-    return hook
+        name = declared.name or attribute.name
+        if name in left:
+            with _gathering(faults, name):
+                made[attribute.alias] = _checked(left.pop(name), attribute.type, declared)
+        elif attribute.default is attrs.NOTHING:
+            unit = f" ({declared.unit})" if declared.unit else ""
+            faults.append(Fault("problem", name, "nothing", declared.help + unit))
+    rest = [a.alias for a in attrs.fields(cls) if KEY in a.metadata and a.metadata[KEY].rest]
+    if rest:
+        made[rest[0]] = left
+    elif left:
+        known = ", ".join(_names(cls))
+        faults += [Fault("problem", name, UNKNOWN_KEY, f"one of {known}") for name in sorted(left)]
+    if faults:
+        raise InputError(faults)
+    return cls(**made)
 
 
-def _checked(declared: Key) -> Callable[[Any, Any], Any]:
-    def hook(value: object, type_: type) -> object:
-        if declared.kinds:
-            return _of_a_kind(declared, value)
-        if value is None and _is_optional(type_):  # JSON has a null, TOML has none
-            return None
-        if declared.infinite and value in ("inf", "-inf"):
-            return float(value)
-        is_file = type_ is File or (_is_optional(type_) and File in get_args(type_))
-        result = _secret_file(value) if declared.secret and is_file else _converter().structure(value, type_)
-        wanted = declared.check(result) if declared.check is not None else None
-        if wanted:
-            raise RefusedValueError(value, wanted + (f" ({declared.unit})" if declared.unit else ""))
-        return result
-
-    return hook
+@contextmanager
+def _gathering(faults: list[Fault], name: str) -> Iterator[None]:
+    """Gather what a block refuses, as faults of a key and of the keys inside it."""
+    try:
+        yield
+    except RefusedValueError as error:
+        faults.append(Fault("problem", name, error.found, error.wanted))
+    except InputError as error:
+        for fault in error.faults:
+            own = fault.file == "problem"
+            faults.append(attrs.evolve(fault, where=f"{name}.{fault.where}".strip(".")) if own else fault)
 
 
-def _object(value: object, type_: Any) -> Mapping[str, Any]:
+def _checked(value: object, type_: Any, declared: Key) -> Any:
+    """Return the value of a key, which its further condition takes."""
+    if declared.kinds:
+        return _of_a_kind(declared, value)
+    optional = _is_optional(type_)
+    if value is None and optional:  # JSON has a null, TOML has none
+        return None
+    if declared.infinite and value in ("inf", "-inf"):
+        return float(str(value))
+    is_file = type_ is File or (optional and File in get_args(type_))
+    result = _secret_file(value) if declared.secret and is_file else _value(value, type_)
+    wanted = declared.check(result) if declared.check is not None else None
+    if wanted:
+        raise RefusedValueError(value, wanted + (f" ({declared.unit})" if declared.unit else ""))
+    return result
+
+
+def _object(value: object, member: Any) -> Mapping[str, Any]:
     """Return a table whose keys the user names; values that have a type have it, and their faults the key."""
     if not isinstance(value, Mapping):
         raise RefusedValueError(value, "a table")
-    member = get_args(type_)[1]
-    if member in (Any, object):
-        return value
     found: dict[str, Any] = {}
     faults: list[Fault] = []
     for name, inner in value.items():
-        try:
-            found[name] = _converter().structure(inner, member)
-        except (RefusedValueError, InputError, ClassValidationError, IterableValidationError) as error:
-            faults += _faults(error, member, name, "problem")
+        with _gathering(faults, name):
+            found[name] = _value(inner, member)
     if faults:
         raise InputError(faults)
     return found
@@ -261,68 +286,21 @@ def _of_a_kind(declared: Key, value: Any) -> Any:
     if cls is None:
         found = "nothing" if name is None else show(name)
         raise InputError([Fault("problem", "kind", found, "one of " + ", ".join(chosen(declared)))])
-    return _converter().structure(rest, cls)
+    return _table(rest, cls)
 
 
-def _sequence(value: Any, type_: Any) -> Any:
+def _sequence(value: Any, member: Any) -> Any:
     if not isinstance(value, list):
         raise RefusedValueError(value, "a list in brackets")
-    member = get_args(type_)[0]
     results, faults = [], []
     for position, item in enumerate(value):
         try:
-            results.append(_converter().structure(item, member))
+            results.append(_value(item, member))
         except RefusedValueError as error:
             faults.append(f"{error.found} at position {position} where {error.wanted} is expected")
     if faults:
         raise RefusedValueError(value, "a list of valid values", words="; ".join(faults[:3]))
     return tuple(results)
-
-
-@cache
-def _converter() -> Converter:
-    converter = Converter(detailed_validation=True, forbid_extra_keys=True)
-    converter.register_structure_hook_factory(attrs.has, _table)
-    converter.register_structure_hook_func(lambda type_: _origin(type_) is tuple, _sequence)
-    converter.register_structure_hook_func(lambda type_: _origin(type_) is Mapping, _object)
-    converter.register_structure_hook_func(lambda type_: _origin(type_) in (Union, UnionType), _union)
-    converter.register_structure_hook_func(lambda type_: _origin(type_) is Literal, _literal)
-    for type_, hook in ((float, _float), (int, _int), (bool, _bool), (str, _text), (Fraction, _fraction)):
-        converter.register_structure_hook(type_, hook)
-    converter.register_structure_hook(File, _file)
-    converter.register_structure_hook(Folder, _folder)
-    return converter
-
-
-def _faults(error: Exception, cls: Any, path: str, file: str) -> Iterator[Fault]:
-    """Walk what cattrs gathered and name each fault by its key in the file."""
-    if isinstance(error, ClassValidationError):
-        noted, loose = error.group_exceptions()
-        names = {a.name: (a.metadata[KEY].name or a.name) for a in attrs.fields(error.cl) if KEY in a.metadata}
-        for inner, note in noted:
-            where = f"{path}.{names.get(note.name, note.name)}".lstrip(".")
-            if isinstance(inner, KeyError):
-                declared: Key = attrs.fields_dict(error.cl)[note.name].metadata[KEY]
-                yield Fault(file, where, "nothing", declared.help + (f" ({declared.unit})" if declared.unit else ""))
-            else:
-                yield from _faults(inner, note.type, where, file)
-        for inner in loose:
-            yield from _faults(inner, error.cl, path, file)
-    elif isinstance(error, ForbiddenExtraKeysError):
-        known = ", ".join((a.metadata[KEY].name or a.name) for a in attrs.fields(error.cl) if KEY in a.metadata)
-        for extra in sorted(error.extra_fields):
-            yield Fault(file, f"{path}.{extra}".lstrip("."), UNKNOWN_KEY, f"one of {known}")
-    elif isinstance(error, IterableValidationError):
-        for inner in error.exceptions:
-            yield from _faults(inner, None, path, file)
-    elif isinstance(error, RefusedValueError):
-        yield Fault(file, path, error.found, error.wanted)
-    elif isinstance(error, InputError):
-        for fault in error.faults:
-            inner_path = f"{path}.{fault.where}".strip(".") if fault.file == "problem" else fault.where
-            yield Fault(file if fault.file == "problem" else fault.file, inner_path, fault.found, fault.wanted)
-    else:
-        raise error
 
 
 def load_problem(
@@ -359,13 +337,13 @@ def read_heading(cls: type, source: File) -> ProblemHeading:
 def _parted(cls: type, source: File) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the keys of a problem file that are its heading, and the others; a class may have such keys of its own."""
     tables = read_toml(source)
-    heading = {name: tables.pop(name) for name in _names(ProblemHeading) - _names(cls) if name in tables}
+    heading = {name: tables.pop(name) for name in set(_names(ProblemHeading)) - {*_names(cls)} if name in tables}
     return heading, tables
 
 
-def _names(cls: type) -> set[str]:
+def _names(cls: type) -> list[str]:
     """Return the keys of a class, as files write them."""
-    return {a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata}
+    return [a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata]
 
 
 def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
@@ -375,9 +353,12 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
         cls: the class.
         data: its keys and their values.
         file: that they were read from, for faults.
+
+    Raises:
+        InputError: every fault, by its key in the file.
     """
-    try:
-        made: T = _converter().structure(data, cls)
-    except (ClassValidationError, InputError, RefusedValueError) as error:
-        raise InputError(_faults(error, cls, "", file)) from None
-    return made
+    faults: list[Fault] = []
+    with _gathering(faults, ""):
+        made: T = _table(data, cls)
+        return made
+    raise InputError(attrs.evolve(fault, file=file) if fault.file == "problem" else fault for fault in faults)

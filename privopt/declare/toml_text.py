@@ -1,13 +1,18 @@
-"""The text of problem files as TOML: decimals exact, nothing longer than what can be printed."""
+"""The text of problem files as TOML, read and written: decimals exact, nothing longer than what can be printed."""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final, NoReturn
 
+import tomli_w
+
+from privopt.declare.exact_text import exact_text
 from privopt.declare.schema import File
-from privopt.errors import Fault, InputError, reason_of
+from privopt.errors import Fault, InputError, UsageError, reason_of
 
 LARGEST_TOML: Final = 16 * 2**20
 """Bytes of the largest problem file: tables belong into files of their own."""
@@ -55,3 +60,32 @@ def read_toml(source: File) -> dict[str, Any]:
         refuse(f"a byte in line {line} that is not UTF-8", "TOML 1.0 in UTF-8")
     except (ValueError, ArithmeticError, RecursionError) as error:  # TOMLDecodeError, or a number of 4,300 digits
         refuse(f"text that is not TOML: {reason_of(error)}", "TOML 1.0")
+
+
+def to_toml(tables: Mapping[str, object]) -> str:
+    """Return nested mappings as TOML 1.0, by tomli-w; rationals are written as the decimals that they equal.
+
+    >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
+    [privacy]
+    epsilon = 0.5
+    <BLANKLINE>
+    [records.grid]
+    rows = 2
+    """
+    return str(tomli_w.dumps({str(name): _plain(inner, str(name)) for name, inner in tables.items()}))
+
+
+def _plain(value: object, where: str) -> object:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(inner, f"{where}.{name}") for name, inner in value.items()}
+    if isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [_plain(inner, where) for inner in value]
+    if isinstance(value, Fraction) and "/" not in exact_text(value):
+        return Decimal(exact_text(value))
+    if isinstance(value, (float, Decimal)):
+        return value if type(value) in (float, Decimal) else float(value)
+    if getattr(value, "shape", None) == ():  # a number of NumPy
+        return _plain(value.item(), where)  # type: ignore[attr-defined]
+    raise UsageError(f"{where} must be text, a number with finitely many decimals, a list or a table, got {value!r}")

@@ -15,8 +15,8 @@ from privopt.decompose.result import inside
 from privopt.decompose.split import Split, cut_of
 from privopt.decompose.state import State
 from privopt.errors import Fault, InputError, UsageError, reason_of
-from privopt.files import open_private, private_folder
 from privopt.files.archive import read_npz
+from privopt.files.regular import open_private, private_folder
 
 NAME: Final = "benders.npz"
 _NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")

@@ -18,8 +18,7 @@ from privopt.estimate.page import estimate_page, share_layer
 from privopt.estimate.shares import Estimate, EstimateOptions, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.report.map_files import write_layer
-from privopt.run.publish import new_file
-from privopt.run.targets import check_files
+from privopt.run.publish import check_files, new_file
 from privopt.run.verify import OpenedFolder, open_verified
 
 

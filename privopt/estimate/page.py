@@ -12,7 +12,7 @@ from privopt.arrays import Figure, Floats
 from privopt.errors import number_of
 from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel
-from privopt.interfaces.report_parts import Layer, position_text
+from privopt.interfaces.reporting import Layer, position_text
 from privopt.report.charts import dot_size
 from privopt.report.map_files import point_features
 from privopt.report.page import document, drawing, table

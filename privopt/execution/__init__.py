@@ -12,7 +12,6 @@ on where it ran. A worker that dies is rebuilt and its task tried once more; if 
 """
 
 from privopt.execution.base import Executor, Held, spans, worker_state
-from privopt.execution.local import processes, serial, threads
-from privopt.execution.url import from_url
+from privopt.execution.local import from_url, processes, serial, threads
 
 __all__ = ["Executor", "Held", "from_url", "processes", "serial", "spans", "threads", "worker_state"]

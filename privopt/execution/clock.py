@@ -33,7 +33,6 @@ __all__ = [
     "check",
     "clock",
     "granted",
-    "in_thread",
     "left_behind",
     "limit",
     "slices",
@@ -213,12 +212,16 @@ _RUNNING: WeakSet[DaemonCall[Any]] = WeakSet()
 
 
 def left_behind() -> bool:
-    """Return whether anything begun by :func:`in_thread` still runs; a process then does better not to wait for it."""
+    """Return whether any :class:`DaemonCall` still runs; a process then does better not to wait for it."""
     return any(not running.done for running in list(_RUNNING))
 
 
 class DaemonCall(Generic[T]):
-    """A function that runs in a daemon thread, with the caller's scopes of time.
+    """A function without arguments that runs in a daemon thread, in a copy of the caller's context.
+
+    Args:
+        function: to run.
+        within: its scope of time; None for the caller's.
 
     Attributes:
         thread: that runs it. A caller that does not wait leaves it behind: it looks at a clock, or ends with the
@@ -258,16 +261,6 @@ class DaemonCall(Generic[T]):
         if self.error is not None:
             raise self.error
         return self._value[0]
-
-
-def in_thread(function: Callable[[], T], *, within: Clock | None = None) -> DaemonCall[T]:
-    """Start a function in a thread of its own, in a copy of the caller's context.
-
-    Args:
-        function: of no arguments.
-        within: its scope of time; None for the caller's.
-    """
-    return DaemonCall(function, within)
 
 
 @frozen

@@ -83,16 +83,32 @@ def serial() -> Executor:
 
 
 def threads(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` threads of this process."""
-    return _Threads(_at_least_one(jobs))
+    """Return an executor with ``jobs`` threads of this process, at least one."""
+    return _Threads(jobs)
 
 
 def processes(jobs: int) -> Executor:
     """Return an executor with ``jobs`` worker processes, started when first needed."""
-    return _Processes(_at_least_one(jobs))
-
-
-def _at_least_one(jobs: int) -> int:
     if jobs < 1:
         raise UsageError(f"jobs must be at least 1, got {jobs}")
-    return jobs
+    return _Processes(jobs)
+
+
+def from_url(url: str | None, jobs: int = 1) -> Executor:
+    """Return the executor that ``--executor`` and ``--jobs`` name.
+
+    Args:
+        url: None for this machine, or ``dask://host:port``.
+        jobs: 1 runs here, more in that many worker processes; a Dask cluster has as many as it has workers.
+
+    Raises:
+        UsageError: an unknown scheme, a cluster that does not answer, or ``distributed`` is not installed.
+    """
+    if url is None:
+        return serial() if jobs == 1 else processes(jobs)
+    scheme, _, address = url.partition("://")
+    if scheme != "dask" or not address:
+        raise UsageError(f"executor must be dask://host:port, got {url!r}")
+    from privopt.execution.cluster import connect
+
+    return connect(address)

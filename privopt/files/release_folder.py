@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
 from privopt.errors import Fault, InputError, reason_of
-from privopt.files import LARGEST, Unreadable, open_regular, read_bytes, what_it_is
+from privopt.files.regular import LARGEST, Unreadable, open_regular, read_bytes, what_it_is
 
 __all__ = [
     "LARGEST_TEXT",

@@ -57,7 +57,6 @@ def certify_noise(
     notes: Mapping[str, Any] | None = None,
     checked: int | None = None,
     rests_on: str = DRAWN,
-    notion: type[PrivacyConstraint[Any]] | None = None,
 ) -> Certificate:
     """Measure what noise spends against a guarantee: calls add up, in exact rationals.
 
@@ -69,18 +68,17 @@ def certify_noise(
 
     Args:
         guarantee: what is claimed. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` or ``approx-dp``, whose exact
-            ``rho_text`` and ``delta_text`` are in ``extra``; of another notion the class is named.
+            ``rho_text`` and ``delta_text`` are in ``extra``.
         calls: of the noise, as the release states them.
         failures: what else does not hold, a line each: then the certificate does not either.
         notes: further fields of the certificate; scales and sensitivities are there anyway.
         checked: numbers that noise was added to; default: the calls.
         rests_on: what no one can check.
-        notion: what says what a call spends and what is allowed, for other kinds.
 
     Raises:
         UsageError: a call of another law than Laplace's or Gauss's; a certificate of it is the mechanism's own.
     """
-    notion = notion or _NOTIONS[guarantee.kind]
+    notion = _NOTIONS[guarantee.kind]
     allowed = notion.allowed(guarantee)
     found, spent = list(failures), Fraction(0)
     for call in calls:

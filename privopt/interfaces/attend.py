@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from privopt.errors import StoppedError
-from privopt.execution.clock import Clock, OutOfTime, clock, in_thread
+from privopt.execution.clock import Clock, DaemonCall, OutOfTime, clock
 from privopt.interfaces.incumbent import MARGIN_WRITING, Answer, Incumbent
 from privopt.interfaces.offers import near
 
@@ -58,7 +58,7 @@ def attend(
     try:
         for entry in first:
             attending.enter(entry)
-        running = in_thread(lambda: (work(), clock().left > 0.0)[1], within=soft)
+        running = DaemonCall(lambda: (work(), clock().left > 0.0)[1], within=soft)
         while not (running.done or soft.left == 0.0 or incumbent.hard.left <= incumbent.needs):
             running.wait(min(SECONDS_PER_POLL, soft.left) if attending.limited else 3600.0)
             attending.look()

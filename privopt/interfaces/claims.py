@@ -10,10 +10,13 @@ from typing import Any, Final, Literal, Self, get_args
 from attrs import frozen
 
 from privopt.declare.exact_text import exact_text
-from privopt.declare.schema import key, non_negative
+from privopt.declare.schema import document, key, non_negative
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
 """What no notion covers, in a report's words."""
+
+SEEDED: Final = "seeded, not private"
+"""The mark of what a seed drew."""
 
 Evidence = Literal["proved", "declared", "none"]
 """What a claim rests on: measured on the release itself; noise whose scale and sensitivity were checked, while that it
@@ -43,24 +46,15 @@ class Guarantee:
     unit: str = key("", help="of epsilon")
     scope: str = key("", help="which pairs or neighbours")
     statement: str = key("", help="the promise in words")
-    seeded: bool = key(False, help="whether a seed drew the noise")
+    seeded: bool = key(False, help="whether a seed drew the noise", omit=True)
     extra: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return the ``guarantee`` object of result.json."""
-        shown: dict[str, Any] = {
-            "kind": self.kind,
-            "epsilon": None if self.epsilon is None else float(self.epsilon),
-            "epsilon_text": None if self.epsilon is None else exact_text(self.epsilon),
-            "unit": self.unit,
-            "scope": self.scope,
-            "statement": self.statement,
-            **self.extra,
-        }
-        if self.seeded:
-            shown["seeded"] = True
-            shown["warning"] = "seeded, not private"
-        return shown
+        shown = document(self) | {"epsilon_text": None if self.epsilon is None else exact_text(self.epsilon)}
+        if self.epsilon is not None:
+            shown["epsilon"] = float(self.epsilon)
+        return shown | ({"warning": SEEDED} if self.seeded else {})
 
 
 @frozen(kw_only=True)
@@ -88,7 +82,7 @@ class Certificate:
     allowed: float | None = key(help='a number, "inf" or null', infinite=True)
     checked: int = key(help="a count", check=non_negative)
     arithmetic: str = key(help="what the decision rests on")
-    rests_on: str = key("", help="what no one can check")
+    rests_on: str = key("", help="what no one can check", omit=True)
     notes: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
     failures: tuple[str, ...] = ()
 
@@ -101,20 +95,6 @@ class Certificate:
         """Say how many conditions were checked, and how near to its limit the tightest is."""
         conditions = f"{self.checked:,} condition{'' if self.checked == 1 else 's'} checked"
         return f"{conditions}, tightest {self.worst:.9g} of {self.allowed:.9g} allowed"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the ``certificate`` object of result.json."""
-        return {
-            "holds": self.holds,
-            "evidence": self.evidence,
-            "kind": self.kind,
-            "worst": self.worst,
-            "allowed": self.allowed,
-            "checked": self.checked,
-            "arithmetic": self.arithmetic,
-            **({"rests_on": self.rests_on} if self.rests_on else {}),
-            **self.notes,
-        }
 
 
 SQUARED: Final = " squared"
@@ -157,7 +137,7 @@ class Objective(Bounds):
     """
 
     unit: str = key(help="of value and bound")
-    bound_over: str | None = key(None, help='"chosen" or "all", where outputs were chosen')
+    bound_over: str | None = key(None, help='"chosen" or "all", where outputs were chosen', omit=True)
 
     @property
     def measured(self) -> str:
@@ -171,13 +151,3 @@ class Objective(Bounds):
         """Return the unit for people."""
         noun = self.unit.removesuffix(SQUARED)
         return self.unit if noun == self.unit else f"sum of squared differences, in {noun}"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the ``objective`` object of result.json."""
-        shown: dict[str, Any] = {
-            "value": self.value,
-            "lower_bound": self.lower_bound,
-            "gap": self.gap,
-            "unit": self.unit,
-        }
-        return shown if self.bound_over is None else {**shown, "bound_over": self.bound_over}

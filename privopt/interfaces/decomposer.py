@@ -42,21 +42,6 @@ class Decomposed:
     trajectory: tuple[tuple[float, float, float], ...] = ()
     details: Mapping[str, Any] = field(factory=dict)
 
-    @property
-    def lower(self) -> float:
-        """The lesser of objective and bound."""
-        return min(self.objective, self.objective if self.bound is None else self.bound)
-
-    @property
-    def upper(self) -> float:
-        """The greater of objective and bound."""
-        return max(self.objective, self.objective if self.bound is None else self.bound)
-
-    @property
-    def gap(self) -> float | None:
-        """``|objective - bound| / max(|objective|, 1e-12)``; None without a bound."""
-        return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
-
 
 class Decomposer(ABC):
     """Splits a compiled model into a master and blocks, and solves it.

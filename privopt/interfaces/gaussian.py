@@ -123,6 +123,5 @@ class ApproxDP(ZCDP[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1): the most often that a guess can be right."""
-        epsilon, delta = cls.point(guarantee)
-        return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
+        """Return the most often that a guess can be right, by epsilon and delta."""
+        return super(ZCDP, cls).guess(guarantee)

@@ -9,13 +9,11 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from attrs import AttrsInstance
 
-from privopt.arrays import Figure
 from privopt.errors import UsageError
 from privopt.interfaces.channel import Channel, NoisyCounts
 from privopt.interfaces.plan import Plan
 from privopt.interfaces.privacy import PrivacyConstraint
 from privopt.interfaces.release import Release
-from privopt.interfaces.report_parts import Layer, Section
 from privopt.interfaces.reporting import Reporting
 from privopt.interfaces.result import Result
 from privopt.interfaces.solving import Outcome, SolveContext
@@ -75,9 +73,6 @@ class Mechanism(ABC, Generic[P, R]):
 
     reporting: ClassVar[str] = ""
     """``"package.module:Class"`` of the :class:`Reporting` that shows its releases, imported when it is asked for."""
-
-    item_bytes: ClassVar[Mapping[str, float]] = {}
-    """Bytes that each item takes by its name, with all that follows it, measured: ``{"pair": 100.0}``."""
 
     kit: ClassVar[str] = ""
     """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
@@ -152,13 +147,9 @@ class Mechanism(ABC, Generic[P, R]):
 
         The estimate is from public sizes alone, and rather too high than too low: a method that needs more than
         ``--memory`` allows is not begun. A method that can fall back on cheaper ones counts as the cheapest of them and
-        itself chooses which to begin. By default: :meth:`items` times :attr:`item_bytes`.
+        itself chooses which to begin.
         """
-        return sum(self.item_bytes[name] * count for name, count in self.items(problem, method).items()) or None
-
-    def items(self, problem: P, method: str) -> Mapping[str, float]:
-        """Count how many of each of :attr:`item_bytes` a problem has, from public sizes alone."""
-        return {}
+        return None
 
     def check_memory(self, problem: P, context: SolveContext) -> None:
         """Refuse what does not fit into memory, before it is begun.
@@ -271,32 +262,9 @@ class Mechanism(ABC, Generic[P, R]):
         """Attack several reports of one place; return None if that shows nothing."""
         return None
 
-    def _reports(self) -> Reporting[P, R]:
+    def shown(self) -> Reporting[P, R]:
+        """Return what shows its releases: an instance of :attr:`reporting`, which is imported now."""
         from privopt.registry import load_class
 
         found: Reporting[P, R] = load_class(self.reporting, Reporting)() if self.reporting else Reporting()
         return found
-
-    def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
-        """See :meth:`Reporting.report`."""
-        return self._reports().report(problem, release, result)
-
-    def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """See :meth:`Reporting.in_readers_unit`."""
-        return self._reports().in_readers_unit(problem, result, value)
-
-    def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """See :meth:`Reporting.report_check`."""
-        return self._reports().report_check(release, result, folder)
-
-    def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
-        """See :meth:`Reporting.report_truth`."""
-        return self._reports().report_truth(problem, release, result, private)
-
-    def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:
-        """See :meth:`Reporting.figures`."""
-        return self._reports().figures(problem, release, result)
-
-    def geo(self, problem: P, release: R, result: Result) -> Layer | None:
-        """See :meth:`Reporting.geo`."""
-        return self._reports().geo(problem, release, result)

@@ -40,12 +40,16 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
     """A notion that bounds how much likelier results are for one input than for its neighbour."""
 
     @classmethod
+    def point(cls, guarantee: Guarantee) -> tuple[float, float]:
+        """Return an epsilon, and a delta, that follow from the guarantee."""
+        return cls.curve(guarantee)[0]
+
+    @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
         """State, as a clause, how much likelier a result can be at most."""
-        assert guarantee.epsilon is not None  # whoever claims such a kind states it
         return (
             f"whether or not {guarantee.scope or 'one individual'}, every result is at most "
-            f"{factor(float(guarantee.epsilon))} as likely in the one case as in the other"
+            f"{factor(cls.point(guarantee)[0])} as likely in the one case as in the other"
         )
 
     @classmethod
@@ -55,9 +59,9 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Bound how often a guess between two neighbours, equally likely before, can be right."""
-        assert guarantee.epsilon is not None  # as above
-        return 1 / (1 + math.exp(-guarantee.epsilon))
+        """Bound how often a guess is right between two neighbours: (exp(epsilon) + delta) / (exp(epsilon) + 1)."""
+        epsilon, delta = cls.point(guarantee)
+        return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
 
     @classmethod
     def promise(cls, result: Result) -> str:
@@ -112,9 +116,8 @@ class LocalDP(_Additive[R_contra]):
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
         """State how much likelier a report can be at most."""
-        assert guarantee.epsilon is not None  # as above
         return (
-            f"whatever is published is at most {factor(float(guarantee.epsilon))} as likely with as without "
+            f"whatever is published is at most {factor(cls.point(guarantee)[0])} as likely with as without "
             f"{guarantee.scope or 'one individual'}"
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -84,8 +83,8 @@ class BestOffer(Generic[C, P]):
         return better
 
 
-class Offers(ABC, Generic[C, P]):
-    """The part of an incumbent that a solver sees.
+class Offers(Generic[C, P]):
+    """The part of an incumbent that a solver sees; by itself it certifies nothing, and the caller reads its best back.
 
     Values are minimised; a solver that maximises offers negatives.
 
@@ -96,10 +95,12 @@ class Offers(ABC, Generic[C, P]):
         offered: how often anything was.
     """
 
-    gap: float
     noise: float = 0.0
     offered: int = 0
-    best: BestOffer[C, P]
+
+    def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
+        self.gap, self._progress = gap, progress
+        self.best: BestOffer[C, P] = BestOffer()
 
     def offer(
         self,
@@ -129,22 +130,24 @@ class Offers(ABC, Generic[C, P]):
         self._take(Offer(origin=origin, candidate=candidate, value=value, bound=bound, proof=proof, firm=firm))
         check()
 
-    @abstractmethod
     def _take(self, offer: Offer[C, P]) -> None:
         """Keep what is better, and hand it on."""
+        self.best.take(offer)
+        if self._progress is not None:
+            known = (end if math.isfinite(end) else None for end in (self.best.bound, self.best.value))
+            self._progress(offer.origin, self.offered, *known)
 
     @property
-    @abstractmethod
     def reached(self) -> bool:
         """Whether the gap is reached by what firm offers promise."""
+        return near(self.best.value, self.best.bound, self.gap, self.noise)
 
-    @abstractmethod
     def confirm(self) -> bool:
-        """Check whether the gap is reached by what is certified and proved now: claims do not count."""
+        """Check whether the gap is reached by what is certified and proved now, where anything is."""
+        return self.reached
 
-    @abstractmethod
     def note(self, step: str, **figures: object) -> None:
-        """Add a step to the path that the answer states, and figures to its details."""
+        """Add a step to the path that the answer states, and figures to its details; without an answer to none."""
 
     def through(
         self,
@@ -166,31 +169,6 @@ class Offers(ABC, Generic[C, P]):
         return View(self, name, candidate, proof, firm=firm)
 
 
-class Alone(Offers[C, P]):
-    """Offers of one solver that are not certified: the caller reads its best back."""
-
-    def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
-        self.gap, self.best, self._progress = gap, BestOffer(), progress
-
-    def _take(self, offer: Offer[C, P]) -> None:
-        self.best.take(offer)
-        if self._progress is not None:
-            known = (end if math.isfinite(end) else None for end in (self.best.bound, self.best.value))
-            self._progress(offer.origin, self.offered, *known)
-
-    @property
-    def reached(self) -> bool:
-        """As promised."""
-        return near(self.best.value, self.best.bound, self.gap, self.noise)
-
-    def confirm(self) -> bool:
-        """Return whether the promised values reach the gap: certified ones are not required."""
-        return self.reached
-
-    def note(self, step: str, **figures: object) -> None:
-        """Ignore a step: the path is not read."""
-
-
 class View(Offers[C, P]):
     """An incumbent as a smaller problem sees it: an offer is lifted when the incumbent asks for it."""
 
@@ -203,8 +181,9 @@ class View(Offers[C, P]):
         *,
         firm: bool,
     ) -> None:
+        super().__init__(outer.gap)
         self._outer, self._name, self._candidate, self._proof, self._firm = outer, name, candidate, proof, firm
-        self.gap, self.noise, self.best = outer.gap, outer.noise, BestOffer()
+        self.noise = outer.noise
         self.alone = not firm or proof is None or candidate is None
 
     def _take(self, offer: Offer[C, P]) -> None:
@@ -224,9 +203,7 @@ class View(Offers[C, P]):
     @property
     def reached(self) -> bool:
         """As offered here, where the whole has nothing to say of it."""
-        if not self.alone:
-            return self._outer.reached
-        return near(self.best.value, self.best.bound, self.gap, self.noise)
+        return super().reached if self.alone else self._outer.reached
 
     def confirm(self) -> bool:
         """Certify and prove the whole, where that says anything."""

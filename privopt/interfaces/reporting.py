@@ -1,17 +1,84 @@
-"""A mechanism's view of a release: its part of the report, its figures, its map."""
+"""A mechanism's view of a release: its part of the report, its figures, its map, and what these are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+from attrs import frozen
 
 from privopt.arrays import Figure
-from privopt.interfaces.report_parts import Layer, Section
 from privopt.interfaces.result import Result
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+Position = tuple[float, float]
+
+
+def position_text(east: float, north: float, kind: str) -> str:
+    """Return a position as a reader finds it on a map, to four decimals (some ten metres).
+
+    >>> position_text(12.4789, -41.9, "geographic"), position_text(0.5, 12.25, "planar")
+    ('41.9000\u00b0 S, 12.4789\u00b0 E', 'x 0.5 km, y 12.25 km')
+
+    Args:
+        east, north: longitude and latitude in degrees, or x and y.
+        kind: geographic, or planar in km.
+    """
+    if kind == "planar":
+        return ", ".join(f"{axis} {round(value, 4) + 0.0:.10g} km" for axis, value in (("x", east), ("y", north)))
+    around = east - 360.0 if east > 180.0 else east
+    return f"{abs(north):.4f}\u00b0 {'S' if north < 0 else 'N'}, {abs(around):.4f}\u00b0 {'W' if around < 0 else 'E'}"
+
+
+@frozen(kw_only=True)
+class Feature:
+    """A point, or a line of two or more, and what is known of it.
+
+    Attributes:
+        path: (x, y), or (longitude, latitude) in degrees; one for a point.
+        properties: name -> text, number, truth value or None; every feature of a layer has the same names.
+    """
+
+    path: tuple[Position, ...]
+    properties: Mapping[str, Any]
+
+    @property
+    def shape(self) -> str:
+        """The geometry's type."""
+        return "Point" if len(self.path) == 1 else "LineString"
+
+
+@frozen(kw_only=True)
+class Layer:
+    """What a mechanism hands to a map.
+
+    Attributes:
+        kind: geographic (degrees, WGS 84) or planar.
+        features: in order.
+        unit: of planar coordinates, where it is known.
+    """
+
+    kind: Literal["geographic", "planar"]
+    features: Sequence[Feature]
+    unit: str = "km"
+
+
+@frozen(kw_only=True)
+class Section:
+    """A part of a report's body.
+
+    Attributes:
+        title: heading.
+        html: ready markup; everything in it that came from files must have been escaped.
+        lead: one or two sentences that say what is to be seen, as plain text.
+    """
+
+    title: str
+    html: str
+    lead: str = ""
 
 
 class Reporting(Generic[P, R]):

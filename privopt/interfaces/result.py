@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import attrs
 from attrs import frozen
 
-from privopt.declare.schema import key, positive, share
-from privopt.interfaces.claims import Bounds, Certificate, Guarantee, Objective
+from privopt.declare.schema import document, key, positive, share
+from privopt.interfaces.claims import SEEDED, Bounds, Certificate, Guarantee, Objective
 
 TOLD: Final = "told"
 """Key of ``details`` for what no one checks."""
@@ -22,8 +21,6 @@ VALUE_UNIT: Final = "value_unit"
 
 FINE_GAP: Final = 1e-4
 """A status names the gap that was asked for, where that is larger."""
-SEEDED: Final = "seeded, not private"
-"""The mark of what a seed drew."""
 
 
 @frozen(kw_only=True)
@@ -75,10 +72,10 @@ class Details:
         facts: what follows from problem and release: ``verify`` computes it again.
     """
 
-    told: Mapping[str, Any] = key(help="an object")
-    value_unit: float | None = key(None, help="a number above 0", check=positive)
-    lp: Bounds | None = key(None, help="the program that was solved")
     facts: Mapping[str, Any] = key(factory=dict, help="what follows from problem and release", rest=True)
+    value_unit: float | None = key(None, help="a number above 0", check=positive, omit=True)
+    lp: Bounds | None = key(None, help="the program that was solved", omit=True)
+    told: Mapping[str, Any] = key(help="an object")
 
 
 @frozen(kw_only=True)
@@ -144,22 +141,5 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document, its keys in the order in which they are written."""
-        told, lp, facts = self.details.told, self.details.lp, dict(self.details.facts)
-        if self.details.value_unit is not None:
-            facts[VALUE_UNIT] = self.details.value_unit
-        return {
-            "mechanism": self.mechanism,
-            "method": self.method,
-            "plugin": attrs.asdict(self.plugin),
-            "privopt": self.privopt,
-            "problem": attrs.asdict(self.problem),
-            "seed": self.seed,
-            "status": self.status,
-            "asked": attrs.asdict(self.asked),
-            "guarantee": self.guarantee.to_json(),
-            "objective": self.objective.to_json(),
-            "certificate": self.certificate.to_json(),
-            "time": attrs.asdict(self.time),
-            "solver": dict(self.solver),
-            "details": {**facts, **({} if lp is None else {LP: attrs.asdict(lp)}), TOLD: dict(told)},
-        }
+        first = dict.fromkeys(("mechanism", "method", "plugin", "privopt", "problem", "seed", "status"))
+        return first | document(self) | {"status": self.status, "guarantee": self.guarantee.to_json()}

@@ -7,18 +7,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from attrs import Factory, define, field, frozen
 
 from privopt.errors import StoppedError
+from privopt.execution import Executor, serial
 from privopt.execution.clock import Clock, clock
+from privopt.execution.memory import GB, PROGRAM_BYTES, resident
 from privopt.interfaces.release import Release
-
-if TYPE_CHECKING:
-    from privopt.execution import Executor
-else:
-    Executor = Any
 
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
@@ -63,12 +60,6 @@ class Outcome(Generic[R_co]):
     truth: Mapping[str, Any] | None = None
 
 
-def _serial() -> Executor:
-    from privopt.execution import serial
-
-    return serial()
-
-
 @define(kw_only=True)
 class SolveContext:
     """How a mechanism shall work: everything that is not the problem.
@@ -98,7 +89,7 @@ class SolveContext:
     stand_by: Callable[[Outcome[Any]], object] | None = None
     memory: float | None = None
     seed: int | None = None
-    executor: Executor = Factory(_serial)
+    executor: Executor = Factory(serial)
     progress: Progress | None = None
     checkpoint: Path | None = None
     resume: bool = False
@@ -123,30 +114,24 @@ class SolveContext:
     @property
     def free_memory(self) -> float:
         """Bytes that may be taken on top of those that the loaded process holds; infinite without a limit."""
-        from privopt.execution.memory import PROGRAM_BYTES, resident
-
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM_BYTES))
 
-    def need(self, needed: float, who: str, *, more: bool = False) -> None:
+    def need(self, needed: float, who: str) -> None:
         """Refuse what does not fit, before it is begun.
 
         Args:
             needed: bytes.
             who: takes them, in the plural.
-            more: whether what comes after may take more.
 
         Raises:
             StoppedError: it needs more memory than there is.
         """
-        from privopt.execution.memory import GB, PROGRAM_BYTES, resident
-
         if needed > self.free_memory:
             enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM_BYTES)) / GB:.2g}"
-            enough = f"use {enough} at least" if more else f"{enough} would do"
             raise StoppedError(
                 f"not enough memory: {who} need {needed / GB:.2g} GB more than the program holds, "
                 f"{self.free_memory / GB:.2g} GB are left, "
-                f"nothing was begun or written; {enough}"
+                f"nothing was begun or written; use {enough} at least"
             )
 
     def report(self, phase: str, iteration: int = 0, lower: float | None = None, upper: float | None = None) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, StoppedError, UsageError, cut
-from privopt.files import flush, open_private, private_folder
+from privopt.files.regular import flush, open_private, private_folder
 from privopt.files.release_folder import sha256
 from privopt.files.working_folder import claimed
 from privopt.ledger.subject_names import key_at

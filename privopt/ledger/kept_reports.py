@@ -18,7 +18,7 @@ from typing import Final
 from attrs import define, field
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
-from privopt.files import private_folder
+from privopt.files.regular import private_folder
 from privopt.ledger.balances import Mark
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.log_file import Form, LogFile, translated_errors

@@ -16,7 +16,7 @@ from typing import Final, Self
 from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
-from privopt.files import Unreadable, flush, open_regular
+from privopt.files.regular import Unreadable, flush, open_regular
 from privopt.files.working_folder import claimed
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0

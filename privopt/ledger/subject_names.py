@@ -15,7 +15,7 @@ from typing import Final
 from attrs import field, frozen
 
 from privopt.errors import Fault, InputError, UsageError, cut
-from privopt.files import Unreadable, open_private, read_bytes
+from privopt.files.regular import Unreadable, open_private, read_bytes
 from privopt.files.working_folder import claimed
 from privopt.ledger.entries import MAX_TEXT_CHARACTERS
 

@@ -22,7 +22,6 @@ from privopt.specs import (
     CheckSpec,
     CommandSpec,
     Hooks,
-    KindCheckSpec,
     KindSpec,
     MechanismSpec,
     MethodSpec,
@@ -58,7 +57,7 @@ _HOOKS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
     ("privopt_commands", (CommandSpec,)),
     ("privopt_names", (NameSpec,)),
     ("privopt_templates", (TemplateSpec,)),
-    ("privopt_checks", (TraitSpec, CheckSpec, KindCheckSpec)),
+    ("privopt_checks", (TraitSpec, CheckSpec)),
 )
 
 

@@ -1,6 +1,6 @@
 """Building blocks of reports: the frame of the page, sections, figures."""
 
-from privopt.interfaces.report_parts import Section
+from privopt.interfaces.reporting import Section
 from privopt.report.page import (
     drawing,
     figure_section,

@@ -16,7 +16,7 @@ import numpy as np
 
 from privopt.arrays import Floats
 from privopt.errors import UsageError
-from privopt.interfaces.report_parts import Feature, Layer
+from privopt.interfaces.reporting import Feature, Layer
 
 ENDINGS: Final = (".geojson", ".json")
 

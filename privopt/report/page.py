@@ -18,7 +18,7 @@ from privopt.declare.notebook import shown
 from privopt.declare.schema import ProblemHeading
 from privopt.interfaces import Result
 from privopt.interfaces.claims import SQUARED
-from privopt.interfaces.report_parts import Section
+from privopt.interfaces.reporting import Section
 from privopt.registry import registry
 from privopt.report.promise_text import claim, limits
 from privopt.report.theme import svg

@@ -38,20 +38,21 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         progress("figures and tables of the report", 0, None, None)
     mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     compared: list[Section] = []
+    shown = mechanism.shown()
     target = folder / REPORT
     if truth:
         private = folder / PRIVATE
         if not private.is_dir():
             raise UsageError(f"--truth: {folder} has no private/ to compare with")
-        compared = list(mechanism.report_truth(problem, release, result, private))
+        compared = list(shown.report_truth(problem, release, result, private))
         if not compared:
             raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
-    check = mechanism.report_check(release, result, folder)
+    check = shown.report_check(release, result, folder)
     sections = [
         *compared,
         *_budget_of(opened),
-        *mechanism.report(problem, release, result),
+        *shown.report(problem, release, result),
         *([] if check is None else [check]),
     ]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
@@ -64,7 +65,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         truth=truth,
         absent=absent,
         warnings=warnings,
-        in_readers_unit=partial(mechanism.in_readers_unit, problem, result),
+        in_readers_unit=partial(shown.in_readers_unit, problem, result),
     )
     replace_in_release(target, text.encode("utf-8"), folder.absolute())
     return target
@@ -97,7 +98,7 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
     opened = open_verified(folder, progress=progress)
     if progress is not None:
         progress("figures", 0, None, None)
-    figures: dict[str, Any] = dict(opened.mechanism.figures(opened.problem, opened.release, opened.result))
+    figures: dict[str, Any] = dict(opened.mechanism.shown().figures(opened.problem, opened.release, opened.result))
     if not figures:
         raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
     written = [target / f"{name}{ending}" for name in figures for ending in (".svg", ".png")]
@@ -117,7 +118,7 @@ def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -
         StoppedError: it could not be written, or an interrupt came.
     """
     opened = open_verified(folder, progress=progress)
-    layer = opened.mechanism.geo(opened.problem, opened.release, opened.result)
+    layer = opened.mechanism.shown().geo(opened.problem, opened.release, opened.result)
     if layer is None:
         raise UsageError(f"--geo: {opened.registered.spec.name} has no coordinates on a map here")
     with new_file(target, force=True, option="--geo") as made:

@@ -62,38 +62,28 @@ _WORDS: Final = {
 
 def table(figures: Mapping[str, Any]) -> str:
     """Show the audit as lines of text; keys of the mechanism's own come last. One line names what does not apply."""
-    lines = []
     titles = {name: _WORDS.get(name, name.replace("_", " ")) for name in figures}
-    for name, value in figures.items():
-        if value is None:
-            continue
-        if isinstance(value, Mapping) and any(map(_deep, value.values())):
-            lines += [f"{titles[name]:<30}{line}" for line in _branches(value)]
-            continue
-        if isinstance(value, Mapping):
-            text = _pairs(value)
-        else:
-            text = _shown(value)
-        lines.append(f"{titles[name]:<30}{text}")
+    lines = [
+        f"{titles[name]:<30}{line}" for name, value in figures.items() if value is not None for line in _lines(value)
+    ]
     absent = ", ".join(titles[name] for name, value in figures.items() if value is None)
     if absent:
         lines.append(f"{'not for this mechanism':<30}{absent}")
     return "\n".join(lines) + "\n"
 
 
-def _deep(value: object) -> bool:
-    return isinstance(value, Mapping) and any(isinstance(inner, Mapping) for inner in value.values())
-
-
-def _branches(value: Mapping[str, Any]) -> list[str]:
-    """Return a line for what lies flat, and one for each mapping inside."""
-    flat = {name: inner for name, inner in value.items() if not isinstance(inner, Mapping) and inner is not None}
+def _lines(value: object, *, split: bool = False) -> list[str]:
+    """Return one line, or of what holds tables in tables a line for each of these and one for the rest."""
+    inner = value if isinstance(value, Mapping) else {}
+    tables = {name: each for name, each in inner.items() if isinstance(each, Mapping)}
+    split = split or any(isinstance(each, Mapping) for table in tables.values() for each in table.values())
+    if not (split and tables):
+        return [_pairs(inner) if inner else _shown(value)]
+    flat = {name: each for name, each in inner.items() if name not in tables and each is not None}
     lines = [_pairs(flat)] if flat else []
-    for name, inner in value.items():
-        if isinstance(inner, Mapping):
-            head = name.replace("_", " ")
-            lines += [f"{head}: {line}" for line in (_branches(inner) if _deep(inner) else [_pairs(inner)])]
-    return lines
+    return lines + [
+        f"{name.replace('_', ' ')}: {line}" for name, each in tables.items() for line in _lines(each, split=True)
+    ]
 
 
 def _shown(value: object) -> str:

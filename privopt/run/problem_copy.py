@@ -20,7 +20,7 @@ import attrs
 from attrs import AttrsInstance, evolve, field, frozen
 
 from privopt.declare import File, files_of
-from privopt.declare.frames import PARQUET, as_csv, csv_bytes, plainly, table_of
+from privopt.declare.frames import PARQUET, as_csv, csv_bytes, table_of
 from privopt.errors import Fault, InputError
 from privopt.files.archive import npy_as_written
 from privopt.files.release_folder import PRIVATE, PROBLEM, files_in
@@ -140,13 +140,11 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 
 def _as_read(file: File) -> bytes:
-    """Return a file as it may be published: without columns of a table that nothing has read."""
+    """Return a public file as it is published: without columns of a table that nothing has read, and in one form."""
     frame = _frame(file)
     if frame is not None:
-        read = [name for name in frame.columns if name in file.seen.columns]
-        if len(read) < len(frame.columns):
-            return csv_bytes(frame.select(read))
-    return _in_one_form(file, frame)
+        return csv_bytes(frame.select(name for name in frame.columns if name in file.seen.columns))
+    return _in_one_form(file)
 
 
 def _frame(file: File) -> pl.DataFrame | None:
@@ -154,12 +152,13 @@ def _frame(file: File) -> pl.DataFrame | None:
     return table_of(file) if file.seen.columns else None
 
 
-def _in_one_form(file: File, frame: pl.DataFrame | None) -> bytes:
+def _in_one_form(file: File) -> bytes:
     """Return a public file in a form that every program reads alike: users' tables and arrays may have others."""
     if file.contents.startswith(b"\x93NUMPY"):
         return npy_as_written(file.contents)
+    frame = _frame(file)
     if frame is not None:
-        return plainly(file, frame)
+        return csv_bytes(frame)
     return file.contents if file.seen.instead is None else file.seen.instead
 
 
@@ -167,13 +166,17 @@ def _csv_names(names: Iterable[str], taken: set[str]) -> dict[str, str]:
     """Return new names that end in ``.csv``, all different, for files that are CSV now; a name of its own may stay."""
     renamed: dict[str, str] = {}
     for name in sorted(names):
-        path, number = PurePosixPath(name), 1
-        new = str(path.with_suffix(".csv"))
-        while new in {*taken, *renamed.values()} - {name}:
-            number += 1
-            new = str(path.with_name(f"{path.stem}-{number}.csv"))
-        renamed[name] = new
+        renamed[name] = _unused(PurePosixPath(name).with_suffix(".csv"), {*taken, *renamed.values()} - {name})
     return renamed
+
+
+def _unused(path: PurePosixPath, taken: set[str]) -> str:
+    """Return a name, with a number if it is taken."""
+    name, number = path, 1
+    while str(name) in taken:
+        number += 1
+        name = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return str(name)
 
 
 def _known(declared: AttrsInstance) -> dict[str, bytes]:
@@ -212,12 +215,7 @@ def _choose_names(names: list[str], taken: set[str]) -> dict[str, str]:
         folder += "-more"
     moved: dict[str, str] = {}
     for name in dict.fromkeys(names):
-        last, number = PurePosixPath(name).name, 1
-        new = f"{folder}/{last}"
-        while new in moved.values():
-            number += 1
-            new = f"{folder}/{number}-{last}"
-        moved[name] = new
+        moved[name] = _unused(PurePosixPath(folder, PurePosixPath(name).name), {*moved.values()})
     return moved
 
 
@@ -253,8 +251,8 @@ def _values(value: Any, new_names: Mapping[str, str]) -> Any:
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
     """Return a line for each file below ``problem/`` that ``file`` does not name, or that has another form."""
     files = [each for each in files_of(declared) if not (each.secret or each.absent)]
-    odd = dict.fromkeys(each.name for each in files if _in_one_form(each, _frame(each)) != each.contents)
-    lines = [f"{PROBLEM}/{name}: in a form that programs read in more than one way; solve writes none" for name in odd]
+    odd = dict.fromkeys(each.name for each in files if _in_one_form(each) != each.contents)
+    lines = [f"{PROBLEM}/{name}: not in the form in which solve writes it" for name in odd]
     named = {file, *(str(PurePosixPath(each.name)) for each in files_of(declared))}
     found, _ = files_in(folder / PROBLEM)
     return lines + [f"{PROBLEM}/{name}: the problem names no such file" for name in found if name not in named]

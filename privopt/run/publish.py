@@ -1,4 +1,7 @@
-"""Write a new DIR: private at first, checked before it gets its name, complete or absent."""
+"""Write a new DIR or file: private at first, checked before it gets its name, complete or absent.
+
+What a command must not write is refused before any work.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +20,9 @@ from attrs import define, frozen
 
 from privopt.errors import UsageError
 from privopt.execution.hard_limit import settling
-from privopt.files import flush
+from privopt.files.regular import flush
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 from privopt.files.working_folder import claimed
-from privopt.run.targets import check_file, check_new, check_parent, check_target, parents_made
 
 CHECKPOINTS: Final = (".npz", ".json", ".part")
 """Endings of what DIR.partial holds; a folder with anything else in it is somebody's own."""
@@ -71,31 +73,8 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
 
 
 @contextmanager
-def new_files(target: Path) -> Iterator[Path]:
-    """Yield a folder of files that are not a release; it becomes ``target`` when the block ends well, else it vanishes.
-
-    Raises:
-        UsageError: see :func:`check_new`.
-        StoppedError: it could not be written, or an interrupt came; nothing was written.
-    """
-    target = target.absolute()
-    check_new(target)
-    with parents_made(target), claimed(target) as work:
-        yield work
-        check_new(target)  # another run may have finished meanwhile
-        Copies(target=target, work=work).place()
-
-
-@contextmanager
 def new_folder(
-    target: Path,
-    *,
-    force: bool = False,
-    private: bool = False,
-    check: Callable[[Path], None] | None = None,
-    warn: Callable[[str], None] | None = None,
-    called: tuple[str, str] = ("--out", "--force"),
-    known_by: str = RESULT,
+    target: Path, *, force: bool = False, private: bool = False, option: str = "--out", known_by: str = RESULT
 ) -> Iterator[Path]:
     """Yield a folder to write into that becomes ``target`` when the block ends well, and vanishes when it does not.
 
@@ -107,22 +86,18 @@ def new_folder(
         target: folder to make.
         force: replace an earlier result.
         private: the whole folder is its owner's own (0700).
-        check: called with the finished folder before it becomes ``target``; what it raises ends the work.
-        warn: called with a sentence where something besides ``target`` went wrong.
-        called: the caller's names of ``target`` and ``force``.
+        option: the caller's name of ``target``.
         known_by: a file that an earlier result has.
 
     Raises:
         UsageError: see :func:`check_target`.
         StoppedError: it could not be written, or an interrupt came; nothing was written.
     """
-    with hidden_folders(target, force=force, called=called, known_by=known_by) as place:
+    with hidden_folders(target, force=force, option=option, known_by=known_by) as place:
         work = place.new()
         yield work
-        place.complete(work, private=private, check=check)
-        old = place.publish(work)
-    if old is not None:
-        discard(old, warn)
+        place.complete(work, private=private)
+        place.publish(work)
 
 
 @frozen
@@ -132,14 +107,14 @@ class Place:
     Attributes:
         target: the folder to make.
         home: hidden, and this run's own.
-        force, called, known_by: as of :func:`new_folder`.
+        force, option, known_by: as of :func:`new_folder`.
     """
 
     target: Path
     home: Path
     force: bool
-    called: tuple[str, str]
-    known_by: str = RESULT
+    option: str
+    known_by: str
 
     def new(self) -> Path:
         """Return an empty folder that its owner alone can enter."""
@@ -147,29 +122,29 @@ class Place:
 
     def complete(self, work: Path, *, private: bool = False, check: Callable[[Path], None] | None = None) -> None:
         """Make a written folder whole: from here on it lacks nothing but its name."""
-        _write_sums(work)
+        for folder, own in ((work, False), (work / PRIVATE, True)):
+            if folder.is_dir():
+                (folder / SUMS).write_bytes(sums_text(folder, private=own).encode("utf-8", "surrogateescape"))
         if check is not None:
             check(work)
         _open_up(work, private=private)
         _flush(work)
 
-    def publish(self, work: Path) -> Path | None:
-        """Give a whole folder the target's name; returns where the one before it lies now.
+    def publish(self, work: Path, warn: Callable[[str], None] | None = None) -> None:
+        """Give a whole folder the target's name, and remove the one before; call ``warn`` if that cannot be removed.
 
         Raises:
             UsageError: another run has made the target meanwhile.
         """
-        check_target(self.target, force=self.force, called=self.called, known_by=self.known_by)
-        return _swap(work, self.target, self.home)
+        check_target(self.target, force=self.force, option=self.option, known_by=self.known_by)
+        old = _swap(work, self.target, self.home)
+        if old is not None:
+            discard(old, warn)
 
 
 @contextmanager
 def hidden_folders(
-    target: Path,
-    *,
-    force: bool = False,
-    called: tuple[str, str] = ("--out", "--force"),
-    known_by: str = RESULT,
+    target: Path, *, force: bool = False, option: str = "--out", known_by: str = RESULT
 ) -> Iterator[Place]:
     """Yield a place for folders; one of them may become ``target``, the others vanish when the block ends.
 
@@ -178,9 +153,9 @@ def hidden_folders(
         StoppedError: the disk or an interrupt came in the way.
     """
     target = target.absolute()
-    check_target(target, force=force, called=called, known_by=known_by)
+    check_target(target, force=force, option=option, known_by=known_by)
     with parents_made(target), claimed(target) as home:
-        yield Place(target, home, force, called, known_by)
+        yield Place(target, home, force, option, known_by)
 
 
 @define(kw_only=True)
@@ -263,12 +238,6 @@ def _listed(folder: Path) -> dict[str, str] | None:
     return found if isinstance(found, dict) else None
 
 
-def _write_sums(work: Path) -> None:
-    for folder, private in ((work, False), (work / PRIVATE, True)):
-        if folder.is_dir():
-            (folder / SUMS).write_bytes(sums_text(folder, private=private).encode("utf-8", "surrogateescape"))
-
-
 def _open_up(work: Path, *, private: bool) -> None:
     """Let others read what is public, now that all is there, dated now; the folder itself last."""
     now = time.time_ns()
@@ -287,21 +256,17 @@ def _flush(folder: Path) -> None:
 def _swap(work: Path, target: Path, home: Path) -> Path | None:
     """Give the finished folder its name; returns where the one before it lies now."""
     with settling():
-        return _renamed(work, target, home)
-
-
-def _renamed(work: Path, target: Path, home: Path) -> Path | None:
-    if not target.exists() or not any(target.iterdir()):
-        work.rename(target)
-        return None
-    old = home.with_suffix(".replaced")
-    target.rename(old)
-    try:
-        work.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-    return old
+        if not target.exists() or not any(target.iterdir()):
+            work.rename(target)
+            return None
+        old = home.with_suffix(".replaced")
+        target.rename(old)
+        try:
+            work.rename(target)
+        except BaseException:
+            old.rename(target)
+            raise
+        return old
 
 
 def discard(old: Path, warn: Callable[[str], None] | None) -> None:
@@ -322,3 +287,86 @@ def discard_partial(folder: Path, warn: Callable[[str], None]) -> None:
         discard(folder, warn)
     else:
         warn(f"{folder} holds other files than checkpoints, so it was left as it is")
+
+
+def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: str = RESULT) -> None:
+    """Refuse a target that must not be replaced; ``option`` is the caller's name of it.
+
+    A folder without a file ``known_by`` was not written by privopt.
+
+    Raises:
+        UsageError: it exists and ``force`` is not given, or privopt did not write it, or its folder cannot be made.
+    """
+    check_parent(folder, option)
+    cure = "--force" if option.startswith("--") else "force=True"
+    if folder.is_symlink():
+        raise UsageError(f"{option} {folder}: is a link; name the folder itself")
+    if not folder.exists():
+        return
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if not force:
+        raise UsageError(f"{option} {folder}: exists already; {cure} replaces it")
+    if not (folder / known_by).is_file():
+        raise UsageError(f"{option} {folder}: exists and was not written by privopt, so {cure} will not replace it")
+
+
+def check_parent(target: Path, option: str = "--out") -> None:
+    """Refuse a target whose folder is not there and cannot be made, or cannot be written."""
+    nearest = next(folder for folder in target.absolute().parents if folder.exists() or folder.is_symlink())
+    if not nearest.is_dir():
+        raise UsageError(f"{option} {target}: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {target}: the folder {nearest} cannot be written")
+
+
+@contextmanager
+def parents_made(target: Path) -> Iterator[None]:
+    """Make the folders that a target lies in; those that were made go again where nothing came of it."""
+    missing = [folder for folder in target.parents if not folder.exists()]
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):  # it holds something meanwhile, a checkpoint say
+                folder.rmdir()
+        raise
+
+
+def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
+    """Refuse a file that must not be written.
+
+    Raises:
+        UsageError: it exists and ``force`` is not given, or it is not a regular file, or its folder cannot be made.
+    """
+    check_parent(target, option)
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise UsageError(f"{option} {target}: is not a regular file")
+    if target.exists() and not force:
+        raise UsageError(f"{option} {target}: exists already; --force replaces it")
+
+
+def check_files(
+    targets: Mapping[str, Path | None], *, force: bool, read: Iterable[Path] = (), folders: Iterable[Path] = ()
+) -> None:
+    """Refuse files to be written, by their options, that :func:`check_file` refuses, or that others need.
+
+    Raises:
+        UsageError: one is read, lies in a folder of a release, or is to be written twice.
+    """
+    held = {path.absolute().resolve() for path in read}
+    options: dict[Path, str] = {}
+    for option, target in targets.items():
+        if target is None:
+            continue
+        check_file(target.absolute(), force=force, option=option)
+        place = target.absolute().resolve()
+        if place in held:
+            raise UsageError(f"{option} {target}: is read, so nothing is written over it; name another file")
+        for folder in folders:
+            if place.is_relative_to(folder.absolute().resolve()):
+                wanted = "which holds the release alone; name a file elsewhere"
+                raise UsageError(f"{option} {target}: lies in {folder}, {wanted}")
+        if options.setdefault(place, option) != option:
+            raise UsageError(f"{option} {target}: is {options[place]} too; name two files")

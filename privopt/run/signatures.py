@@ -11,7 +11,7 @@ from typing import Final
 from attrs import evolve
 
 from privopt.errors import UsageError
-from privopt.files import Unreadable, read_bytes
+from privopt.files.regular import Unreadable, read_bytes
 from privopt.files.release_folder import LARGEST_TEXT, SIGNATURE, SUMS
 from privopt.interfaces import Progress
 from privopt.run.publish import replace_in_release

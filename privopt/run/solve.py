@@ -10,7 +10,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +39,7 @@ from privopt.registry import Registered, registry
 from privopt.run.build_result import conclude, named, warned
 from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy, with_csv_tables
-from privopt.run.publish import Copies, Place, discard, discard_partial, hidden_folders, new_copies
-from privopt.run.targets import check_target
+from privopt.run.publish import Copies, Place, check_target, discard_partial, hidden_folders, new_copies
 from privopt.run.verify import read_problem, verify
 from privopt.specs import MethodSpec
 
@@ -106,8 +104,10 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         hidden_folders(out, force=options.force) as place,
     ):
         context = _context(options, method, executor, checkpoint=partial, copies=copies.work)
-        with limit(_hard(options, start)) as hard:
-            context.search_time = Clock(_left(options, start), hard)
+        asked = math.inf if options.time_limit is None else options.time_limit
+        began = start - time.monotonic()
+        with limit(began + OVER * asked + GRACE - CLOSING_SECONDS) as hard:  # by then all is written
+            context.search_time = Clock(began + asked, hard)
             context.report("problem")
             declared, problem, copy = _loaded(mechanism, source, context, out)
             if options.method is None and (own := mechanism.own_method(declared)) is not None:
@@ -132,7 +132,7 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
                 registered, method, mechanism, declared, problem, copy, options, context, start, copies, place, out
             )
             context.stand_by = writing.stand_by
-            with writing.standing():
+            with standing_by(writing.publish):
                 return writing.last(_searched(mechanism, problem, context, name))
         raise StoppedError(UNWRITTEN)
 
@@ -173,18 +173,6 @@ def _asked(name: str, options: Options) -> tuple[Registered, MethodSpec]:
     return registered, method
 
 
-def _hard(options: Options, start: float) -> float | None:
-    """Seconds until all has to be written."""
-    if options.time_limit is None:
-        return None
-    return start + OVER * options.time_limit + GRACE - CLOSING_SECONDS - time.monotonic()
-
-
-def _left(options: Options, start: float) -> float | None:
-    """Seconds until the search ends."""
-    return None if options.time_limit is None else start + options.time_limit - time.monotonic()
-
-
 def _context(
     options: Options, method: MethodSpec, executor: Executor, *, checkpoint: Path, copies: Path | None
 ) -> SolveContext:
@@ -207,7 +195,7 @@ def _loaded(
     mechanism: Mechanism[Any, Any], source: File, context: SolveContext, out: Path
 ) -> tuple[AttrsInstance, Any, ProblemCopy]:
     """Return the problem as it will be read in DIR, declared and loaded, and its copy."""
-    with context.timed("build"), loading(partial(context.need, more=True)):
+    with context.timed("build"), loading(context.need):
         given = read_problem(mechanism, source)
         for own in (folder.path.resolve() for folder in folders_of(given) if folder.path is not None):
             if own in (target := out.resolve(), *target.parents) or target in own.parents:
@@ -261,22 +249,16 @@ class _OutputFolders:
         """Write an outcome and read it back: it will be published if the rest does not finish in time."""
         work, before = self.place.new(), self.stands
         solved = self._written(outcome, work)
-        self.place.complete(work, private=self.mechanism.private_folder, check=self._check)
+        self.place.complete(work, private=self.mechanism.private_folder, check=self._check_written)
         self.stands = work, solved
         if before is not None:
             shutil.rmtree(before[0], ignore_errors=True)
-
-    @contextmanager
-    def standing(self) -> Iterator[None]:
-        """Publish the fallback after this block if the watchdog ended it."""
-        with standing_by(self.publish):
-            yield
 
     def publish(self) -> bool:
         """Publish the fallback; return whether there was one."""
         if self.stands is None:
             return False
-        self._publish(self.stands[0], [])
+        self.place.publish(self.stands[0])
         return True
 
     def last(self, outcome: Outcome[Any]) -> SolveOutcome:
@@ -296,22 +278,13 @@ class _OutputFolders:
             if self.stands is None:
                 raise
             work, solved = self.stands
-        self._publish(work, warnings)
+        self.place.publish(work, warnings.append)
         if self.context.checkpoint is not None and not solved.stopped:
             discard_partial(self.context.checkpoint, warnings.append)
         return evolve(solved, warnings=(*solved.warnings, *warnings))
 
-    def _publish(self, work: Path, warnings: list[str]) -> None:
-        old = self.place.publish(work)
-        if old is not None:
-            discard(old, warnings.append)
-
-    def _check(self, work: Path) -> None:
-        """Open the folder as it was written, and verify it as anybody will."""
-        _check_written(work, self.context)
-
     def _checked_and_placed(self, work: Path) -> None:
-        self._check(work)
+        self._check_written(work)
         self.copies.place()
 
     def _written(self, outcome: Outcome[Any], work: Path) -> SolveOutcome:
@@ -343,16 +316,15 @@ class _OutputFolders:
             meaning=tuple(mechanism.meaning(problem, outcome.release, result)),
         )
 
-
-def _check_written(work: Path, context: SolveContext) -> None:
-    """Open the folder as it was written, and verify it as anybody will."""
-    try:
-        found = verify(work, executor=context.executor)
-    except StoppedError:
-        raise
-    except PrivoptError as error:
-        reason = str(error).replace(f"{work}/", "")
-        raise RoundTripError(f"what was written cannot be read back, so it was removed: {reason}") from error
-    if not found.holds:
-        lines = "; ".join(found.complaints[:5])
-        raise RoundTripError(f"what was written does not hold, so it was removed: {lines}")
+    def _check_written(self, work: Path) -> None:
+        """Open the folder as it was written, and verify it as anybody will."""
+        try:
+            found = verify(work, executor=self.context.executor)
+        except StoppedError:
+            raise
+        except PrivoptError as error:
+            reason = str(error).replace(f"{work}/", "")
+            raise RoundTripError(f"what was written cannot be read back, so it was removed: {reason}") from error
+        if not found.holds:
+            lines = "; ".join(found.complaints[:5])
+            raise RoundTripError(f"what was written does not hold, so it was removed: {lines}")

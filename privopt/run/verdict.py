@@ -6,8 +6,9 @@ from typing import Any
 
 from attrs import frozen
 
+from privopt.declare.schema import document
 from privopt.interfaces import Certificate
-from privopt.interfaces.result import SEEDED
+from privopt.interfaces.claims import SEEDED
 from privopt.run.verify_cache import Word
 
 __all__ = ["Verdict"]
@@ -62,6 +63,6 @@ class Verdict:
             "seeded": self.seeded,
             "complaints": list(self.complaints),
             "notes": list(self.notes),
-            "certificate": None if self.certificate is None else self.certificate.to_json(),
+            "certificate": None if self.certificate is None else document(self.certificate),
             **({} if self.signed_by is None else {"signed_by": self.signed_by}),
         }

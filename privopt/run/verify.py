@@ -7,8 +7,8 @@ what result.json claims.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from attrs import AttrsInstance, evolve, frozen
 from privopt.declare import File, describe_keys, load_problem
 from privopt.declare.schema import ProblemHeading
 from privopt.declare.toml import UNKNOWN_KEY, read_heading
-from privopt.errors import CertificationError, DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
+from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
 from privopt.execution import Executor, from_url
 from privopt.files.release_folder import (
     PROBLEM,
@@ -190,15 +190,8 @@ def verify(
     complaints += stray_files(folder, opened.declared, opened.result.problem.file)
     complaints += _unlike(opened.stated, again)
     complaints += _bookkeeping(opened, again)
-    try:
+    with _collecting(complaints, f"{RESULT}: details: {opened.registered.plugin} cannot check them"):
         complaints += opened.mechanism.verify(opened.problem, opened.release, opened.result)
-    except StoppedError:
-        raise
-    except PrivoptError as error:
-        complaints.append(str(error))
-    except Exception as error:  # details that solve did not write may be of any form
-        plugin = opened.registered.plugin
-        complaints.append(f"{RESULT}: details: {plugin} cannot check them ({type(error).__name__}: {error})")
     report("bound")
     complaints += _unproved(opened, fits=not complaints)
     seeded = again.guarantee.seeded
@@ -247,6 +240,21 @@ def _checked(folder: Path, progress: Progress | None) -> Word:
     return word
 
 
+@contextmanager
+def _collecting(lines: list[str], where: str, but: type[PrivoptError] = StoppedError) -> Iterator[None]:
+    """Add a line that begins by ``where`` if a block fails: what solve did not write may be of any form.
+
+    A limit goes on up, for it says nothing of DIR, and so does an error of the class ``but``.
+    """
+    try:
+        yield
+    except (StoppedError, but):
+        raise
+    except Exception as error:
+        found = str(error) if isinstance(error, PrivoptError) else f"{type(error).__name__}: {error}"
+        lines.append(f"{where} ({found})")
+
+
 def _again(opened: OpenedFolder, executor: Executor) -> tuple[Result, list[str]]:
     """Compute the result again from the files next to result.json; return it and what differs."""
     problem, release, result = opened.problem, opened.release, opened.result
@@ -260,26 +268,16 @@ def _again(opened: OpenedFolder, executor: Executor) -> tuple[Result, list[str]]
     elif certificate.holds is None and privacy.guarantee.kind != NOTHING:
         complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
     value, unit = None, result.details.value_unit
-    try:
+    with _collecting(complaints, "objective: cannot be evaluated"):  # a release that does not fit its problem
         value, wanted = utility.state(release) if unit is None else (utility.restate(release, unit), unit)
         if wanted != unit:
             complaints.append(f"{RESULT}: details.{VALUE_UNIT}: missing, where {value!r} is known to {wanted!r}")
-    except StoppedError:
-        raise
-    except CertificationError as error:
-        complaints.append(f"{RESULT}: details.{VALUE_UNIT}: {error}")
-    except Exception as error:  # a release that does not fit its problem
-        complaints.append(f"objective: cannot be evaluated ({type(error).__name__}: {error})")
     value = stated.value if value is None else value
     if lp is not None and not opened.mechanism.programs:
         complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none besides")
-    try:
+    facts: Mapping[str, Any] = {}
+    with _collecting(complaints, f"{RESULT}: details.{TOLD}: not as {result.method} tells"):
         facts = opened.mechanism.details(problem, release, result.method, result.details.told)
-    except StoppedError:
-        raise
-    except Exception as error:  # what no one checks may be of any form
-        facts = {}
-        complaints.append(f"{RESULT}: details.{TOLD}: not as {result.method} tells ({type(error).__name__}: {error})")
     again = evolve(
         result,
         guarantee=evolve(privacy.guarantee, seeded=result.guarantee.seeded),
@@ -309,13 +307,11 @@ def _unproved(opened: OpenedFolder, *, fits: bool) -> list[str]:
     lines = [f"{where}: {bound!r} is contradicted by the value, {value!r}"] if passed else []
     if not fits:
         return lines
-    try:
+    wrong: list[str] = []
+    with _collecting(wrong, f"{where}: {bound!r} cannot be evaluated", but=InputError):
         proved = opened.mechanism.proved(opened.problem, opened.release, opened.result, opened.folder)
-    except (InputError, StoppedError):
-        raise
-    except Exception as error:  # a proof that does not fit its problem
-        found = str(error) if isinstance(error, PrivoptError) else f"{type(error).__name__}: {error}"
-        return [*lines, f"{where}: {bound!r} cannot be evaluated ({found})"]
+    if wrong:
+        return lines + wrong
     if proved is None:
         lines.append(f"{where}: {bound!r}, which nothing in the folder proves")
     elif opened.mechanism.bound_is_proof and proved != bound:

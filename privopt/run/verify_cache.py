@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from privopt.errors import UsageError
-from privopt.files import private_folder, read_bytes
+from privopt.files.regular import private_folder, read_bytes
 from privopt.files.release_folder import PRIVATE, SUMS
 from privopt.registry import registry
 from privopt.version import VERSION

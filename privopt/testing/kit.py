@@ -16,7 +16,7 @@ from typing import Any, cast
 from privopt.errors import UsageError
 from privopt.interfaces import Mechanism
 from privopt.registry import Brought, registry
-from privopt.specs import KindCheckSpec, MechanismSpec
+from privopt.specs import CheckSpec, MechanismSpec
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.profile import Profile
@@ -88,7 +88,7 @@ def _end_test(result: CheckResult, tried: str) -> None:
         pytest.xfail(result.reason)
 
 
-def _checks_of(role: str) -> dict[str, Brought[KindCheckSpec]]:
+def _checks_of(role: str) -> dict[str, Brought[CheckSpec]]:
     return registry().of(f"check of each {role}")
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from attrs import evolve, field, frozen
 
-from privopt.declare.write import to_toml
+from privopt.declare.toml_text import to_toml
 from privopt.files.archive import npy_bytes
 
 __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "npy_bytes", "to_toml"]

@@ -163,7 +163,7 @@ def test_bounds_that_a_forged_checkpoint_claims_are_not_believed(shared_model, e
     with serial() as one:
         again = solve(shared_model, one, checkpoint=folder, resume=True)
     assert again.status == "optimal"
-    assert again.lower <= whole.objective + 1e-9
+    assert again.bound <= whole.objective + 1e-9
     assert again.objective == pytest.approx(whole.objective, rel=1e-5)
     assert len(x) == len(again.x)
 

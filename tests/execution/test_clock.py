@@ -11,7 +11,7 @@ from attrs import evolve
 
 from privopt.errors import SolverError, StoppedError
 from privopt.execution import processes, serial, threads
-from privopt.execution.clock import OutOfTime, Ticket, check, clock, granted, in_thread, limit, slices
+from privopt.execution.clock import DaemonCall, OutOfTime, Ticket, check, clock, granted, limit, slices
 from privopt.execution.limits import in_threads
 
 
@@ -80,7 +80,7 @@ def test_another_thread_cancels_what_runs_in_threads():
                 check()
                 time.sleep(0.001)
 
-        running = in_thread(work)
+        running = DaemonCall(work)
         while not seen:
             time.sleep(0.001)
         around.cancel()
@@ -92,10 +92,10 @@ def test_another_thread_cancels_what_runs_in_threads():
 
 
 def test_a_thread_hands_over_what_it_returns():
-    running = in_thread(lambda: 7)
+    running = DaemonCall(lambda: 7)
     assert running.wait(10.0)
     assert running.result() == 7
-    assert not in_thread(threading.Event().wait).wait(0.0)
+    assert not DaemonCall(threading.Event().wait).wait(0.0)
 
 
 def test_a_look_costs_little():

@@ -13,8 +13,8 @@ import pytest
 from helpers.toys import write_toy
 
 from privopt.errors import InputError, UsageError
-from privopt.files import LARGEST, Unreadable, open_private, private_folder, read_bytes
 from privopt.files.archive import parse_npy, parse_npz, read_npz
+from privopt.files.regular import LARGEST, Unreadable, open_private, private_folder, read_bytes
 from privopt_metric_dp.matrix.release import MatrixRelease
 
 

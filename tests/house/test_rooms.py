@@ -225,7 +225,7 @@ def test_a_circle_through_a_package_is_found():
 
 SERVER = """
 import importlib, json, os, sys
-for name in ("attrs", "cattrs", "hypothesis", "networkx", "numba", "numpy", "polars", "pytest", "scipy.stats", "sympy"):
+for name in ("attrs", "hypothesis", "networkx", "numba", "numpy", "polars", "pytest", "scipy.stats", "sympy"):
     importlib.import_module(name)
 failed = {}
 for name in json.load(sys.stdin):

@@ -107,7 +107,7 @@ def test_the_contracts_sentence_stands_once():
 
 
 def test_threads_come_from_one_room():
-    """``in_thread``, ``in_threads`` and executors take the caller's scopes along; a bare thread would not."""
+    """``DaemonCall``, ``in_threads`` and executors take the caller's scopes along; a bare thread would not."""
     bare = [path for path, text in texts() if re.search(r"\bThread\(|ThreadPoolExecutor\(", text)]
     assert [p for p in bare if "execution" not in p.parts and not named(p, {"command/terminal.py"})] == []
 

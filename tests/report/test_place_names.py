@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privopt import checker
-from privopt.interfaces.report_parts import position_text
+from privopt.interfaces.reporting import position_text
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.verify import verify

@@ -12,7 +12,7 @@ from helpers.peaks import peak
 from privopt.declare import load_problem
 from privopt.errors import StoppedError
 from privopt.execution import memory
-from privopt.files import open_regular
+from privopt.files.regular import open_regular
 from privopt.files.sizes import loading_bytes
 from privopt.registry import registry
 from privopt.run.options import Options
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method
 
 def test_where_nothing_fits_the_need_is_said(tmp_path):
     problem = grid(tmp_path / "map", 20, 20, 0.2)
-    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* --memory \d+(\.\d+)? would do") as stopped:
+    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* use --memory \d+(\.\d+)? at least") as stopped:
         solve("exponential", problem, tmp_path / "out", Options(memory=0.01))
     assert stopped.value.exit_code == 5
     assert not (tmp_path / "out").exists()

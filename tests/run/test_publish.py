@@ -308,7 +308,7 @@ def test_two_files_outside_the_folder_with_one_name_do_not_collide(tmp_path):
     (tmp_path / "sub" / "problem.toml").write_text(text)
     out = solve("exponential", tmp_path / "sub" / "problem.toml", tmp_path / "out").folder
     assert (out / "problem" / "external" / "t.csv").read_bytes() == (tmp_path / "a" / "t.csv").read_bytes()
-    assert (out / "problem" / "external" / "2-t.csv").read_bytes() == (tmp_path / "b" / "t.csv").read_bytes()
+    assert (out / "problem" / "external" / "t-2.csv").read_bytes() == (tmp_path / "b" / "t.csv").read_bytes()
     assert verify(out).verdict == "proved"
 
 

@@ -45,10 +45,12 @@ def test_a_table_keeps_the_cells_that_were_read_to_the_letter(tmp_path):
     checked(tmp_path)
 
 
-def test_a_table_of_which_all_is_read_is_the_bytes_that_were_there(tmp_path):
+def test_a_table_of_which_all_is_read_is_written_in_the_one_form(tmp_path):
     raw = b"\xef\xbb\xbfuser_id, lat ,lon\r\nu1,52.50,13.40\r\nu2,52.51,13.41\r\n"
     (tmp_path / "homes.csv").write_bytes(raw)
-    assert solved(tmp_path, POINTS.format(name="homes.csv") + REST)["problem/homes.csv"] == raw
+    files = solved(tmp_path, POINTS.format(name="homes.csv") + REST)
+    assert files["problem/homes.csv"] == b"user_id,lat,lon\nu1,52.50,13.40\nu2,52.51,13.41\n"
+    checked(tmp_path)
 
 
 def test_a_parquet_table(tmp_path):

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from privopt.interfaces.offers import Alone
+from privopt.interfaces.offers import Offers
 from privopt.run.verify import read_problem
 from privopt_metric_dp.mechanisms.registered import OptimalLP
 from privopt_metric_dp.problem.data import MetricInstance
@@ -81,8 +81,8 @@ def test_no_bound_is_above_the_optimum_and_no_loss_below(monkeypatch, tmp_path, 
 )
 def test_a_solver_takes_what_it_says(grid_instance, solver, epsilon, gap):
     instance = grid_instance(20, "8nb", epsilon, located=False)
-    solver.solve(Part(instance), Alone(gap))  # compiled and loaded
-    part, offers = Part(instance), Alone(gap)
+    solver.solve(Part(instance), Offers(gap))  # compiled and loaded
+    part, offers = Part(instance), Offers(gap)
     tracemalloc.start()
     try:
         solver.solve(part, offers)

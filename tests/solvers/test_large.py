@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privopt.execution.clock import limit
 from privopt.interfaces.incumbent import Incumbent
-from privopt.interfaces.offers import Alone, evaluate
+from privopt.interfaces.offers import Offers, evaluate
 from privopt_metric_dp.proof.lagrangian_bound import lower_bound
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers import Instance, dual_bound, solve
@@ -80,7 +80,7 @@ def test_few_outputs_are_a_mechanism_for_all_records(
     full_optimum, excess, size, outputs, seed, epsilon, neighbours, count
 ):
     instance = points(size, outputs, seed, epsilon, neighbours)
-    offers = Alone(1e-3)
+    offers = Offers(1e-3)
     FewOutputs(count, InteriorPoint()).solve(Part(instance), offers)
     z = evaluate(offers.best.candidate)
     assert z.shape == instance.cost.shape

@@ -10,7 +10,7 @@ from helpers.grids import first_alone
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.clock import limit
 from privopt_photo_censor.album import Album, Task
-from privopt_photo_censor.mechanism import PhotoCensor
+from privopt_photo_censor.mechanism import BYTES_PER_SCORE
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.solver.baselines import greedy, top_1
 from privopt_photo_censor.solver.bounds import Program
@@ -187,4 +187,4 @@ def test_the_search_takes_no_more_memory_than_the_mechanism_says(exposed):
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most <= PhotoCensor.item_bytes["score"] * album.scores.size
+    assert most <= BYTES_PER_SCORE * album.scores.size

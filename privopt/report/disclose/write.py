@@ -10,8 +10,7 @@ from privopt.report.disclose.entry import check_answers, entry
 from privopt.report.disclose.facts import questions_text, read_facts
 from privopt.report.disclose.statements import statements
 from privopt.run.audit import audit
-from privopt.run.publish import new_file
-from privopt.run.targets import check_files
+from privopt.run.publish import check_files, new_file
 from privopt.run.verify import open_verified
 
 

@@ -18,7 +18,7 @@ from faults.drawn import MileRelease, RightMiles, TrueRecordFirst
 from faults.gaussian import RightSquares, Squares
 from faults.noise import SortedByTruth, own_noise
 from privopt.interfaces import Certificate, Outcome
-from privopt.interfaces.report_parts import Section
+from privopt.interfaces.reporting import Section
 from privopt.numbers import draw_laplace
 from privopt.numbers.noise import discrete_laplace
 from privopt_metric_dp.matrix.release import MatrixRelease

@@ -11,7 +11,6 @@ from privopt.command.exit_codes import (
     PATH,
     QUIET,
     guarded,
-    say_when_compiling,
     warn_of_no_privacy,
 )
 from privopt.command.terminal import complain
@@ -40,7 +39,6 @@ def export(folder: Path, target: Literal["js", "jvm"], out: Path, quiet: bool, f
     from privopt.command.terminal import progress_display
     from privopt_clients.export import export as run
 
-    say_when_compiling(quiet=quiet)
     with progress_display(quiet=quiet) as progress:
         made = run(folder, out, target=target, force=force, progress=progress)
     warn_of_no_privacy(folder)

@@ -80,43 +80,40 @@ def report(
 
 
 @cli.command()
-@click.option("--out", required=True, type=PATH, metavar="FOLDER", help="New: the module.")
+@click.option("--out", required=True, type=PATH, metavar="FOLDER", help="Gets the module.")
 def client(out: Path) -> None:
     """Write the client for browsers: a module that draws a location's line on the device."""
     from importlib.resources import files
 
-    from privopt.run.publish import new_files
-    from privopt.run.targets import check_new
+    from privopt.run.publish import new_file
 
-    check_new(out)
-    with new_files(out) as work:
-        (work / MODULE).write_bytes((files("privopt_fl_linear") / "js" / MODULE).read_bytes())
+    with new_file(out / MODULE) as made:
+        made.write_bytes((files("privopt_fl_linear") / "js" / MODULE).read_bytes())
     print_result(str(out / MODULE))
 
 
 @cli.command()
 @click.argument("messages", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--sites", required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="CSV")
-@click.option("--out", required=True, type=PATH, metavar="FOLDER", help="New: a problem to solve.")
+@click.option("--out", required=True, type=PATH, metavar="FOLDER", help="Gets problem.toml and locations.csv.")
 @click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; else they are a fault.")
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
     """Make the problem of the server from the messages of one round and the public sites."""
-    from privopt.run.publish import new_files
-    from privopt.run.targets import check_new
+    from privopt.run.publish import check_files, new_file
     from privopt_fl_linear.messages import collect_reports, decimal, read_messages
 
-    check_new(out)
+    problem = out / "problem.toml"
+    check_files({"--out": problem}, force=False, read=[sites, *messages])
     found = read_messages(messages)
     if not found:
         raise UsageError(f"{messages[0]} must have one message on each line, got none")
     table, silent = collect_reports(sites, found, missing="leave out" if leave_out else "refuse")
-    with new_files(out) as work:
-        (work / "locations.csv").write_bytes(table)
-        text = PROBLEM.format(epsilon=decimal(found[0].epsilon), noise=found[0].noise)
-        (work / "problem.toml").write_text(text, "utf-8")
+    with new_file(problem) as made, new_file(out / "locations.csv") as locations:
+        locations.write_bytes(table)
+        made.write_text(PROBLEM.format(epsilon=decimal(found[0].epsilon), noise=found[0].noise), "utf-8")
     if silent:
         complain(f"warning: {len(silent)} sites sent nothing and are omitted")
-    print_result(f"{out / 'problem.toml'}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
+    print_result(f"{problem}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
 
 
 main = cli.main_program

@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +32,9 @@ DROPPED = (
     "plan fits, plans fail more often than that"
 )
 
+BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
+"""Measured, with all that follows: of each location, and of each entry of a matrix of distances."""
+
 
 class FLLinear(Mechanism[FLInstance, FLRelease]):
     """Facility location with linear facility costs under local differential privacy."""
@@ -41,7 +44,6 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     scope = COVERED
     kit = "privopt_fl_linear.kit:PROFILE"
     reporting = "privopt_fl_linear.report:FLReporting"
-    item_bytes: ClassVar = {"location": 2_000.0, "distance": 100.0}
     """Bytes with the plan, its files and their proof. Measured at 1,500 locations (tests/run/test_memory.py)."""
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
@@ -65,10 +67,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         """Return the cost at the noisy counts."""
         return CostAtCounts(site=problem.data.site)
 
-    def items(self, problem: FLInstance, method: str) -> Mapping[str, float]:
-        """Return the locations, and the entries of a matrix; programs over pairs count their own."""
+    def bytes_needed(self, problem: FLInstance, method: str) -> float:
+        """Estimate the bytes of the locations, and of a matrix; programs over pairs count their own."""
         size = problem.data.site.size
-        return {"location": size, "distance": size**2 if isinstance(problem.data.site.metric, Matrix) else 0}
+        entries = size**2 if isinstance(problem.data.site.metric, Matrix) else 0
+        return BYTES_PER_LOCATION * size + BYTES_PER_DISTANCE * entries
 
     def check_problem(self, problem: FLInstance, method: str) -> None:
         """Refuse a method that lacks counts, or the mean count that the prior's facilities need.

@@ -11,8 +11,7 @@ import numpy as np
 
 from privopt.arrays import Floats
 from privopt.interfaces import Result
-from privopt.interfaces.report_parts import Feature, Layer
-from privopt.interfaces.reporting import Reporting
+from privopt.interfaces.reporting import Feature, Layer, Reporting
 from privopt.report import Section, figure_section, table_section, themed
 from privopt.report.charts import draw_losses
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, WARM, axes_of

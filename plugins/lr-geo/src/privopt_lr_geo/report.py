@@ -9,7 +9,7 @@ import numpy as np
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.interfaces import Reporting, Result
-from privopt.interfaces.report_parts import Layer
+from privopt.interfaces.reporting import Layer
 from privopt.report import Section, drawing, figure_section, pair_section, table_section, themed
 from privopt.report.charts import draw_losses
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, axes_of

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from privopt.arrays import Ints
-from privopt.files import open_private, private_folder
 from privopt.files.archive import read_arrays
+from privopt.files.regular import open_private, private_folder
 
 __all__ = ["drawn", "new_seed", "stored_seed"]
 

@@ -26,8 +26,8 @@ from attrs import evolve, field, frozen
 
 from privopt.declare import load_problem
 from privopt.errors import InputError, PrivoptError, StoppedError, UsageError
-from privopt.execution.clock import check, in_thread, limit
-from privopt.files import private_folder
+from privopt.execution.clock import DaemonCall, check, limit
+from privopt.files.regular import private_folder
 from privopt.interfaces import SolveContext
 from privopt_lr_geo import server
 from privopt_lr_geo.central import clients_of, terms_of
@@ -172,7 +172,7 @@ def serve(problem: LRGeoInstance, context: SolveContext, running: UploadRound, a
         address: host and port; port 0 takes a free one, which is printed.
     """
     with ThreadingHTTPServer(address, _handler(running)) as http:
-        in_thread(http.serve_forever)
+        DaemonCall(http.serve_forever)
         print(f"http://{address[0]}:{http.server_port}", flush=True)
         try:
             return running.run(problem, context)

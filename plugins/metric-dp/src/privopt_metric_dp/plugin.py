@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from privopt.specs import (
     CheckSpec,
     CommandSpec,
-    KindCheckSpec,
     KindSpec,
     MechanismSpec,
     MethodSpec,
@@ -166,7 +165,7 @@ def privopt_names() -> Sequence[NameSpec]:
 
 
 @hookimpl
-def privopt_checks() -> Sequence[TraitSpec | CheckSpec | KindCheckSpec]:
+def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
     """Return the kit's checks of matrices, distances, regions and traces, and those of kinds of metric problems."""
     kit = "privopt_metric_dp.kit"
     of_matrices = {
@@ -185,11 +184,11 @@ def privopt_checks() -> Sequence[TraitSpec | CheckSpec | KindCheckSpec]:
         CheckSpec(name="distances", target=f"{kit}.check_distances:distances"),
         CheckSpec(name="every-point", target=f"{kit}.check_region:every_point"),
         CheckSpec(name="traces", target=f"{kit}.check_traces:traces"),
-        KindCheckSpec(role="distance", name="distances", target=f"{kinds}:distances"),
-        KindCheckSpec(role="loss", name="losses", target=f"{kinds}:losses"),
-        KindCheckSpec(role="notion", name="planted-violation", target=f"{kinds}:planted_violation"),
-        KindCheckSpec(role="notion", name="released", target=f"{kinds}:released"),
-        KindCheckSpec(role="solver", name="privacy-rows", target=f"{kit}.check_solvers:privacy_rows"),
+        CheckSpec(role="distance", name="distances", target=f"{kinds}:distances"),
+        CheckSpec(role="loss", name="losses", target=f"{kinds}:losses"),
+        CheckSpec(role="notion", name="planted-violation", target=f"{kinds}:planted_violation"),
+        CheckSpec(role="notion", name="released", target=f"{kinds}:released"),
+        CheckSpec(role="solver", name="privacy-rows", target=f"{kit}.check_solvers:privacy_rows"),
     ]
 
 

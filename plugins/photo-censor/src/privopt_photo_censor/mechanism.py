@@ -37,6 +37,9 @@ UNSCORED: Final = NoGuarantee(
     "(--copy-to) carry no position, time, serial number or thumbnail, and no name that reveals one"
 )
 
+BYTES_PER_SCORE: Final = 150.0
+"""Measured, with all that follows: of each score under the search."""
+
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     """Which photos not to post, so that their classifier does not find the place."""
@@ -47,7 +50,6 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     copies = True
     kit = "privopt_photo_censor.kit:PROFILE"
     reporting = "privopt_photo_censor.report:AlbumReport"
-    item_bytes: ClassVar[Mapping[str, float]] = {"score": 150.0}
     scope: ClassVar[str] = (
         "the photos kept, seen by the classifier whose scores the problem holds (with privacy.margin also by any whose "
         "score differences are within it), which multiplies the photos' probabilities; of a folder the pictures scored "
@@ -110,9 +112,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             return DeletedPhotos()
         return ProtectedK(album=problem.album)
 
-    def items(self, problem: PhotoInstance, method: str) -> Mapping[str, float]:
-        """Count the scores of all photos and locations."""
-        return {"score": problem.album.scores.size} if problem.declared.scored else {}
+    def bytes_needed(self, problem: PhotoInstance, method: str) -> float | None:
+        """Estimate the bytes of the scores of all photos and locations."""
+        return BYTES_PER_SCORE * problem.album.scores.size if problem.declared.scored else None
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos; of a folder alone keep all. Make clean copies of those kept if they are asked for."""

@@ -14,8 +14,8 @@ from privopt.arrays import Bools, Floats, truths
 from privopt.declare.columns import read_columns, write_columns
 from privopt.declare.tables import Column
 from privopt.errors import Fault, InputError
-from privopt.files import LARGEST, Unreadable, read_bytes
 from privopt.files.archive import read_arrays
+from privopt.files.regular import LARGEST, Unreadable, read_bytes
 from privopt.interfaces import Release
 from privopt_photo_censor.album import Copy
 from privopt_photo_censor.app.metadata import FolderContents, Metadata

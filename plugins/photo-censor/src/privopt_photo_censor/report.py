@@ -9,8 +9,7 @@ import numpy as np
 
 from privopt.arrays import Bools, Floats
 from privopt.interfaces import Result
-from privopt.interfaces.report_parts import Layer
-from privopt.interfaces.reporting import Reporting
+from privopt.interfaces.reporting import Layer, Reporting
 from privopt.report import Section, drawing, figure_section, pair_section, themed
 from privopt.report.theme import BAD, INK, MARK, axes_of, whole
 from privopt_photo_censor.album import Album, label, some

@@ -9,7 +9,7 @@ import polars as pl
 
 from privopt.arrays import Bools, Floats
 from privopt.declare import File
-from privopt.declare.frames import plain_texts, plainly, repeated, table_of
+from privopt.declare.frames import csv_bytes, plain_texts, repeated, table_of
 from privopt.declare.tables import duplicate_faults, read_array
 from privopt.errors import Fault, Faults, InputError
 
@@ -84,9 +84,7 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     faults.add_rows(file.name, header[0], long, lambda row: f"a name of {len(names[row]):,} characters", "a short name")
     faults.check()
     Faults(duplicate_faults(file.name, np.array(names), header[0])).check()
-    plain = plainly(file, frame)
-    if plain != file.contents:
-        file.seen.instead = plain
+    file.seen.instead = csv_bytes(frame)
     return np.array(columns, dtype=np.float64).T.reshape(frame.height, -1), names, tuple(header[named:])
 
 

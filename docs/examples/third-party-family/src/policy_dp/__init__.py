@@ -3,7 +3,6 @@
 from privopt.specs import (
     CheckSpec,
     CommandSpec,
-    KindCheckSpec,
     KindSpec,
     MechanismSpec,
     MethodSpec,
@@ -73,7 +72,7 @@ def privopt_checks():
     return [
         TraitSpec(name="answers", missing="the release holds no answers", target="policy_dp.kit:holds_answers"),
         CheckSpec(name="policy-kept", target="policy_dp.kit:policy_kept"),
-        KindCheckSpec(role="policy", name="is-a-distance", target="policy_dp.kit:is_a_distance"),
+        CheckSpec(role="policy", name="is-a-distance", target="policy_dp.kit:is_a_distance"),
     ]
 
 

@@ -29,7 +29,7 @@ from privopt.declare.problems_in_memory import (
 from privopt.declare.schema import File
 from privopt.declare.tables import csv_bytes, plain_texts
 from privopt.declare.toml import load_problem
-from privopt.declare.write import to_toml
+from privopt.declare.toml_text import to_toml
 from privopt.errors import Fault, Faults, InputError, UsageError, reason_of
 from privopt_metric_dp.problem.data import space_of
 from privopt_metric_dp.problem.declared import Places

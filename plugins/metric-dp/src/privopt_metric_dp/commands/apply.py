@@ -15,7 +15,6 @@ from privopt.command.exit_codes import (
     SEED,
     guarded,
     positive,
-    say_when_compiling,
     utf8,
     warn_of_no_privacy,
 )
@@ -161,7 +160,7 @@ def apply(
     without a matrix that can draw take --id.
     """
     from privopt.command.terminal import progress_display
-    from privopt.interfaces.result import SEEDED
+    from privopt.interfaces.claims import SEEDED
     from privopt_metric_dp.tables.application import Application, words_of
     from privopt_metric_dp.tables.apply_file import apply as run
     from privopt_metric_dp.tables.apply_table import whole_secret
@@ -177,7 +176,6 @@ def apply(
         charge = charge_of("apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within)
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
-    say_when_compiling(quiet=quiet)
     asked = Application(
         max_snap=max_snap,
         seed=seed,

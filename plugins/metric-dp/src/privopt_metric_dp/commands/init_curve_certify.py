@@ -21,7 +21,6 @@ from privopt.command.exit_codes import (
     ending,
     guarded,
     positive,
-    say_when_compiling,
     share,
 )
 from privopt.command.program import say_result
@@ -152,7 +151,6 @@ def curve(
     from privopt.run.options import Options
     from privopt_metric_dp.studies.curve_page import write_curves
 
-    say_when_compiling(quiet=quiet)
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_curves(
@@ -202,7 +200,6 @@ def explore(
     from privopt_metric_dp.studies.curve_page import write_explored
 
     out = out or Path(f"{problem.stem}-explore.html")
-    say_when_compiling(quiet=quiet)
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_explored(problem, _names(mechanisms), epsilon, out, asked, lambda line: complain(f"note: {line}"))
@@ -253,7 +250,7 @@ def certify(
     from privopt.declare.schema import File
     from privopt.execution.limits import limited_to
     from privopt.run.options import Options
-    from privopt.run.targets import check_target
+    from privopt.run.publish import check_target
     from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
 
     if repaired is (out is None):
@@ -262,7 +259,6 @@ def certify(
         check_target(out.absolute(), force=force)
     source = File.read(problem, wanted="a problem file in TOML")
     given = File.read(matrix, wanted="a .npy of probabilities or uint64 weights")
-    say_when_compiling(quiet=quiet)
     solved = None
     plain = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
     with progress_display(quiet=quiet, limit=time_limit) as progress:

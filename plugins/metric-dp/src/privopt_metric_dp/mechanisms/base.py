@@ -22,10 +22,10 @@ from attrs import evolve
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError, StoppedError
 from privopt.execution.clock import Clock
-from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
+from privopt.interfaces import Channel, Mechanism, Outcome, Reporting, Result, SolveContext, UtilityLoss
 from privopt.interfaces.attend import attend
 from privopt.interfaces.incumbent import Answer, Incumbent
-from privopt.interfaces.report_parts import Layer, Section
+from privopt.interfaces.reporting import Layer, Section
 from privopt.registry import registry
 from privopt.version import VERSION
 from privopt_metric_dp.attacks.meaning import Meaning, costs_in_words, in_readers_unit, interpret_guarantee
@@ -60,7 +60,9 @@ SOLVER_GAP_SHARE: Final = 0.95
 """Share of the gap asked for that solvers are to reach; the rest is left to the repair and to the rigorous bound."""
 
 
-class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
+class MetricMechanism(
+    Mechanism[MetricInstance[D], MatrixRelease], Reporting[MetricInstance[D], MatrixRelease], Generic[D]
+):
     """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`.
 
     Where it declares keys of its own in a subclass ``AcmeProblem``, it is a ``MetricMechanism[AcmeProblem]``, and finds
@@ -362,6 +364,10 @@ class MetricMechanism(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         from privopt_metric_dp.attacks.many_reports import over_time
 
         return over_time(release, problem.data, max_reports=reports)
+
+    def shown(self) -> Reporting[MetricInstance[D], MatrixRelease]:
+        """Return itself: its sections and figures are imported where they are asked for."""
+        return self
 
     def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
         """Return a map to explore, losses, worst pairs, baselines, convergence."""

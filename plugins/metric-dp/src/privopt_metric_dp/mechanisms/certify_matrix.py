@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privopt.declare.problems_in_memory import Problem, npy_bytes
 from privopt.declare.schema import File, share
-from privopt.declare.write import to_toml
+from privopt.declare.toml_text import to_toml
 from privopt.errors import Fault, InputError, StoppedError, UsageError
 from privopt.execution.clock import Clock, clock, limit
 from privopt.execution.memory import GB, available, resident
@@ -192,7 +192,7 @@ def _measured(whole: File, name: str, options: Options) -> CertifiedMatrix:
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
-    with loading(partial(context.need, more=True)):
+    with loading(context.need):
         problem = mechanism.load(read_given(mechanism, whole), name)
     data, (records, outputs) = problem.data, problem.data.shape
     needed = 8.0 * MATRIX_COPIES * records * outputs + 40.0 * data.most_pairs

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from privopt.files.release_folder import PROBLEM, RESULT
 from privopt.interfaces import Result
-from privopt.interfaces.report_parts import Section
+from privopt.interfaces.reporting import Section
 from privopt.report.page import script_json
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.proof import PROOF, read_proof

@@ -15,7 +15,7 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import Result
-from privopt.interfaces.report_parts import Section
+from privopt.interfaces.reporting import Section
 from privopt.numbers.graphs import edge_matrix
 from privopt.report.page import script_json
 from privopt_metric_dp.matrix.privacy import MetricDP

@@ -11,7 +11,7 @@ import numpy as np
 
 from privopt.errors import UsageError
 from privopt.interfaces import Result, UtilityLoss
-from privopt.interfaces.report_parts import Feature, Layer, Section
+from privopt.interfaces.reporting import Feature, Layer, Section
 from privopt.report.charts import draw_losses as bars_beside_bound
 from privopt.report.map_files import point_features
 from privopt.report.page import drawing, figure_section, pair_section, table

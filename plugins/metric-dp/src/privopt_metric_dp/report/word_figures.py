@@ -13,7 +13,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, slices
-from privopt.interfaces.report_parts import Section
+from privopt.interfaces.reporting import Section
 from privopt.report.page import table
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData

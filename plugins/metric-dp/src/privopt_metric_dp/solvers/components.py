@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.interfaces.offers import Alone, BestOffer, Later, Offer, evaluate, near
+from privopt.interfaces.offers import BestOffer, Later, Offer, Offers, evaluate, near
 from privopt.numbers.graphs import components, shortest_rows
 from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance, one_output
@@ -247,7 +247,7 @@ def _all(join: Any, results: Sequence[Any]) -> Any:
     return join([evaluate(one) for one in results])
 
 
-class _PartOffers(Alone[Floats, Multipliers]):
+class _PartOffers(Offers[Floats, Multipliers]):
     """What one part of several offers; its gap is its own. A relaxation's candidate waits until it is mended."""
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:

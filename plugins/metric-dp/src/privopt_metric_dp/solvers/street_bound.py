@@ -19,7 +19,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
 from privopt.execution.clock import limit
 from privopt.interfaces import Progress
-from privopt.interfaces.offers import Alone, evaluate
+from privopt.interfaces.offers import Offers, evaluate
 from privopt.numbers.graphs import components
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.multipliers import Multipliers
@@ -147,7 +147,7 @@ def solve_street_bound(
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 
-    found: Alone[Floats, Multipliers] = Alone(gap, progress=report_progress)
+    found: Offers[Floats, Multipliers] = Offers(gap, progress=report_progress)
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
         InteriorPoint(between=shares.move).solve(part, found)
     best = found.best

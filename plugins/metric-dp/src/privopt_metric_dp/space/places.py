@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, doubles, no_doubles
 from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UsageError
-from privopt.interfaces.report_parts import position_text
+from privopt.interfaces.reporting import position_text
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_metric_dp.space.projection import Projection
 

@@ -18,8 +18,7 @@ from privopt.registry import registry
 from privopt.report.page import document, drawing, script_json, table
 from privopt.report.theme import INK, save
 from privopt.run.options import Options
-from privopt.run.publish import new_file
-from privopt.run.targets import check_files
+from privopt.run.publish import check_files, new_file
 from privopt.run.verify import read_problem
 from privopt_metric_dp.studies.curve import Curves, draw_curves
 from privopt_metric_dp.studies.curve_file import PointsFile

@@ -23,11 +23,10 @@ from privopt.arrays import slices
 from privopt.declare.frames import PARQUET, table_of
 from privopt.declare.schema import KEY, File, Key
 from privopt.declare.toml import load_problem
-from privopt.declare.write import to_toml
+from privopt.declare.toml_text import to_toml
 from privopt.errors import Fault, InputError, UsageError
 from privopt.registry import registry
-from privopt.run.publish import new_file
-from privopt.run.targets import check_file
+from privopt.run.publish import check_file, new_file
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.studies.draft_grid import digits, grid_over

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from privopt.declare.write import to_toml
+from privopt.declare.toml_text import to_toml
 
 __all__ = ["problem_text", "relative"]
 

@@ -11,8 +11,7 @@ import numpy as np
 from privopt.arrays import Floats, slices
 from privopt.errors import Fault, InputError, UsageError
 from privopt.registry import registry
-from privopt.run.publish import new_file
-from privopt.run.targets import check_file
+from privopt.run.publish import check_file, new_file
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.studies.draft_grid import digits

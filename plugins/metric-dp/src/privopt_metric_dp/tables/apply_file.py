@@ -14,8 +14,7 @@ from privopt.errors import Fault, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress
 from privopt.ledger.batches import Batch
-from privopt.run.publish import new_file
-from privopt.run.targets import check_files
+from privopt.run.publish import check_files, new_file
 from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_table import ApplySummary, applied

@@ -11,7 +11,7 @@ import numpy as np
 
 from privopt.declare.column_texts import REPORT
 from privopt.errors import UsageError, number_of
-from privopt.interfaces.result import SEEDED
+from privopt.interfaces.claims import SEEDED
 from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.tables.application import Application, limits_of, words_of
 from privopt_metric_dp.tables.apply_table import applied, matrix_of, whole_secret

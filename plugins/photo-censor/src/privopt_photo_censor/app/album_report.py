@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from privopt.interfaces.report_parts import Feature, Layer, Section
+from privopt.interfaces.reporting import Feature, Layer, Section
 from privopt.report import figure_section, table_section, themed
 from privopt.report.theme import BAD, MARK, axes_of
 from privopt_photo_censor.app.guesses import guesses
