@@ -231,7 +231,7 @@ def test_a_list_of_copies_that_was_forged_is_named(holiday, tmp_path):
 def test_the_checker_counts_the_copies_too(holiday, tmp_path, task):
     holiday.write_text(holiday.read_text().replace("deletion_budget = 3", task))
     folder = solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean")).folder
-    true = load_release(folder).release.true
+    true = load_release(folder).problem.album.true
     assert check(folder) == 0
 
     def exposed(copies):

@@ -81,7 +81,7 @@ def test_places_have_names(tmp_path):
     (tmp_path / "cells.csv").write_text("\n".join([rows[0] + ",name", *names]) + "\n")
     done = solve("photo-censor", problem, tmp_path / "out")
     release = load_release(done.folder).release
-    assert release.places == tuple(f"Town {number}" for number in range(12))
+    assert release.problem.places == tuple(f"Town {number}" for number in range(12))
     assert "Town 4 (place 4) (true)" in write_report(done.folder).read_text("utf-8")
     assert verify(done.folder).verdict == "proved"
     lines = []

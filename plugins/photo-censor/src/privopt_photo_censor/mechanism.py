@@ -122,7 +122,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             kept = np.ones(len(problem.names), dtype=np.bool_)
             with context.timed("solve"):
                 copies = copy_retained(problem, kept, context)
-            release = Deletions(names=problem.names, kept=kept, seen=problem.seen, copies=copies)
+            release = Deletions(problem=problem, kept=kept, copies=copies)
             return Outcome(release=release, solver={"name": NAME, "version": "", "iterations": 0})
         album, task = problem.album, problem.declared.task
         if context.copies is not None and problem.declared.photos.folder is None:
@@ -130,19 +130,10 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         with context.timed("solve"), limit(context.remaining):
             plan = self._plan(album, task, context)
             proved = prove(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
-        release = Deletions(names=problem.names, kept=plan.kept)  # the scores of a table are in the problem
-        if problem.seen is not None:
-            copies = copy_retained(problem, plan.kept, context)
-            files = [context.copies / copy.name for copy in copies or () if context.copies is not None]
-            release = evolve(
-                release,
-                seen=problem.seen,
-                scores=album.scores,
-                true=album.true,
-                places=problem.places,
-                copies=copies,
-                copy_scores=None if copies is None else score_copies(problem, plan.kept, files),
-            )
+        copies = copy_retained(problem, plan.kept, context)
+        files = [context.copies / copy.name for copy in copies or () if context.copies is not None]
+        scores = None if copies is None else score_copies(problem, plan.kept, files)
+        release = Deletions(problem=problem, kept=plan.kept, copies=copies, copy_scores=scores)
         return Outcome(
             release=release,
             lower_bound=None if proved is None else float(_stated(album, task, proved[0])),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, truths
@@ -17,7 +17,7 @@ from privopt.errors import Fault, InputError
 from privopt.files.archive import read_arrays
 from privopt.files.regular import LARGEST, Unreadable, read_bytes
 from privopt.interfaces import Release
-from privopt_photo_censor.album import Copy
+from privopt_photo_censor.album import Album, Copy
 from privopt_photo_censor.app.metadata import FolderContents, Metadata
 from privopt_photo_censor.problem import PhotoInstance
 
@@ -47,29 +47,26 @@ class Deletions(Release):
     """Which photos are posted.
 
     Attributes:
-        names: of the photos, in the album's order.
+        problem: the photos, and what a folder of them holds, so that DIR needs no other file.
         kept: (N,) True where the photo may be posted.
-        seen: what the folder of the photos holds; None without a folder.
-        scores: (N, M) if they were computed from a folder, so that DIR needs no other file; else None.
-        true: column of the true location, with `scores`.
-        places: names of the places, with `scores`; empty where they have none.
         copies: clean copies that were made of the photos kept; None where none were.
         copy_scores: (kept, M) scores of the copies, as they are encoded; None without copies.
     """
 
-    names: tuple[str, ...]
+    problem: PhotoInstance = field(repr=False)
     kept: Bools = field(converter=truths)
-    seen: FolderContents | None = None
-    scores: Floats | None = None
-    true: int = -1
-    places: tuple[str, ...] = ()
     copies: tuple[Copy, ...] | None = None
     copy_scores: Floats | None = field(default=None, repr=False)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the photos, in the album's order."""
+        return self.problem.names
+
+    @property
     def thumbnails(self) -> tuple[bytes, ...]:
         """Small JPEGs of the photos, in their order; none without a folder."""
-        return () if self.seen is None else self.seen.thumbnails
+        return () if self.problem.seen is None else self.problem.seen.thumbnails
 
     def write(self, folder: Path) -> None:
         """Write ``deletions.csv``; for photos from a folder thumbnails, the list of copies, and what was seen too."""
@@ -77,15 +74,16 @@ class Deletions(Release):
         if self.copies is not None:
             copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
             write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
-        if self.seen is not None:
-            album = {each.name: [getattr(photo, each.name) for photo in self.seen.metadata] for each in COLUMNS}
+        if self.problem.seen is not None:
+            seen = self.problem.seen
+            album = {each.name: [getattr(photo, each.name) for photo in seen.metadata] for each in COLUMNS}
             flags = {name: list(map(int, album[name])) for name in ("place", "thumbnail")}
             write_columns(folder / METADATA, album | flags)
-            write_columns(folder / LEFT_OUT, {"name": list(self.seen.left_out)})
-        if self.scores is not None:
-            more: dict[str, Any] = {} if self.copy_scores is None else {"copies": self.copy_scores}
-            places = np.array(self.places, dtype=np.str_)
-            np.savez(folder / SCORES, **more, scores=self.scores, true=np.int64(self.true), places=places)
+            write_columns(folder / LEFT_OUT, {"name": list(seen.left_out)})
+            if self.problem.declared.scored:
+                found, places = self.problem.album, np.array(self.problem.places, dtype=np.str_)
+                more: dict[str, Any] = {} if self.copy_scores is None else {"copies": self.copy_scores}
+                np.savez(folder / SCORES, **more, scores=found.scores, true=np.int64(found.true), places=places)
         for row, small in enumerate(self.thumbnails):
             (folder / THUMBNAILS).mkdir(exist_ok=True)
             (folder / THUMBNAILS / f"{row}.jpg").write_bytes(small)
@@ -102,28 +100,16 @@ class Deletions(Release):
             wanted = "the photos of the problem, in order"
             raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", wanted)])
         if problem.seen is None:
-            return cls(names=names, kept=kept)
+            return cls(problem=problem, kept=kept)
         copies = _copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays])
-        small = [folder / THUMBNAILS / f"{row}.jpg" for row in range(len(names))]
-        seen = evolve(problem.seen, thumbnails=tuple(_bytes(path, "a thumbnail", 2**20) for path in small))
-        if not problem.declared.scored:
-            return cls(names=names, kept=kept, seen=seen, copies=copies)
-        album = problem.album
-        return cls(
-            names=names,
-            kept=kept,
-            seen=seen,
-            scores=album.scores,
-            true=album.true,
-            places=problem.places,
-            copies=copies,
-            copy_scores=_copy_scores(folder, copies, len(names), album.locations),
-        )
+        scores = _copy_scores(folder, copies, problem.album) if problem.declared.scored else None
+        return cls(problem=problem, kept=kept, copies=copies, copy_scores=scores)
 
 
 def carriers(release: Deletions) -> tuple[str, ...]:
     """Return the photos kept whose files carry a position in their metadata."""
-    positioned = set(release.seen.positioned if release.seen is not None else ())
+    seen = release.problem.seen
+    positioned = set(seen.positioned if seen is not None else ())
     return tuple(n for n, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and n in positioned)
 
 
@@ -172,10 +158,10 @@ def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, photos: int, locations: int) -> Floats | None:
+def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Album) -> Floats | None:
     """Return the scores of clean copies, as they are encoded; None without copies."""
-    scores = read_scores(folder, photos).get("copies")
-    wanted = None if copies is None else (len(copies), locations)
+    scores = read_scores(folder, album.photos).get("copies")
+    wanted = None if copies is None else (len(copies), album.locations)
     if (None if scores is None else scores.shape) != wanted:
         found = "nothing" if scores is None else f"scores of shape {scores.shape}"
         said = "no scores" if wanted is None else f"scores of shape {wanted}, of the clean copies that are listed"
@@ -195,4 +181,6 @@ def read_seen(folder: Path) -> FolderContents:
         raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both or neither")])
     album = tuple(Metadata(**row) for row in table.rows(named=True))
     left_out = read_columns(folder / LEFT_OUT, [Column(name="name", kind="text")])["name"].to_list()
-    return FolderContents(metadata=album, left_out=tuple(left_out))
+    small = (folder / THUMBNAILS / f"{row}.jpg" for row in range(len(album)))
+    thumbnails = tuple(_bytes(path, "a thumbnail", 2**20) for path in small)
+    return FolderContents(metadata=album, left_out=tuple(left_out), thumbnails=thumbnails)

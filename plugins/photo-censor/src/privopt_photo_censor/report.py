@@ -102,8 +102,8 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         deleted = int((~release.kept).sum())
         lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "
         made = [Section(title="The album", lead=lead + _metadata(release), html=_album(album, release))]
-        if release.seen is not None:
-            made += left_out_sections(release.seen, "None of this was scored: the promise does not cover it.")
+        if release.problem.seen is not None:
+            made += left_out_sections(release.problem.seen, "None of this was scored: the promise does not cover it.")
         pictures = [
             drawing("Guesses from all photos", drawn["before"]),
             drawing("Guesses from the photos kept", drawn["after"]),
@@ -127,7 +127,7 @@ def _metadata(release: Deletions) -> str:
             "position, thumbnail or time. They were scored again as they are encoded, and keep the promise. "
             "Post the copies, not the files that they were made of."
         )
-    if release.seen is None:
+    if release.problem.seen is None:
         return "What else their files carry (position, time, names) was not looked at: remove it before posting."
     carried = carriers(release)
     if not carried:
@@ -144,7 +144,7 @@ def _metadata(release: Deletions) -> str:
 
 def _album(album: Album, release: Deletions) -> str:
     chances = revealing(album)
-    positioned = set(release.seen.positioned) if release.seen is not None else set()
+    positioned = set(release.problem.seen.positioned) if release.problem.seen is not None else set()
     notes = []
     for row, (name, kept) in enumerate(zip(release.names[:SHOWN_PHOTOS], release.kept, strict=False)):
         wish = ", never to be deleted" if album.keep[row] else ""

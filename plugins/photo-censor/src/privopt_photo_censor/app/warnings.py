@@ -47,7 +47,7 @@ def _scored(problem: PhotoInstance, release: Deletions) -> list[str]:
             f"name of a place), which reveals the place whatever the pictures hide; {cure}: {some(carried)}"
         )
     posted = [name for name, stays in zip(release.names, release.kept.tolist(), strict=True) if stays]
-    telling = revealing_names(posted, release.places)
+    telling = revealing_names(posted, problem.places)
     if telling and release.copies is None:
         what = " and ".join(sorted(set(telling.values())))
         lines.append(f"names of photos kept hold {what}; copies (--copy-to) get names that do not: {some([*telling])}")
