@@ -1,6 +1,5 @@
 """The baselines, held to the conformance kit as anybody's mechanism would be; at effort ci in test_shipped.py."""
 
-import pytest
 from helpers.kits import OF_SOLVING
 
 from privopt.registry import registry
@@ -16,8 +15,3 @@ test_exponential = conformance("exponential", checks=OF_SOLVING, how="dev")
 test_planar_laplace = conformance("planar-laplace", checks=[*OF_SOLVING, "every-point"], how="dev")
 test_const_opt = conformance("const-opt", checks=OF_SOLVING, how="dev")
 test_given = conformance("given", checks=OF_SOLVING, how="dev")
-test_every_method = pytest.mark.slow(conformance("optimal-lp", methods=OTHERS, how="dev"))
-test_whole_exponential = pytest.mark.slow(conformance("exponential", how="dev"))
-test_whole_planar_laplace = pytest.mark.slow(conformance("planar-laplace", how="dev"))
-test_whole_const_opt = pytest.mark.slow(conformance("const-opt", how="dev"))
-test_whole_given = pytest.mark.slow(conformance("given", how="dev"))

@@ -45,7 +45,7 @@ def normals(x, count, rng):
 CONFIDENCE = 0.9
 
 
-@pytest.mark.parametrize("runs", [30, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [30, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("many", "epsilon"),
     [

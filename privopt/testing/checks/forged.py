@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,14 @@ from privopt.run.audit import audit
 from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import Trial, by_default, check
 from privopt.testing.checks.samples import required
-from privopt.testing.problems import csv_text
 from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run
 from privopt.testing.variants import number_in
 
 FORGED = "forged"
 """A name that no one has."""
+WORD = re.compile(r"[^\s,]+")
+"""A cell of a table, or a word."""
 LONG = "1e3000000"
 """A number that takes most of a second to work out; ten times the exponent takes minutes, and a file may hold it."""
 
@@ -69,7 +70,7 @@ def verify_catches(trial: Trial) -> None:
     """Verify complains of an artefact that was changed and summed again: one that cannot be what was certified."""
     problem, run = trial.solved()
     weighted = run.release.artefact and hasattr(run.release, "weights")
-    spoiled = _certain_row(trial, run) if weighted else _raised_number(run.folder)
+    spoiled = _certain_row(trial, run) if weighted else _raised_number(run)
     if spoiled is None:
         return
     with trial.subject.registered(), suppress(PrivoptError):
@@ -95,20 +96,17 @@ def _certain_row(trial: Trial, run: Run) -> Forgery | None:
     return Forgery(what=what, file=run.release.artefact, contents=_packed({**parts, "weights": weights}))
 
 
-def _raised_number(folder: Path) -> Forgery | None:
-    """Raise the last number of the last row of a table by a thousand."""
-    for path in sorted(folder.glob("*.csv")):
-        *lines, last = path.read_text("utf-8").splitlines()
-        cells = last.split(",")
-        for place in reversed(range(len(cells))):
-            number = number_in(cells[place])
-            if number is None:
-                continue
-            raised = str(int(number) + 1000) if number.is_integer() and "." not in cells[place] else repr(number + 1000)
-            row = ",".join([*cells[:place], raised, *cells[place + 1 :]])
-            what = f"the last number of {path.name} went from {cells[place]} to {raised}"
-            return Forgery(what=what, file=path.name, contents="\n".join([*lines, row, ""]).encode())
-    return None
+def _raised_number(run: Run) -> Forgery | None:
+    """Raise the last number of a table by a thousand."""
+    tables = [path.name for path in sorted(run.folder.glob("*.csv"))]
+    return next(chain.from_iterable(_replaced(run, name, _raised) for name in tables), None)
+
+
+def _raised(text: str) -> str | None:
+    number = number_in(text)
+    if number is None:
+        return None
+    return str(int(number) + 1000) if number.is_integer() and "." not in text else repr(number + 1000)
 
 
 @check("use-verifies", version=2, private=True, needs=by_default, share=0.3, min_examples=3)
@@ -164,19 +162,48 @@ def _forgeries(run: Run) -> Iterator[Forgery]:
         contents = (run.folder / name).read_bytes()
         added = f"a byte was added to {name}, its sum as it was"
         yield Forgery(what=added, file=name, contents=contents + b"\n", summed=False)
-        if name.endswith(".csv"):
-            yield from _tables(name, [row for row in csv.reader(io.StringIO(contents.decode("utf-8"))) if row])
-        if name.endswith(".npz"):
-            arrays = _arrays(run.folder / name)
-            for member, array in arrays.items():
-                if array.dtype.kind == "U" and array.size and number_in(str(array.flat[-1])) is None:
-                    what = f"{array.flat[-1]!s} in {member} of {name} became {FORGED!r}"
-                    forged = {**arrays, member: _ending_in(array, FORGED)}
-                    yield Forgery(what=what, file=name, contents=_packed(forged))
+        if name.endswith((".csv", ".npz")):
+            yield from _replaced(run, name, lambda text: FORGED if number_in(text) is None else None)
+        *rows, last = contents.splitlines() or [b""]
+        if name.endswith(".csv") and rows and any(number_in(cell) is None for cell in last.decode("utf-8").split(",")):
+            for what, lines in (("taken away", rows), ("written twice", [*rows, last, last])):
+                what = f"the last row of {name} was {what}"
+                yield Forgery(what=what, file=name, contents=b"\n".join([*lines, b""]))
     yield _claim(run, "guarantee", "statement", "Nothing can leak.", "guarantee.statement promises something else")
     for key, value in run.stated.details.facts.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             yield _claim(run, "details", key, value + 1, f"details.{key} went from {value!r} to {value + 1!r}")
+
+
+def _endless(run: Run) -> Iterator[Forgery]:
+    """Yield a scale, or another rational, replaced by one of millions of digits, in each file that has one."""
+    texts = {str(number) for number in _rationals(attrs.asdict(run.release, recurse=False).values())}
+    for name in _released(run):
+        yield from _replaced(run, name, lambda text: LONG if text in texts else None)
+
+
+def _replaced(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
+    """Yield a file of the artefact whose last word that changes was changed; of an archive the last of each member."""
+    if name.endswith(".npz"):
+        arrays = _arrays(run.folder / name)
+        for member, array in arrays.items():
+            last = str(array.flat[-1]) if array.dtype.kind == "U" and array.size else ""
+            other = change(last) if last else None
+            if other is not None:
+                changed = array.astype(f"<U{max(len(other), array.dtype.itemsize // 4)}")
+                changed.flat[-1] = other
+                what = f"{last!r} in {member} of {name} became {other!r}"
+                yield Forgery(what=what, file=name, contents=_packed({**arrays, member: changed}))
+        return
+    with suppress(UnicodeDecodeError):
+        text = (run.folder / name).read_bytes().decode("utf-8")
+        body = text.find("\n") + 1 if name.endswith(".csv") else 0
+        for found in reversed([*WORD.finditer(text, body)]):
+            other = change(found[0])
+            if other is not None:
+                contents = f"{text[: found.start()]}{other}{text[found.end() :]}".encode()
+                yield Forgery(what=f"{found[0]!r} in {name} became {other!r}", file=name, contents=contents)
+                return
 
 
 def _claim(run: Run, table: str, key: str, value: Any, what: str) -> Forgery:
@@ -184,41 +211,6 @@ def _claim(run: Run, table: str, key: str, value: Any, what: str) -> Forgery:
     result = json.loads((run.folder / RESULT).read_text("utf-8"))
     result[table][key] = value
     return Forgery(what=what, file=RESULT, contents=json.dumps(result).encode())
-
-
-def _tables(name: str, table: list[list[str]]) -> Iterator[Forgery]:
-    """Yield a text of the last row renamed; the last row taken away; the last row written twice."""
-    *rows, last = table
-    texts = [place for place, cell in enumerate(last) if cell and number_in(cell) is None]
-    if not rows or not texts:
-        return
-    renamed = [FORGED if place == texts[0] else cell for place, cell in enumerate(last)]
-    for what, changed in (
-        (f"{last[texts[0]]!r} in the last row of {name} became {FORGED!r}", [*rows, renamed]),
-        (f"the last row of {name} was taken away", rows),
-        (f"the last row of {name} was written twice", [*table, last]),
-    ):
-        yield Forgery(what=what, file=name, contents=csv_text(changed))
-
-
-def _endless(run: Run) -> Iterator[Forgery]:
-    """Yield a scale, or another rational, replaced by one of millions of digits, in each file that has one."""
-    texts = {str(number) for number in _rationals(attrs.asdict(run.release, recurse=False).values())}
-    pattern = re.compile(rf"(?<![^\s,])(?:{'|'.join(map(re.escape, sorted(texts)))})(?![^\s,])")
-    for name in _released(run) if texts else ():
-        what = f"a rational in {name} became {LONG}"
-        if name.endswith(".npz"):
-            arrays = _arrays(run.folder / name)
-            for member, array in arrays.items():
-                if array.dtype.kind == "U" and array.size and str(array.flat[-1]) in texts:
-                    contents = _packed({**arrays, member: _ending_in(array, LONG)})
-                    yield Forgery(what=what, file=name, contents=contents)
-        elif not name.endswith(".npy"):
-            with suppress(UnicodeDecodeError):
-                text = (run.folder / name).read_text("utf-8")
-                for found in [*pattern.finditer(text)][-1:]:
-                    changed = f"{text[: found.start()]}{LONG}{text[found.end() :]}"
-                    yield Forgery(what=what, file=name, contents=changed.encode())
 
 
 def _rationals(values: Iterable[Any]) -> Iterator[Fraction]:
@@ -238,10 +230,3 @@ def _packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
     return stream.getvalue()
-
-
-def _ending_in(array: NDArray[Any], text: str) -> NDArray[Any]:
-    """Return an array of texts with another one last."""
-    changed = array.astype(f"<U{max(len(text), array.dtype.itemsize // 4)}")
-    changed.flat[-1] = text
-    return changed
