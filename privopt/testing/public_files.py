@@ -20,11 +20,11 @@ PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
 
 
-def public_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the contents of the files outside ``private/``, the members of archives included."""
+def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, bytes]]:
+    """Yield the contents of the files, those in ``private/`` where asked for, the members of archives included."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or name.split("/")[0] == PRIVATE:
+        if not path.is_file() or (name.split("/")[0] == PRIVATE and not private):
             continue
         contents = path.read_bytes()
         yield name, contents
@@ -34,9 +34,9 @@ def public_bytes(folder: Path) -> Iterator[tuple[str, bytes]]:
                     yield f"{name}:{member}", archive.read(member)
 
 
-def artefact(folder: Path) -> dict[str, bytes]:
+def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
     """Return what was released: public files except result.json and the checksums, archives by their members."""
-    found = dict(public_bytes(folder))
+    found = dict(public_bytes(folder, private=private))
     archives = {name.partition(":")[0] for name in found if ":" in name}
     return {name: contents for name, contents in found.items() if name not in {SUMS, RESULT} | archives}
 

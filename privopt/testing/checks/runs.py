@@ -177,29 +177,15 @@ def _same(trial: Trial, first: Run, other: Path, which: str) -> None:
 
 def differences(one: Path, two: Path) -> Iterator[str]:
     """Yield the files of two DIRs that differ, ``private/`` included; result.json without its times and solver."""
-    names = {p.relative_to(folder).as_posix() for folder in (one, two) for p in folder.rglob("*") if p.is_file()}
-    for name in sorted(names):
-        if name.endswith(("SHA256SUMS", RESULT)):
-            continue
-        paths = [folder / name for folder in (one, two)]
-        if not all(path.is_file() for path in paths):
-            yield f"{name} is there only once"
-        elif not same_file(*paths):
-            yield f"{name} differs"
+    here, there = (artefact(folder, private=True) for folder in (one, two))
+    for name in sorted({**here, **there}):
+        if here.get(name) != there.get(name):
+            yield f"{name} differs" if name in here and name in there else f"{name} is there only once"
     results = [read_result(folder) for folder in (one, two)]
     for name in ("status", "guarantee", "objective", "certificate"):
         one_says, other_says = (getattr(result, name) for result in results)
         if one_says != other_says:
             yield f"{RESULT}: {name}: {one_says!r} and {other_says!r}"
-
-
-def same_file(one: Path, two: Path) -> bool:
-    """Check whether two files are equal; of archives the arrays, since their bytes include the time of writing."""
-    same = one.read_bytes() == two.read_bytes()
-    if same or one.suffix != ".npz":
-        return same
-    with np.load(one, allow_pickle=False) as left, np.load(two, allow_pickle=False) as right:
-        return set(left) == set(right) and all(np.array_equal(left[name], right[name]) for name in left)
 
 
 # --- what a certificate rests on ------------------------------------------------------------------------

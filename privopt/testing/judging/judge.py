@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, Final
 
@@ -98,18 +99,6 @@ class _Drawer:
 
 
 @frozen(kw_only=True, eq=False)
-class _Claim:
-    notion: str
-    epsilon: float
-    delta: float
-    distance: Callable[[Any, Any], float] | None
-
-    def odds(self, one: object, other: object) -> float:
-        """By how much the claim lets log odds between two inputs change per epsilon."""
-        return 1.0 if self.distance is None else float(self.distance(one, other))
-
-
-@frozen(kw_only=True, eq=False)
 class _Candidate:
     """A pair, and what its draws so far promise."""
 
@@ -171,25 +160,29 @@ def judge(
     Returns:
         The verdict; the same for the same seed where the mechanism draws from ``rng`` and no limit cuts it short.
     """
-    claim = _Claim(notion=notion, epsilon=epsilon, delta=delta, distance=distance)
-    _check(claim, confidence, draws, time_limit)
+    _check_numbers(epsilon, delta, confidence, draws, time_limit)
+    held = registry().kind("notion", notion).load()
+    if not (held.odds or held.tails):
+        raise UsageError(f"notion: {notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
+    if held.keys() is not None and distance is None:
+        raise UsageError(f"distance must be a function of two inputs, got None: {notion!r} depends on it")
     if mechanism is None and many is None:
         raise UsageError("mechanism must be a function, or many one of an input and a count, got None")
     start = time.monotonic()
     chance = np.random.default_rng(seed)
     drawer = _Drawer(mechanism=mechanism, many=many, chance=chance)
-    pairs = Pairs(inputs=inputs, neighbours=neighbours, odds=claim.odds, chance=chance)
-    trial = _Trial(claim=claim, drawer=drawer, error=1.0 - confidence)
+    pairs = Pairs(inputs=inputs, neighbours=neighbours, odds=distance or (lambda *_: 1.0), chance=chance)
+    trial = _Trial(notion=notion, epsilon=epsilon, delta=delta, drawer=drawer, confidence=confidence)
     with limit(time_limit, now=time.monotonic):
         trial.run(pairs, draws)
-    return trial.verdict(confidence, seed, time.monotonic() - start)
+    return trial.verdict(seed, time.monotonic() - start)
 
 
-def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | None) -> None:
+def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, time_limit: float | None) -> None:
     least = 8 * FIRST_ROUND_DRAWS
     rows: list[tuple[str, object, type, Callable[[Any], bool], str]] = [
-        ("epsilon", claim.epsilon, Real, lambda x: 0 < x < math.inf, "a number above 0"),
-        ("delta", claim.delta, Real, lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
+        ("epsilon", epsilon, Real, lambda x: 0 < x < math.inf, "a number above 0"),
+        ("delta", delta, Real, lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
         ("confidence", confidence, Real, lambda x: 0.5 <= x < 1, "a number from 0.5, below 1"),
         ("draws", draws, Integral, lambda x: x >= least, f"a whole number of at least {least:,}"),
         ("time_limit", 1.0 if time_limit is None else time_limit, Real, lambda x: x > 0, "seconds above 0"),
@@ -201,11 +194,6 @@ def _check(claim: _Claim, confidence: float, draws: int, time_limit: float | Non
     ]
     if wrong:
         raise UsageError("\n".join(wrong))
-    held = registry().kind("notion", claim.notion).load()
-    if not (held.odds or held.tails):
-        raise UsageError(f"notion: {claim.notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
-    if held.keys() is not None and claim.distance is None:
-        raise UsageError(f"distance must be a function of two inputs, got None: {claim.notion!r} depends on it")
 
 
 @frozen
@@ -254,9 +242,11 @@ def _plan(draws: int) -> list[_SearchRound]:
 class _Trial:
     """What is known as the rounds go by."""
 
-    claim: _Claim
+    notion: str
+    epsilon: float
+    delta: float
     drawer: _Drawer
-    error: float
+    confidence: float
     best: tuple[float, _Candidate, Test, tuple[int, int], int] | None = None
     tested: tuple[float, float, int, float] | None = None
     pairs: int = 0
@@ -278,10 +268,10 @@ class _Trial:
             try:
                 found = [self._search(each, turn.search) for each in chosen]
                 kept = sorted(found, key=lambda each: -each.score)
-                self._test(kept[: turn.tested], turn.test, self.error * 0.5 ** (len(plan) - number))
+                self._test(kept[: turn.tested], turn.test, (1.0 - self.confidence) * 0.5 ** (len(plan) - number))
             except _OutOfTimeError:
                 self.stopped = "the time limit came first"
-            if self.stopped or (self.best is not None and self.best[0] > self.claim.epsilon):
+            if self.stopped or (self.best is not None and self.best[0] > self.epsilon):
                 return
 
     def _fitting(self, planned: _SearchRound) -> _SearchRound:
@@ -297,7 +287,7 @@ class _Trial:
         one, two = self._draw(candidate, size)
         self.uncompared = max(self.uncompared, never_again(one, two))
         odds = max(candidate.odds, 1e-12)
-        tests = propose(one, two, odds, self.claim.delta)
+        tests = propose(one, two, odds, self.delta)
         return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTS_PER_ROUND]))
 
     def _draw(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
@@ -318,43 +308,37 @@ class _Trial:
             hits, against = test.hits(one), test.hits(two)
             odds = max(candidate.odds, 1e-12)
             share = error / len(ranked)
-            value = float(log_odds_lower(hits, against, size, share, self.claim.delta)) / odds
+            value = float(log_odds_lower(hits, against, size, share, self.delta)) / odds
             if self.best is None or value > self.best[0]:
                 self.best = value, candidate, test, (hits, against), size
             if self.tested is None or size > self.tested[2]:
                 self.tested = odds, hits / size, size, share
 
-    def verdict(self, confidence: float, seed: int, seconds: float) -> Verdict:
+    def verdict(self, seed: int, seconds: float) -> Verdict:
         """Return the verdict."""
-        claim, best = self.claim, self.best
-        shown = best is not None and best[0] > 0
-        limit, likely, size, error = self.tested or (1.0, 0.0, 1, self.error)
-        limit *= claim.epsilon
-        pair, event, counts = None, "", None
-        if best is not None and shown:
-            _, candidate, test, (hits, against), count = best
+        found: dict[str, Any] = {}
+        if self.best is not None and self.best[0] > 0:
+            value, candidate, test, (hits, against), count = self.best
             two = (candidate.a, candidate.b) if test.forward else (candidate.b, candidate.a)
-            pair, event = (_words(two[0]), _words(two[1])), test.words
-            counts = (hits, count), (against, count)
+            found = {"epsilon_lower": value, "violated": value > self.epsilon, "event": test.words}
+            found |= {"pair": (_words(two[0]), _words(two[1])), "counts": ((hits, count), (against, count))}
+        if self.tested is not None:
+            odds, likely, size, error = self.tested
+            seen = partial(seen_from, odds * self.epsilon, draws=size, error=error, delta=self.delta)
+            found |= {"power": seen(likely), "by_event": {f"{p:g}": seen(p) for p in LIKELY}}
+            found["rarest"] = rarest_seen(size, odds * self.epsilon, error)
         return Verdict(
-            notion=claim.notion,
-            claimed=claim.epsilon,
-            delta=claim.delta,
-            epsilon_lower=best[0] if best is not None and shown else 0.0,
-            confidence=confidence,
-            violated=best is not None and best[0] > claim.epsilon,
-            pair=pair,
-            event=event,
-            counts=counts,
-            power=seen_from(limit, likely, size, error, claim.delta) if self.tested else None,
-            by_event={f"{p:g}": seen_from(limit, p, size, error, claim.delta) for p in LIKELY} if self.tested else {},
-            rarest=rarest_seen(size, limit, error) if self.tested else 1.0,
+            notion=self.notion,
+            claimed=self.epsilon,
+            delta=self.delta,
+            confidence=self.confidence,
             uncompared=self.uncompared,
             draws=self.drawer.calls,
             pairs=self.pairs,
             seconds=seconds,
             stopped=self.stopped,
             seed=seed,
+            **found,
         )
 
 

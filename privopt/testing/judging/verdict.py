@@ -40,15 +40,15 @@ class Verdict:
     notion: str
     claimed: float
     delta: float = 0.0
-    epsilon_lower: float
+    epsilon_lower: float = 0.0
     confidence: float
-    violated: bool
-    pair: tuple[str, str] | None
-    event: str
-    counts: tuple[tuple[int, int], tuple[int, int]] | None
-    power: float | None
+    violated: bool = False
+    pair: tuple[str, str] | None = None
+    event: str = ""
+    counts: tuple[tuple[int, int], tuple[int, int]] | None = None
+    power: float | None = None
     by_event: Mapping[str, float | None] = field(factory=dict)
-    rarest: float
+    rarest: float = 1.0
     uncompared: float = 0.0
     draws: int
     pairs: int
