@@ -31,9 +31,8 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
     >>> csv_bytes(["id", "x"], [["a", 0.1]])
     b'id,x\\na,0.1\\n'
     """
-    lines = [",".join(header)]
-    lines += [",".join(repr(float(c)) if isinstance(c, (float, np.floating)) else str(c) for c in row) for row in rows]
-    return ("\n".join(lines) + "\n").encode()
+    cells = [[repr(float(c)) if isinstance(c, (float, np.floating)) else str(c) for c in row] for row in rows]
+    return csv_text([list(header), *cells])
 
 
 def csv_text(
@@ -47,10 +46,6 @@ def csv_text(
 
 def _as_tuple(secrets: Iterable[bytes]) -> tuple[bytes, ...]:
     return tuple(secrets)
-
-
-def _frozen_files(files: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    return dict(files)
 
 
 @frozen(kw_only=True, eq=False)
@@ -71,7 +66,7 @@ class GeneratedProblem:
     """
 
     toml: str
-    files: Mapping[str, bytes] = field(factory=dict, converter=_frozen_files)
+    files: Mapping[str, bytes] = field(factory=dict)
     secrets: tuple[bytes, ...] = field(default=(), converter=_as_tuple)
     facts: Mapping[str, Any] = field(factory=dict)
 

@@ -28,11 +28,8 @@ MAX_PAIRS: Final = 12
 MAX_PROBLEMS: Final = 3
 """Problems that it chooses from, where each draw is a solve."""
 
-OF_A_MATRIX: Final = 8
-"""Times an effort's draws that the judge has for all inputs together, where weights are held exactly besides."""
-
-OF_A_SAMPLER: Final = 20
-"""The same where draws are all that there is: at effort ci it finds what shows in an event of probability .01."""
+OF_SAMPLES: Final = 20
+"""Times an effort's draws that the judge has of a sampler: at ci it finds what shows in an event of probability .01."""
 
 PILOT_DIVISOR: Final = 10
 """The choice of a pair takes this part of an effort's draws, from all pairs together, and as many again."""
@@ -111,7 +108,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     for one, two in apart:
         partners[names[one]].append(names[two])
     far = {(names[one], names[two]): distance for (one, two), distance in apart.items()}
-    draws = min(trial.effort.draws * (OF_A_MATRIX if "matrix" in subject.traits else OF_A_SAMPLER), MOST_DRAWS)
+    draws = min(OF_SAMPLES * trial.effort.draws, MOST_DRAWS)
 
     def many(name: str, count: int) -> list[Any]:
         return [_with_numbers(str(output)) for output in run.release.sample(name, count)]

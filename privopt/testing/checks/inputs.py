@@ -75,30 +75,24 @@ def _some(cases: Sequence[Wrong]) -> list[Wrong]:
 
 def _refused(trial: Trial, wrong: Wrong) -> None:
     made = trial.attempt(wrong.problem)
-    error = made.error
+    error, name = made.error, wrong.names[0]
     if error is None:
         if wrong.certain:
-            trial.fail(
-                f"{wrong.what}, and it was solved all the same; expected an InputError naming {wrong.names[0]}",
-                wrong.problem,
-            )
+            done = "it was solved all the same"
+            trial.fail(f"{wrong.what}, and {done}; expected an InputError naming {name}", wrong.problem)
         return
-    if not isinstance(error, PrivoptError):
-        trial.fail(
-            f"{wrong.what}, and {error_text(error)} came of it; expected a PrivoptError naming {wrong.names[0]}",
-            wrong.problem,
-        )
-    if quoted := INTERNALS.search(str(error)):
-        trial.fail(f"{wrong.what}: the message quotes the interpreter ({quoted[0]}): {error}", wrong.problem)
-    if made.folder.exists():
-        trial.fail(f"{wrong.what}: an error came, but {made.folder.name} was written", wrong.problem)
-    if wrong.certain and error.exit_code != 2:
-        trial.fail(
-            f"{wrong.what}: {type(error).__name__} ends with exit code {error.exit_code}; expected an InputError",
-            wrong.problem,
-        )
-    if wrong.certain and not any(name in str(error) for name in wrong.names):
-        trial.fail(f"{wrong.what}: the message does not name {' or '.join(wrong.names)}: {error}", wrong.problem)
+    quoted = INTERNALS.search(str(error))
+    named = any(each in str(error) for each in wrong.names)
+    exit_code = getattr(error, "exit_code", None)
+    for found, words in (
+        (not isinstance(error, PrivoptError), f"{error_text(error)} came of it; expected a PrivoptError naming {name}"),
+        (quoted, f"the message quotes the interpreter ({quoted and quoted[0]}): {error}"),
+        (made.folder.exists(), f"an error came, but {made.folder.name} was written"),
+        (wrong.certain and exit_code != 2, f"{type(error).__name__} has exit code {exit_code}; expected an InputError"),
+        (wrong.certain and not named, f"the message does not name {' or '.join(wrong.names)}: {error}"),
+    ):
+        if found:
+            trial.fail(f"{wrong.what}: {words}", wrong.problem)
 
 
 def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()) -> Iterator[Wrong]:
@@ -191,21 +185,17 @@ def _numeric(members: tuple[Any, ...]) -> bool:
 
 
 def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
-    """Values that none of the types takes."""
+    """Yield values that none of the types takes."""
     kinds = {get_origin(member) or member for member in members}
     tables = any(attrs.has(member) and member is not File for member in members)
-    if not kinds & {str, File, Literal}:
-        yield "some text"
-    if kinds & {File}:
-        yield "no-such-file.csv"
-    if kinds & {Literal} and str not in kinds:
-        yield "no-such-choice"
-    if not kinds & {int, float, Fraction}:
-        yield 7
-    if kinds & {float, Fraction}:
-        yield math.nan
-        yield math.inf
-    if not kinds & {bool}:
-        yield True
-    if not tables:
-        yield {"a": 1}
+    rows: tuple[tuple[bool, Any], ...] = (
+        (not kinds & {str, File, Literal}, "some text"),
+        (File in kinds, "no-such-file.csv"),
+        (Literal in kinds and str not in kinds, "no-such-choice"),
+        (not kinds & {int, float, Fraction}, 7),
+        (bool(kinds & {float, Fraction}), math.nan),
+        (bool(kinds & {float, Fraction}), math.inf),
+        (bool not in kinds, True),
+        (not tables, {"a": 1}),
+    )
+    yield from (value for wrong, value in rows if wrong)
