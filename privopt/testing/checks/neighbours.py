@@ -150,33 +150,27 @@ def _hold(
     subject = trial.subject
     budget = subject.notion.allowed(subject.claimed(trial.load(problem)))
     assert budget is not None  # asked before
-    worst: tuple[Fraction, str] | None = None
     moved = False
     for neighbour in near:
         loaded = trial.load(neighbour)
         after = queries_of(subject, loaded) if answer is None else _calls(subject, loaded, answer)
-        if [len(q.values) for q in calls] != [len(q.values) for q in after]:
+        counts, others = ([len(q.values) for q in each] for each in (calls, after))
+        if counts != others:
             trial.fail(
-                f"{remark}noise is added to {[len(q.values) for q in calls]} values, for a neighbour to "
-                f"{[len(q.values) for q in after]}: the number of values is no secret kept. The neighbour:\n"
-                f"{news(problem, neighbour)}",
+                f"{remark}noise is added to {counts} values, for a neighbour to {others}: the number of values is no "
+                f"secret kept. The neighbour:\n{news(problem, neighbour)}",
                 problem,
             )
         spent, lines = _spent(subject, calls, after)
-        over = [line for line, beyond in lines if beyond]
         moved = moved or bool(lines)
-        if (spent > budget or over) and (worst is None or spent > worst[0]):
+        if spent > budget or any(beyond for _, beyond in lines):
             parts = "\n".join(f"  {line}" for line, _ in lines)
-            worst = (
-                spent,
-                (
-                    f"{remark}one neighbour costs {float(spent):.6g}, that is {float(spent / budget):.4g} times the "
-                    f"{'epsilon' if subject.notion.odds else 'budget'} of {float(budget):g} claimed:\n{parts}\n"
-                    f"the neighbour:\n{news(problem, neighbour)}"
-                ),
+            trial.fail(
+                f"{remark}one neighbour costs {float(spent):.6g}, that is {float(spent / budget):.4g} times the "
+                f"{'epsilon' if subject.notion.odds else 'budget'} of {float(budget):g} claimed:\n{parts}\n"
+                f"the neighbour:\n{news(problem, neighbour)}",
+                problem,
             )
-    if worst is not None:
-        trial.fail(worst[1], problem)
     return moved
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -54,30 +56,22 @@ class _Look:
     asked: list[list[Any]]
 
 
-def _forms(secret: bytes) -> Iterator[bytes]:
+def _coded(secret: bytes) -> Iterator[bytes]:
     """Yield a secret as text in two encodings and, where it is a number, as eight bytes of either kind."""
-    yield secret
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
     yield text.encode("utf-32-le")
     if text.lstrip("-").isdigit() and abs(int(text)) < 2**62:
-        import struct
-
         yield struct.pack("<q", int(text))
         yield struct.pack("<d", float(text))
 
 
 def _stands(secret: bytes, folder: Path) -> str | None:
     """Return the name of a public file that contains a secret as a word or number."""
+    word, coded = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_coded(secret)]
     for name, contents in public_bytes(folder):
-        for form in _forms(secret):
-            start = contents.find(form)
-            while start >= 0:
-                before, after = contents[start - 1 : start], contents[start + len(form) : start + len(form) + 1]
-                inside = form == secret and (before[-1:].isalnum() or after[:1].isalnum())
-                if not inside:
-                    return name
-                start = contents.find(form, start + 1)
+        if word.search(contents) or any(form in contents for form in coded):
+            return name
     return None
 
 
@@ -328,14 +322,7 @@ def _apart(
 
 
 def _first_difference(one: bytes, two: bytes) -> str:
-    try:
-        lines = [contents.decode("utf-8").splitlines() for contents in (one, two)]
-    except UnicodeDecodeError:
-        place = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-        return f"byte {place + 1} of {len(one)} here and of {len(two)} there"
-    place = next((n for n, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
-    here, there = (each[place] if place < len(each) else None for each in lines)
-    same = (n for n, (a, b) in enumerate(zip(here or "", there or "", strict=False)) if a != b)
-    start = max(0, next(same, 0) - 20)
-    shown = ["nothing" if each is None else repr(each[start : start + 80]) for each in (here, there)]
-    return f"line {place + 1} is {shown[0]} here and {shown[1]} there"
+    place = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+    start = max(0, place - 20)
+    shown = [repr(each[start : start + 80].decode("utf-8", "replace")) if each else "nothing" for each in (one, two)]
+    return f"about byte {place + 1} it is {shown[0]} here and {shown[1]} there"
