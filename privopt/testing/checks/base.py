@@ -52,10 +52,6 @@ def by_default(subject: Subject) -> str | None:
     return None
 
 
-def _need_nothing(_: Any) -> None:
-    """Need nothing; also what a check does before it has its function."""
-
-
 def _traits(names: Iterable[str]) -> frozenset[str]:
     return frozenset(names)
 
@@ -83,10 +79,10 @@ class Check:
     claimed: bool = field(default=False, kw_only=True)
     private: bool = field(default=False, kw_only=True)
     must_solve: bool = field(default=False, kw_only=True)
-    needs: Callable[[Subject], str | None] = field(default=_need_nothing, kw_only=True)
+    needs: Callable[[Subject], str | None] = field(default=lambda _: None, kw_only=True)
     share: float = field(default=1.0, kw_only=True)
     min_examples: int = field(default=5, kw_only=True)
-    function: Callable[[Trial], None] = field(default=_need_nothing, kw_only=True)
+    function: Callable[[Trial], None] = field(default=lambda _: None, kw_only=True)
 
     def __call__(self, function: Callable[[Trial], None]) -> Callable[[Trial], None]:
         """Enter a function."""

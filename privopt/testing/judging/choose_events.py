@@ -1,8 +1,8 @@
 """Choose, from draws of two inputs, the events whose frequencies on fresh draws would best refute a claim.
 
-An event is the cells of a histogram, of a classifier's score too, at which the odds are greatest (Neyman and Pearson):
-in the manner of DP-Auditorium (Kong, Munoz Medina, Ribero, Syed 2023), whose testers choose a function on some samples
-and evaluate it on others.
+An event is the cells of a histogram, of a classifier's score too, at which the odds are greatest (Neyman and Pearson).
+So DP-Auditorium's testers choose a function on some samples and evaluate it on others (Kong, Munoz Medina, Ribero, Syed
+2023).
 """
 
 from __future__ import annotations
