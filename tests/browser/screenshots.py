@@ -25,7 +25,7 @@ from privopt.report.write_report import write_report  # noqa: E402
 from privopt.run.options import Options  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
 from privopt_clients.export import export  # noqa: E402
-from privopt_metric_dp.studies.curve_page import write_explored  # noqa: E402
+from privopt_metric_dp.studies.curve_page import write_curves  # noqa: E402
 from privopt_metric_dp.studies.draft_problem import init  # noqa: E402
 
 OUT = HERE.parents[1] / "docs" / "img"
@@ -78,7 +78,7 @@ def explored(folder: Path) -> Path:
     folder.mkdir()
     city, problem = OUT.parent / "examples" / "city" / "points.csv", folder / "city.toml"
     init("optimal-lp", city, problem, within=0.5, factor=2.0)
-    write_explored(problem, ["optimal-lp"], "0.5:8:5", folder / "explore.html", Options(gap=0.01))
+    write_curves(problem, ["optimal-lp"], "0.5:8:5", None, folder / "explore.html", Options(gap=0.01))
     return folder / "explore.html"
 
 

@@ -10,7 +10,7 @@ from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.run.options import Options
 from privopt_metric_dp.studies.curve import draw_curves
-from privopt_metric_dp.studies.curve_page import curve_page, write_explored
+from privopt_metric_dp.studies.curve_page import curve_page, write_curves
 
 
 def content(page):
@@ -39,7 +39,7 @@ def test_the_command_writes_a_page_around_the_problems_epsilon(problem, tmp_path
 
 def test_an_epsilon_that_is_no_binary_number_is_divided_exactly(tmp_path):
     (tmp_path / "p.toml").write_text(grid_text(2, 2, 1.0, 0.7))
-    found = write_explored(tmp_path / "p.toml", ["exponential"], None, tmp_path / "p.html", Options())
+    found = write_curves(tmp_path / "p.toml", ["exponential"], None, None, tmp_path / "p.html", Options())
     assert [str(found.points[n].epsilon) for n in (0, -1)] == ["7/40", "14/5"]
 
 
@@ -80,7 +80,7 @@ def test_the_gap_is_that_of_solve_unless_another_is_asked_for(problem, tmp_path,
 
 def test_a_loss_is_told_in_the_readers_unit_too(problem, tmp_path):
     problem.write_text(problem.read_text() + 'per_km = { cost = 0.8, unit = "minutes" }\n')
-    found = write_explored(problem, ["exponential"], "1:2:2", tmp_path / "p.html", Options())
+    found = write_curves(problem, ["exponential"], "1:2:2", None, tmp_path / "p.html", Options())
     page = (tmp_path / "p.html").read_text("utf-8")
     assert content(page)["perKm"] == {"cost": 0.8, "unit": "minutes"}
     assert content(page)["best"][0]["loss"] == found.points[0].loss  # in km

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import polars as pl
 import pytest
 from helpers.data import data_path
@@ -15,7 +13,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_metric_dp.studies.street_map import StreetMap, _without_bends, box_area, polygon_area, read_streets
+from privopt_metric_dp.studies.street_map import StreetMap, _without_bends, box_area, read_streets
 
 STREETS = """<osm version="0.6">
  <node id="1" lat="60.0" lon="25.0" version="1"/><node id="2" lat="60.001" lon="25.0" version="1"/>
@@ -53,14 +51,10 @@ def test_streets_one_way_and_not(streets):
     assert {("4", "3"), ("4", "1"), ("1", "4")} <= set(walked.km)
 
 
-def test_only_a_part_of_the_map(streets, tmp_path):
+def test_only_a_part_of_the_map(streets):
     box = read_streets(streets, area=box_area("59.9,24.9,60.0015,25.1"), bends=True)
     assert set(box.places) == {"1", "2"}
     assert "4 nodes outside the area asked for are omitted" in box.notes
-    ring = [[24.9, 60.05], [25.2, 60.05], [25.2, 60.2], [24.9, 60.2], [24.9, 60.05]]
-    (tmp_path / "part.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
-    north = read_streets(streets, area=polygon_area(tmp_path / "part.geojson"))
-    assert set(north.km) == {("6", "5")}
 
 
 def test_bends_are_passed_through():
@@ -115,7 +109,6 @@ def test_wrong_files_are_one_line(tmp_path, privopt, name, text, words):
         (["--osm", "a.osm", "--points", "p.csv"], "one of the three"),
         (["--points", "p.csv", "--box", "1,2,3,4"], "go with --osm"),
         (["--osm", "a.osm", "--roads", "r.csv"], "brings its own"),
-        (["--osm", "a.osm", "--box", "1,2,3,4", "--polygon", "p.geojson"], "not both"),
         (["--osm", "a.osm", "--box", "3,2,1,4"], "S must be less than N"),
         (["--osm", "a.osm", "--box", "1,2,3"], "four numbers S,W,N,E"),
         (["--osm", "a.osm", "--box", "nan,2,3,4"], "S must be less than N"),

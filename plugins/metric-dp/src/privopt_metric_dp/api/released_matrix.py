@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -14,10 +15,9 @@ from attrs import frozen
 
 from privopt.api.draws import Draw
 from privopt.api.released import OpenRelease, warn_all
-from privopt.errors import UsageError
+from privopt.errors import InputError, UsageError, cut
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.api import engines
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_memory import protected
 from privopt_metric_dp.tables.apply_table import matrix_of, whole_secret
@@ -32,7 +32,75 @@ if TYPE_CHECKING:
 else:
     DuckDBPyConnection = Expr = Any
 
-__all__ = ["ReleasedMatrix", "ReleasedRows"]
+__all__ = ["ReleasedMatrix", "ReleasedRows", "add_to_duckdb", "expression"]
+
+_SQL: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
+
+
+def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -> None:
+    """Register a function over Arrow batches that no optimiser may repeat or share.
+
+    Raises:
+        UsageError: no connection to DuckDB, a name that will not do or is taken, or DuckDB or pyarrow is not installed.
+    """
+    try:
+        import duckdb
+        import pyarrow as pa
+    except ImportError as error:
+        missing = f"{error.name} is not installed: the extra sql of privopt-metric-dp has it"
+        raise UsageError(f"sql.register: {missing}") from error
+    if not isinstance(connection, duckdb.DuckDBPyConnection):
+        raise UsageError(f"connection must be one to DuckDB, got {type(connection).__name__}")
+    if not isinstance(name, str) or not name.strip():
+        raise UsageError(f"name must be that of a function, got {cut(repr(name))}")
+    taken = "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
+    if connection.cursor().execute(taken, [name]).fetchall():  # a result of the connection's own may be unread
+        raise UsageError(
+            f"name must be one that the connection has no function of, got {name}: give another name, or "
+            f"connection.remove_function({name!r}) before"
+        )
+    types = {pl.Float64: pa.float64(), pl.String: pa.string()}
+    form = pa.struct([(part, types[kind]) for part, kind in rows.fields.items()])
+
+    def report(*columns: pa.Array) -> pa.Array:
+        given = zip(rows.arguments, columns, strict=True)
+        return rows(pl.DataFrame({argument: pl.from_arrow(column) for argument, column in given})).to_arrow().cast(form)
+
+    own = [Parameter(argument, Parameter.POSITIONAL_ONLY) for argument in rows.arguments]
+    report.__signature__ = Signature(own)  # type: ignore[attr-defined]  # DuckDB counts its parameters
+    connection.create_function(
+        name,
+        report,
+        [_SQL[kind] for kind in rows.arguments.values()],
+        duckdb.struct_type({part: _SQL[kind] for part, kind in rows.fields.items()}),
+        type="arrow",
+        null_handling="special",
+        side_effects=True,
+    )
+
+
+def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
+    """Return an expression that draws a report for each row.
+
+    Raises:
+        UsageError: another number of columns than the release's records and ledger have.
+    """
+    if len(columns) != len(rows.arguments):
+        wanted = ", ".join(rows.arguments)
+        raise UsageError(f"expr must have a column each for {wanted}, got {', '.join(columns) or 'none'}")
+
+    def report(ids: pl.Series) -> pl.Series:
+        try:
+            return rows(ids.struct.unnest().select(*rows.arguments))
+        except InputError as error:  # Polars makes an error again from its text; this one is made of faults
+            raise UsageError(str(error)) from None
+
+    # Polars shares no expression with an untyped null in it: without one the same expression, standing twice in a
+    # query, was drawn once for both (Polars 2.1).
+    unshared = pl.lit(None).alias("")
+    given = pl.struct(unshared, **dict(zip(rows.arguments, map(pl.col, columns), strict=True)))
+    return given.map_batches(report, return_dtype=pl.Struct(dict(rows.fields)), is_elementwise=True).alias("report")
+
 
 T = TypeVar("T")
 
@@ -131,7 +199,7 @@ class ReleasedMatrix(ReleasedRows):
     def add_to_duckdb(self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None) -> None:
         """Register a function that draws reports: see :func:`privopt.sql.register`."""
         rows = RowReports.of(self.opened, f"sql {name}", ledger)
-        engines.add_to_duckdb(connection, name, rows)
+        add_to_duckdb(connection, name, rows)
         warn_all(rows.notes)
 
     def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> Expr:
@@ -155,7 +223,7 @@ class ReleasedMatrix(ReleasedRows):
         if (ledger is None) != (subject is None):
             raise UsageError("expr must have both ledger and subject, or neither, got one of them")
         rows = RowReports.of(self.opened, "expr", ledger)
-        made = engines.expression(rows, [*columns, *([] if subject is None else [subject])])
+        made = expression(rows, [*columns, *([] if subject is None else [subject])])
         warn_all(rows.notes)
         return made
 

@@ -43,7 +43,6 @@ __all__ = ["certify", "curve", "explore", "init"]
 @click.option("--vectors", type=PATH, metavar="FILE.npy", help="Instead: vectors of words, a row each.")
 @click.option("--ids", type=PATH, metavar="FILE", help="With --vectors: the words, a line each.")
 @click.option("--box", metavar="S,W,N,E", help="Only the streets inside, in degrees.")
-@click.option("--polygon", type=PATH, metavar="FILE", help="Only the streets inside, GeoJSON.")
 @click.option("--walk", is_flag=True, help="Footways too, and every way both ways.")
 @click.option("--bends", is_flag=True, help="Keep nodes that merely bend a street.")
 @click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
@@ -61,7 +60,6 @@ def init(
     vectors: Path | None,
     ids: Path | None,
     box: str | None,
-    polygon: Path | None,
     walk: bool,
     bends: bool,
     out: Path,
@@ -75,14 +73,14 @@ def init(
     from privopt.registry import registry
     from privopt_metric_dp.studies import draft_problem
     from privopt_metric_dp.studies.draft_words import init_words
-    from privopt_metric_dp.studies.street_map import box_area, polygon_area, read_streets
+    from privopt_metric_dp.studies.street_map import box_area, read_streets
 
     if sum(given is not None for given in (points, osm, vectors)) != 1:
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
     if ids is not None and vectors is None:
         raise UsageError("--ids must be given with --vectors: it names their rows")
     if vectors is not None:
-        if any((roads, box, polygon, walk, bends, within is not None)):
+        if any((roads, box, walk, bends, within is not None)):
             raise UsageError("--vectors takes --ids and no places, streets or distances: epsilon follows from ranks")
         for line in init_words(mechanism, vectors, ids, out, force=force).notes:
             complain(f"{out}: {line}")
@@ -95,16 +93,14 @@ def init(
             complain(f"{out}: {line}")
         return
     if points is not None:
-        if box is not None or polygon is not None or walk or bends:
-            raise UsageError("--box, --polygon, --walk and --bends go with --osm")
+        if box is not None or walk or bends:
+            raise UsageError("--box, --walk and --bends go with --osm")
         made = draft_problem.init(mechanism, points, out, roads=roads, within=within, factor=factor, force=force)
     else:
         assert osm is not None  # one of the two
         if roads is not None:
             raise UsageError("--roads goes with --points; --osm brings its own")
-        if box is not None and polygon is not None:
-            raise UsageError("init --osm takes --box or --polygon, not both")
-        area = box_area(box) if box is not None else polygon_area(polygon) if polygon is not None else None
+        area = None if box is None else box_area(box)
         streets = read_streets(osm, area=area, walk=walk, bends=bends)
         made = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
     for line in made.notes:
@@ -197,12 +193,13 @@ def explore(
 ) -> int:
     """Write one page to choose epsilon on: sliders for whom to hide, how well, and what a release may lose."""
     from privopt.run.options import Options
-    from privopt_metric_dp.studies.curve_page import write_explored
+    from privopt_metric_dp.studies.curve_page import write_curves
 
     out = out or Path(f"{problem.stem}-explore.html")
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
-        found = write_explored(problem, _names(mechanisms), epsilon, out, asked, lambda line: complain(f"note: {line}"))
+        names = _names(mechanisms)
+        found = write_curves(problem, names, epsilon, None, out, asked, lambda line: complain(f"note: {line}"))
     if found.stopped:
         complain(f"note: {_stopped(found)}; {out} shows the others; --force with more time, or --gap 0.01, finds all")
     say_result({"page": str(out)}, str(out), as_json=False)

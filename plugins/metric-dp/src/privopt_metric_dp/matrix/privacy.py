@@ -243,7 +243,8 @@ def both_ways(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _longer(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
     """Find the required pairs, of some rows, whose exact distance is less than every way over given pairs (P, 2)."""
-    ways = Ways(pairs.tolist(), [Fraction(x) for x in distances.tolist()], data.shape[0])
+    roads = [(i, j, Fraction(x)) for (i, j), x in zip(pairs.tolist(), distances.tolist(), strict=True)]
+    ways = Ways(roads, data.shape[0])
     lengths, balls = ways.between(data.pairs[rows].tolist()), data.metric.exactly(data.pairs[rows])
     beyond = [length is None or not at_most(length, ball) for length, ball in zip(lengths, balls, strict=True)]
     return rows[np.array(beyond, dtype=np.bool_)]

@@ -99,18 +99,23 @@ class Ways:
     """Shortest paths over undirected roads, in whole numbers.
 
     Args:
-        ends: (E,) pairs of node numbers.
-        lengths: (E,) rationals of at least 0.
+        roads: (E,) pairs of node numbers, each with a rational length of at least 0; the shortest of parallel ones
+            counts.
         size: number of nodes.
+
+    Attributes:
+        unit: lengths are whole numbers of one over it.
+        after: for each node the others that roads lead to, with the length.
     """
 
-    def __init__(self, ends: Sequence[tuple[int, int]], lengths: Sequence[Fraction], size: int) -> None:
-        self._unit = lcm(*{length.denominator for length in lengths})
-        self._after: list[list[tuple[int, int]]] = [[] for _ in range(size)]
-        for (tail, head), length in zip(ends, lengths, strict=True):
-            steps = int(length * self._unit)
-            self._after[tail].append((head, steps))
-            self._after[head].append((tail, steps))
+    def __init__(self, roads: Sequence[tuple[int, int, Fraction]], size: int) -> None:
+        self.unit = lcm(*{length.denominator for _, _, length in roads})
+        self.after: list[dict[int, int]] = [{} for _ in range(size)]
+        for tail, head, length in roads:
+            if tail != head:
+                steps = int(length * self.unit)
+                for one, other in ((tail, head), (head, tail)):
+                    self.after[one][other] = min(steps, self.after[one].get(other, steps))
 
     def between(self, ends: Sequence[Sequence[int]]) -> list[Fraction | None]:
         """Find the length between each two nodes, None without a path; one search for all pairs of a first node."""
@@ -128,8 +133,8 @@ class Ways:
                 continue
             done.add(here)
             if here in goals:
-                found[here] = Fraction(length, self._unit)
-            for there, step in self._after[here]:
+                found[here] = Fraction(length, self.unit)
+            for there, step in self.after[here].items():
                 if there not in done:
                     heappush(open_, (length + step, there))
         return found

@@ -118,9 +118,7 @@ class Roads:
     def meant(self) -> Ways | None:
         """Find undirected ways over the decimals meant, exactly; None where these are not known, or too long."""
         known = self.streets
-        if known is None:
-            return None
-        return Ways([(a, b) for a, b, _ in known], [length for _, _, length in known], len(self))
+        return None if known is None else Ways(known, len(self))
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -11,6 +10,7 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
+from privopt_metric_dp.space.exactly import Ways
 
 __all__ = ["Inside", "crossings", "pieces_of"]
 
@@ -37,18 +37,6 @@ class Inside:
     chord: Floats
 
 
-def _neighbours(roads: Sequence[Road], size: int) -> tuple[list[dict[int, int]], int]:
-    """Of each node the others that roads lead to, and the least length in whole numbers of one over the second."""
-    unit = math.lcm(*{length.denominator for _, _, length in roads})
-    after: list[dict[int, int]] = [{} for _ in range(size)]
-    for tail, head, length in roads:
-        if tail != head:
-            steps = int(length * unit)
-            for a, b in ((tail, head), (head, tail)):
-                after[a][b] = min(steps, after[a].get(b, steps))
-    return after, unit
-
-
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
     """Return records (J,), in order, such that each is one of them or strictly inside a piece of street between two.
 
@@ -61,7 +49,8 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
     Raises:
         CertificationError: a crossing that is not a record, or a round trip without one.
     """
-    after, unit = _neighbours(roads, size)
+    ways = Ways(roads, size)
+    after, unit = ways.after, ways.unit
     row = {node: number for number, node in enumerate(places.tolist())}
     priced = {node for node in row if len(after[node]) != 2}
     priced |= {node for node in row if min(after[node].values(), default=1) == 0}
@@ -114,7 +103,7 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
     Raises:
         CertificationError: a record that is neither priced nor strictly inside a piece between two priced ones.
     """
-    after, _ = _neighbours(roads, size)
+    after = Ways(roads, size).after
     row = {node: number for number, node in enumerate(places.tolist())}
     number = {int(places[record]): place for place, record in enumerate(priced.tolist())}
     count, known = len(places), set(number)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["curve_page", "write_curves", "write_explored"]
+__all__ = ["curve_page", "write_curves"]
 
 SLIDER_STEPS: Final = 200
 """Positions of a slider over numbers."""
@@ -40,37 +40,6 @@ SLIDER_FACTORS: Final = (1.1, 20.0)
 
 EPSILONS_EXPLORED: Final = 9
 """Epsilons that ``explore`` solves where none are given: from a fourth of the problem's own to four times it."""
-
-
-def write_explored(
-    problem: Path,
-    mechanisms: Sequence[str],
-    epsilon: str | None,
-    out: Path,
-    options: Options,
-    announce: Callable[[str], object] | None = None,
-) -> Curves:
-    """Solve a problem at several epsilons, and write the page on which one is chosen.
-
-    Args:
-        problem: the problem file.
-        mechanisms: names.
-        epsilon: LO:HI:N; None for values around the problem's own.
-        out: the page.
-        options: as of :func:`privopt_metric_dp.studies.curve.draw_curves`.
-        announce: as there.
-
-    Raises:
-        UsageError: a file that is there.
-        PrivoptError: as :func:`privopt_metric_dp.studies.curve.draw_curves`.
-    """
-    check_files({"--out": out}, force=options.force, read=[problem])
-    source = File.read(problem, wanted="a problem file in TOML")
-    epsilons = epsilons_of(epsilon or _around(source, mechanisms))
-    found = draw_curves(source, mechanisms, epsilons, options, announce=announce)
-    with new_file(out, force=options.force) as made:
-        made.write_text(curve_page(found, problem.name), "utf-8")
-    return found
 
 
 def _around(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
@@ -84,9 +53,9 @@ def _around(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
 
 def write_curves(
     problem: Path,
-    mechanisms: list[str],
-    epsilon: str,
-    out: Path,
+    mechanisms: Sequence[str],
+    epsilon: str | None,
+    out: Path | None,
     report: Path | None,
     options: Options,
     announce: Callable[[str], object] | None = None,
@@ -99,9 +68,9 @@ def write_curves(
     Args:
         problem: the problem file.
         mechanisms: names.
-        epsilon: LO:HI:N.
-        out: the table, CSV; one that the same command has begun is gone on with.
-        report: the page, or None.
+        epsilon: LO:HI:N; None for values around the problem's own.
+        out: the table, CSV; one that the same command has begun is gone on with. None for the page alone.
+        report: the page, on which epsilon is chosen, or None.
         options: those that :func:`privopt_metric_dp.studies.curve.draw_curves` uses; ``force`` replaces files that are
             there.
         announce: called with each refusal, as there.
@@ -112,13 +81,13 @@ def write_curves(
         UsageError: files that are there, or options that cannot be meant so.
         PrivoptError: as :func:`privopt_metric_dp.studies.curve.draw_curves`.
     """
-    values = epsilons_of(epsilon)
-    growing = PointsFile(path=out, force=options.force)
-    replaced = options.force or growing.begun
-    check_files({"--out": out, "--report": report, "--latex": latex}, force=replaced, read=[problem])
+    growing = None if out is None else PointsFile(path=out, force=options.force)
+    replaced = options.force or (growing is not None and growing.begun)
+    of_page = "--out" if out is None else "--report"
+    check_files({"--out": out, "--latex": latex, of_page: report}, force=replaced, read=[problem])
     source = File.read(problem, wanted="a problem file in TOML")
-    found = draw_curves(source, mechanisms, values, options, announce, growing)
-    growing.start()
+    epsilons = epsilons_of(epsilon or _around(source, mechanisms))
+    found = draw_curves(source, mechanisms, epsilons, options, announce, growing)
     with ExitStack() as made:  # all are made before the first gets its name
         if figures is not None:
             for name, figure in figures_of(found.points, found.unit, found.distance_unit).items():
@@ -129,8 +98,10 @@ def write_curves(
             made.enter_context(new_file(latex, force=replaced, option="--latex")).write_text(text, "utf-8")
         if report is not None:
             page = curve_page(found, problem.name)
-            made.enter_context(new_file(report, force=replaced, option="--report")).write_text(page, "utf-8")
-        found.table().write_csv(made.enter_context(new_file(out, force=True)))
+            made.enter_context(new_file(report, force=replaced, option=of_page)).write_text(page, "utf-8")
+        if out is not None and growing is not None:
+            growing.start()
+            found.table().write_csv(made.enter_context(new_file(out, force=True)))
     return found
 
 

@@ -16,13 +16,11 @@ import polars as pl
 from attrs import frozen
 
 from privopt.arrays import Bools, Floats
-from privopt.declare.schema import File
 from privopt.errors import Fault, InputError, UsageError, reason_of
 from privopt.numbers.distances import haversine
 from privopt.numbers.graphs import components
-from privopt_metric_dp.region.geojson import polygons_of
 
-__all__ = ["StreetMap", "box_area", "polygon_area", "read_streets"]
+__all__ = ["StreetMap", "box_area", "read_streets"]
 
 LINKED: Final = ("motorway", "trunk", "primary", "secondary", "tertiary")
 DRIVEN: Final = frozenset(
@@ -72,21 +70,6 @@ def box_area(text: str) -> Area:
         raise UsageError(f"--box {text}: S must be less than N (-90 to 90), W less than E (-180 to 180)")
     low, high = np.array([south, west]), np.array([north, east])
     return lambda at: np.asarray(((at >= low) & (at <= high)).all(axis=1))
-
-
-def polygon_area(file: Path) -> Area:
-    """Return the places inside the polygons of a GeoJSON file, holes omitted (even-odd rule in degrees)."""
-    from matplotlib.path import Path as Outline
-
-    polygons = polygons_of(File.read(file, str(file), wanted="GeoJSON"))
-
-    def inside(at: Floats) -> Bools:
-        found = np.zeros(len(at), dtype=np.bool_)
-        for rings in polygons:
-            found |= np.logical_xor.reduce([Outline(ring).contains_points(at[:, ::-1]) for ring in rings])
-        return found
-
-    return inside
 
 
 def read_streets(file: Path, *, area: Area | None = None, walk: bool = False, bends: bool = False) -> StreetMap:
