@@ -71,7 +71,7 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
     from privopt.ledger.charge import Charge
     from privopt.run.solve import solve
     from privopt_metric_dp.tables.application import Application
-    from privopt_metric_dp.tables.apply_file import apply
+    from privopt_metric_dp.tables.apply import apply
     from privopt_metric_dp.tables.secret_columns import Secret
 
     (folder / "p.toml").write_text(

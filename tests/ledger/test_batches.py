@@ -26,7 +26,7 @@ from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_metric_dp.tables import apply_file
+from privopt_metric_dp.tables import apply as apply_module
 from privopt_metric_dp.tables.protect import Protector
 
 NAME = "night of 2026-03-29"
@@ -88,7 +88,7 @@ def test_what_is_stopped_goes_on_with_the_same_reports(job, tmp_path, monkeypatc
         if moment == "drawn":
             patch.setattr(Protector, "notes", stop)
         if moment == "written":
-            patch.setattr(apply_file.TableWriter, "finish", stop)
+            patch.setattr(apply_module.TableWriter, "finish", stop)
         if moment == "named":
             patch.setattr(Batch, "finish", stop)
         protect = Protector.protect

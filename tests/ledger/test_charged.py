@@ -20,9 +20,9 @@ from privopt.ledger.charge import Charge
 from privopt.ledger.entries import Cost
 from privopt.ledger.exports import to_dp_accounting, to_opendp
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.tables import apply_file as module
+from privopt_metric_dp.tables import apply as module
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_file import apply
+from privopt_metric_dp.tables.apply import apply
 from privopt_metric_dp.tables.protect import Protector
 
 

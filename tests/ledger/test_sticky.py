@@ -20,7 +20,7 @@ from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_file import apply
+from privopt_metric_dp.tables.apply import apply
 from privopt_metric_dp.tables.protect import Protector
 
 

@@ -13,7 +13,7 @@ from privopt.errors import UsageError
 from privopt.ledger.charge import Charge
 from privopt.run.solve import solve
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_file import apply
+from privopt_metric_dp.tables.apply import apply
 from privopt_metric_dp.tables.secret_columns import Secret
 
 POSITION = Secret.of(x="x", y="y")

@@ -22,9 +22,9 @@ from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.tables import apply_file as module
+from privopt_metric_dp.tables import apply as module
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_file import apply
+from privopt_metric_dp.tables.apply import apply
 from privopt_metric_dp.tables.secret_columns import Secret
 
 TOWN = """
@@ -295,7 +295,7 @@ def test_a_release_without_a_matrix_ends_with_2(example, tmp_path, privopt):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from privopt_metric_dp.tables import apply_file as module
+from privopt_metric_dp.tables import apply as module
 from privopt_metric_dp.tables.secret_columns import Secret
 
 write = module.TableWriter.write

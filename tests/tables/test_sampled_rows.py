@@ -17,8 +17,7 @@ from privopt.registry import Registered, registry, using
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_file import apply
-from privopt_metric_dp.tables.apply_memory import protected
+from privopt_metric_dp.tables.apply import apply, protected
 from privopt_metric_dp.tables.secret_columns import Secret
 
 

@@ -25,7 +25,7 @@ from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_file import apply
+from privopt_metric_dp.tables.apply import apply
 from privopt_metric_dp.tables.charge_rows import RowCharger
 from privopt_metric_dp.tables.protect_text import MASK, split_words, vocabulary, word_number
 from privopt_metric_dp.tables.secret_columns import Secret

@@ -12,7 +12,7 @@ import pytest
 import privopt as po
 from privopt.declare import table_files as files
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
-from privopt_metric_dp.tables.apply_file import apply
+from privopt_metric_dp.tables.apply import apply
 from privopt_metric_dp.tables.secret_columns import Secret
 
 NODES = {"node": ["a", "b", "c"], "north": [41.9, 41.9, 41.91], "east": [12.4, 12.41, 12.4]}

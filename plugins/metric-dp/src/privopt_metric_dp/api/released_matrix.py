@@ -19,7 +19,7 @@ from privopt.errors import InputError, UsageError, cut
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_memory import protected
+from privopt_metric_dp.tables.apply import protected
 from privopt_metric_dp.tables.apply_table import matrix_of, whole_secret
 from privopt_metric_dp.tables.partitions import PartitionedBatch, Partitions
 from privopt_metric_dp.tables.protect import Protector

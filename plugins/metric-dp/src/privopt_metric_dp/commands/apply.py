@@ -162,7 +162,7 @@ def apply(
     from privopt.command.terminal import progress_display
     from privopt.interfaces.claims import SEEDED
     from privopt_metric_dp.tables.application import Application, words_of
-    from privopt_metric_dp.tables.apply_file import apply as run
+    from privopt_metric_dp.tables.apply import apply as run
     from privopt_metric_dp.tables.apply_table import whole_secret
 
     if unknown is not None and text is None:

@@ -1,4 +1,4 @@
-"""Apply a release to a table, part by part: from a file (:mod:`.apply_file`) or in memory (:mod:`.apply_memory`)."""
+"""Apply a release to a table, part by part: from a file (:mod:`.apply`) or in memory."""
 
 from __future__ import annotations
 
