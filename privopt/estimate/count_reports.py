@@ -108,12 +108,12 @@ class Counter:
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
-    def _refuse(self, wrong: pl.Series, column: str, found: Callable[[int], str], wanted: str) -> None:
-        """Refuse a table by its first row that is wrong; ``found`` says what is in it."""
+    def _refuse(self, wrong: pl.Series, column: str, describe: Callable[[int], str], wanted: str) -> None:
+        """Refuse a table by its first row that is wrong; ``describe`` says what is in it."""
         rows = wrong.arg_true()
         if len(rows):
             where = f"row {self._rows + int(rows[0]) + 2:,}, column {column}"
-            raise InputError([Fault(self.table, where, f"{found(int(rows[0]))} ({len(rows):,} such rows)", wanted)])
+            raise InputError([Fault(self.table, where, f"{describe(int(rows[0]))} ({len(rows):,} such rows)", wanted)])
 
     def _first(self, frame: pl.DataFrame, there: pl.Series) -> pl.Series:
         """Mark rows whose report is the first of their subject, in the table or, of traces, in time."""

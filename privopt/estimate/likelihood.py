@@ -39,14 +39,19 @@ class Fit:
     """Shares that maximise the likelihood.
 
     Attributes:
-        shares: (N,) above 0, summing to 1.
-        gap: proved: how far the log-likelihood can be from its maximum, per report.
+        shares: (N,) of the records, above 0, summing to 1.
+        gap: proved: how far the log-likelihood can be from its maximum, per report; of smooth shares from that among
+            mixtures of their resolution.
         log_likelihood: per report, at the shares.
+        whole_gap: proved: how far it can be from its maximum over all distributions, per report.
+        resolution: of smooth shares, in the unit of distance; 0 where every distribution was allowed.
     """
 
     shares: Floats
     gap: float
     log_likelihood: float
+    whole_gap: float
+    resolution: float = 0.0
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
@@ -85,7 +90,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
             progress(f"likelihood: gap {best:.2g} per report", step, None, None)
         if best <= gap:
             value = float(parts @ np.log(at @ columns))
-            return Fit(shares=read_only(at), gap=best, log_likelihood=value)
+            return Fit(shares=read_only(at), gap=best, log_likelihood=value, whole_gap=best)
         if step - since >= MAX_STALLED_STEPS:
             since = step
             p, s = _start(0.999 * at + 0.001 / count, columns, parts, 1e-3)

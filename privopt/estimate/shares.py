@@ -189,7 +189,7 @@ def estimate(
     with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
         found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
         low, high, intervals_by, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
-    shares = functionals @ found.fit.shares
+    shares = functionals @ found.shares
     return Estimate(
         ids=names,
         shares=shares / shares.sum(),
@@ -198,7 +198,7 @@ def estimate(
         n=n,
         method=f"{'smooth-' if found.resolution else ''}maximum-likelihood",
         confidence=asked.confidence,
-        gap=found.fit.gap,
+        gap=found.gap,
         intervals=asked.intervals,
         intervals_by=intervals_by,
         resolution=found.resolution,
@@ -276,23 +276,17 @@ def _intervals(
         found["linear estimators"] = linear_intervals(
             channels, counts, functionals, confidence, finite=finite, progress=progress
         )
-    method = " and ".join(found)
-    known = [ends for ends in found.values() if ends is not None]
-    bounds = _narrowest(known) if len(known) == len(found) else None
-    if bounds is None:
-        note = (
-            "no shares at all give reports like these: they come from another release, are not independent (several of "
-            f"one person), or this is the {1 - asked.confidence:.3g} of cases in which the intervals fail"
-        )
-        count = functionals.shape[0]
-        return np.zeros(count), np.ones(count), method, (note,)
-    return *bounds, method, ()
-
-
-def _narrowest(sets: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats] | None:
-    """Return the set that lies within all bounds, each with its share of the error; None if it is empty."""
-    low, high = np.max([low for low, _ in sets], axis=0), np.min([high for _, high in sets], axis=0)
-    return None if (low > high).any() else (low, high)
+    method, known = " and ".join(found), [ends for ends in found.values() if ends is not None]
+    if len(known) == len(found):  # what lies within all bounds, each with its share of the error
+        low, high = np.max([low for low, _ in known], axis=0), np.min([high for _, high in known], axis=0)
+        if (low <= high).all():
+            return low, high, method, ()
+    note = (
+        "no shares at all give reports like these: they come from another release, are not independent (several of "
+        f"one person), or this is the {1 - asked.confidence:.3g} of cases in which the intervals fail"
+    )
+    count = functionals.shape[0]
+    return np.zeros(count), np.ones(count), method, (note,)
 
 
 def _by_programs(

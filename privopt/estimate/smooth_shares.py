@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import UsageError
@@ -33,21 +33,6 @@ MIN_BUMP_SHARE: Final = 1e-5
 
 Rows = Callable[[Ints], Floats]
 """Distances (B, N) from some records to all."""
-
-
-@frozen(kw_only=True, eq=False)
-class SmoothFit:
-    """A fit and its resolution.
-
-    Attributes:
-        fit: shares of the records; its gap is to the maximum among mixtures of this resolution.
-        resolution: r, in the unit of distance; 0 where every distribution was allowed.
-        whole_gap: proved: how far the log-likelihood can be from its maximum over all distributions, per report.
-    """
-
-    fit: Fit
-    resolution: float
-    whole_gap: float
 
 
 def bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
@@ -77,7 +62,7 @@ def resolved_fit(
     resolution: float | None,
     gap: float,
     progress: Progress | None = None,
-) -> SmoothFit:
+) -> Fit:
     """Return the shares of greatest likelihood at a resolution, or at the finest that the reports support.
 
     Args:
@@ -91,7 +76,7 @@ def resolved_fit(
         UsageError: a resolution so fine that its bumps cannot be held at once.
     """
     if rows is None or resolution == 0:
-        return _of(fit(columns, parts, gap=gap, progress=progress), 0.0, columns, parts)
+        return fit(columns, parts, gap=gap, progress=progress)
     if resolution is not None:
         asked = _at(columns, parts, rows, resolution, gap, progress)
         if asked is None:
@@ -104,15 +89,15 @@ def resolved_fit(
         if made is None:
             break
         found, used = made
-        now = reports * found.fit.log_likelihood - used
+        now = reports * found.log_likelihood - used
         best, worse = (found, 0) if now > score else (best, worse + 1)
         score = max(score, now)
         if worse == MAX_WORSE_RESOLUTIONS:
             break
     if best is None or worse == 0:  # the finest was the best
-        whole = _of(fit(columns, parts, gap=gap, progress=progress), 0.0, columns, parts)
-        used = int((whole.fit.shares > MIN_BUMP_SHARE).sum()) - 1
-        if best is None or reports * whole.fit.log_likelihood - used > score:
+        whole = fit(columns, parts, gap=gap, progress=progress)
+        used = int((whole.shares > MIN_BUMP_SHARE).sum()) - 1
+        if best is None or reports * whole.log_likelihood - used > score:
             return whole
     return best
 
@@ -133,7 +118,7 @@ def _resolutions(rows: Rows, count: int) -> Iterator[float]:
 
 def _at(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None
-) -> tuple[SmoothFit, int] | None:
+) -> tuple[Fit, int] | None:
     """Return the maximum at a resolution, and how many bumps beyond one it takes; None if these are too many."""
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)
@@ -141,10 +126,6 @@ def _at(
     if shapes is None:
         return None
     found = fit(shapes @ columns, parts, gap=gap)
-    shares = evolve(found, shares=read_only(found.shares @ shapes))
-    return _of(shares, resolution, columns, parts), int((found.shares > MIN_BUMP_SHARE).sum()) - 1
-
-
-def _of(fit: Fit, resolution: float, columns: Floats, parts: Floats) -> SmoothFit:
-    whole = fit.gap if resolution == 0 else gap_of(fit.shares, columns, parts)
-    return SmoothFit(fit=fit, resolution=resolution, whole_gap=whole)
+    shares = read_only(found.shares @ shapes)
+    smooth = evolve(found, shares=shares, resolution=resolution, whole_gap=gap_of(shares, columns, parts))
+    return smooth, int((found.shares > MIN_BUMP_SHARE).sum()) - 1

@@ -238,26 +238,25 @@ class LedgerTransaction:
 
     # --- what is added ------------------------------------------------------------------------------------
 
-    def charge(self, key: AccountKey, cost: Cost, terms: Terms, limit: Limit | None) -> bool:
+    def charge(self, key: AccountKey, terms: Terms, limit: Limit | None) -> bool:
         """Charge an account, and return True; if that would pass the limit, charge nothing and return False.
 
         Args:
             key: of the account.
-            cost: of the report.
             terms: of the entry.
             limit: in force.
         """
-        held = self._balances.get(key)
+        held, amount = self._balances.get(key), sum_of(terms.amount)
         if held is None:
             held = self._balances[key] = self._balance(key, None if limit is None else limit.micros)
         if limit is not None:
-            spent = added(held.spent, cost.amount)
+            spent = added(held.spent, amount)
             if any(own > most for own, most in zip(spent, limit.sum, strict=True)):
                 return False
         if held.number is None:
             row = self.connection.execute(f"INSERT INTO accounts ({_ACCOUNT}) VALUES (?, ?, ?)", key)
             held.number = row.lastrowid
-        held.total = added(held.total, cost.amount)
+        held.total = added(held.total, amount)
         held.count += 1
         self.add(terms, key=key, account=held.number, total=";".join(map(str, held.total)), count=held.count)
         return True
@@ -273,8 +272,8 @@ class LedgerTransaction:
     ) -> None:
         """Add an entry after the last."""
         number, before = (1, BEGINNING) if self.head is None else (self.head.number + 1, self.head.hash)
-        entry = Entry(number, account, self.now, self._number(terms), total, count, b"")
-        self._head = entry._replace(hash=entry.hashed(before, key, terms))
+        fields = number, account, self.now, self._number(terms), total, count
+        self._head = Entry(*fields, Entry(*fields, b"").hashed(before, key, terms))
         self._rows.append(self._head)
         if len(self._rows) >= _AT_ONCE:
             self.close()

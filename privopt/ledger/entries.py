@@ -297,7 +297,7 @@ class Terms(NamedTuple):
         )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def _quoted(values: tuple[str, ...]) -> str:
     return json.dumps(values)[1:-1]
 
@@ -331,7 +331,7 @@ class Entry(NamedTuple):
             account: that it charges; None for none: three empty texts in the array.
             terms: what it says.
         """
-        whose = json.dumps(account or ("", "", ""))[1:-1]
+        whose = _quoted(account or ("", "", ""))
         head = f'["{previous.hex()}", {self.number}, {self.time}, {whose}, {_quoted(terms)}'
         return hashlib.sha256(f'{head}, "{self.total}", {self.charges}]'.encode("utf-8", "surrogateescape")).digest()
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from privopt.errors import UsageError
 from privopt.interfaces.notions import LocalDP, PureDP
 from privopt.ledger.entries import Cost
+from privopt.numbers.exp_log_bounds import float_up
 from privopt.registry import registry
 
 if TYPE_CHECKING:
@@ -38,12 +39,6 @@ def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
     if not spent:
         raise UsageError("ledger: the subject must have a charge to export, got none")
     return spent
-
-
-def _up(epsilon: Fraction) -> float:
-    """Return the least double that is not below."""
-    near = float(epsilon)
-    return near if Fraction(near) >= epsilon else math.nextafter(near, math.inf)
 
 
 def _module(name: str, distribution: str) -> Any:
@@ -72,7 +67,7 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
         )
 
     spent = spent_purely(costs)
-    return opendp.c.make_composition([charged(_up(each)) for each, times in spent.items() for _ in range(times)])
+    return opendp.c.make_composition([charged(float_up(each)) for each, times in spent.items() for _ in range(times)])
 
 
 def to_dp_accounting(costs: Iterable[Cost]) -> object:
@@ -98,4 +93,4 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
 
 def _noise(epsilon: Fraction) -> float:
     """Return how often randomized response between two answers answers at random: at most 2 / (1 + exp(epsilon))."""
-    return 2.0 / (1.0 + math.exp(min(_up(epsilon), 700.0))) * (1.0 - 2.0**-48)
+    return 2.0 / (1.0 + math.exp(min(float_up(epsilon), 700.0))) * (1.0 - 2.0**-48)

@@ -146,7 +146,7 @@ class Ledger(LogFile):
             if alone and book.knows_others(name):
                 why = f"a default, {cut(subject)}, could give the same people a second budget"
                 raise UsageError(f"{self.path}: knows other subjects, and {why}; name the subject: --subject ID")
-            charged = book.charge(book.key_of(name, period, limit, cost.account), cost, terms, limit)
+            charged = book.charge(book.key_of(name, period, limit, cost.account), terms, limit)
         if not charged:
             raise self.refusal(subject, cost, period)
 
@@ -201,7 +201,7 @@ class Ledger(LogFile):
         """
         with self._charging(cost) as (book, terms, limit):
             key = book.key_of(self._names.of(subject), None, limit, cost.account)
-            return next((done for done in range(times) if not book.charge(key, cost, terms, limit)), times)
+            return next((done for done in range(times) if not book.charge(key, terms, limit)), times)
 
     def booked(
         self,
@@ -215,8 +215,7 @@ class Ledger(LogFile):
         whose = list(zip(subjects, periods or [None] * len(subjects), strict=True))
         counts = times or [1] * len(whose)
         with self._charging(cost) as (book, _, limit):
-            costs = {count: cost.times(count) for count in dict.fromkeys(counts) if count}
-            priced = {count: (each, Terms.of_cost(each)) for count, each in costs.items()}
+            priced = {count: Terms.of_cost(cost.times(count)) for count in dict.fromkeys(counts) if count}
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
             keys = {
                 (subject, period): book.key_of(names[subject], period, limit, cost.account)
@@ -229,7 +228,7 @@ class Ledger(LogFile):
                     continue
                 key = keys[each]
                 least = count + 1 if closed is None else closed.get(key, count + 1)
-                good = count < least and book.charge(key, *priced[count], limit)
+                good = count < least and book.charge(key, priced[count], limit)
                 if closed is not None and not good:
                     closed[key] = min(count, least)
                 marks.append((book.head.number, book.head.hash) if good and book.head else None)

@@ -168,7 +168,7 @@ class Registry:
         """
         if not self.mechanisms and not self.broken:
             raise UsageError(f"no mechanism is called {name!r}: no plugin that brings mechanisms is installed")
-        return self._found("mechanism", name, self.mechanisms)
+        return self._lookup("mechanism", name, self.mechanisms)
 
     def names(self, role: str) -> tuple[str, ...]:
         """Return the names of the kinds of a role, privopt's own first."""
@@ -182,7 +182,7 @@ class Registry:
             RegistryError: two distributions claim the name.
         """
         known = {own: kind for (of, own), kind in self.kinds.items() if of == role}
-        return evolve(self._found(role, name, known), base=self.of("role")[role].spec.base)
+        return evolve(self._lookup(role, name, known), base=self.of("role")[role].spec.base)
 
     def with_instead(
         self, *, mechanisms: Mapping[str, Registered] | None = None, kinds: Mapping[tuple[str, str], Kind] | None = None
@@ -213,7 +213,7 @@ class Registry:
             UnknownNameError: no plugin brings it.
             RegistryError: two distributions claim the name, or it cannot be imported.
         """
-        found = self._found(category, name, self.of(category))
+        found = self._lookup(category, name, self.of(category))
         return found.imported(found.spec.target)
 
     def observed(self, release: object, problem: object) -> list[str]:
@@ -229,7 +229,7 @@ class Registry:
                 complaints.append(f"{implementation.plugin_name}: {reason_in(error)}")
         return complaints
 
-    def _found(self, category: str, name: str, known: Mapping[str, B]) -> B:
+    def _lookup(self, category: str, name: str, known: Mapping[str, B]) -> B:
         """Return what is called so; refuse a name that is unknown or claimed twice."""
         for broken in self.broken:
             if broken.clash == (category, name):

@@ -51,16 +51,12 @@ def write_layer(layer: Layer, path: Path) -> None:
     """
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"--geo {path}: the ending must be {' or '.join(ENDINGS)}, got {path.suffix!r}")
-    text = json.dumps(_collection(layer), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    path.write_text(text + "\n", "utf-8")
-
-
-def _collection(layer: Layer) -> dict[str, Any]:
     head: dict[str, Any] = {"type": "FeatureCollection"}
     if layer.kind == "planar":
         head["crs"] = {"type": "name", "properties": {"name": _plane(layer.unit)}}
         head["coordinates"] = f"planar, {layer.unit}: no place on Earth"
-    return head | {"features": [_feature(feature) for feature in layer.features]}
+    head["features"] = [_feature(feature) for feature in layer.features]
+    path.write_text(json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n", "utf-8")
 
 
 def _plane(unit: str) -> str:
@@ -71,13 +67,13 @@ def _plane(unit: str) -> str:
 
 
 def _feature(feature: Feature) -> dict[str, Any]:
+    """Return a point or a line as GeoJSON has it; a number that is not finite is null."""
     line = [list(position) for position in feature.path]
     return {
         "type": "Feature",
         "geometry": {"type": feature.shape, "coordinates": line[0] if len(line) == 1 else line},
-        "properties": {name: _plain(value) for name, value in feature.properties.items()},
+        "properties": {
+            name: None if isinstance(value, float) and not np.isfinite(value) else value
+            for name, value in feature.properties.items()
+        },
     }
-
-
-def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -101,7 +101,8 @@ def _cell(value: Any) -> str:
 
 
 def _facts(caption: str, rows: Mapping[str, Any]) -> str:
-    body = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{value}</td></tr>' for name, value in rows.items())
+    known = {name: value for name, value in rows.items() if value is not None}
+    body = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{value}</td></tr>' for name, value in known.items())
     return f"<table><caption>{escape(caption)}</caption><tbody>{body}</tbody></table>"
 
 
@@ -138,8 +139,8 @@ def _certificate(result: Result) -> Section:
         "conditions checked": shown(certificate.checked),
         "arithmetic": shown(certificate.arithmetic),
     }
-    more = {"rests_on": certificate.rests_on} if certificate.rests_on else {}
-    rows |= {name.replace("_", " "): shown(_decimals(value)) for name, value in {**more, **certificate.notes}.items()}
+    notes = {"rests_on": certificate.rests_on, **certificate.notes}
+    rows |= {name.replace("_", " "): shown(_decimals(value)) for name, value in notes.items() if value != ""}
     checked, unchecked = (
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" for lines in limits(result)
     )
@@ -202,6 +203,7 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
         f"--solver {quote(asked.solver)} --gap {asked.gap!r}{given}{unsafe} --out again\nprivopt verify ."
     )
     versions = result.solver.get("versions")
+    made_with = ", ".join(f"{shown(k)} {shown(v)}" for k, v in versions.items()) if isinstance(versions, dict) else None
     rows = {
         "privopt": shown(result.privopt),
         "plugin": f"{shown(result.plugin.name)} {shown(result.plugin.version)}",
@@ -210,11 +212,7 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
         "solver": ", ".join(
             f"{shown(k)}: {shown(v)}" for k, v in result.solver.items() if not isinstance(v, (dict, list))
         ),
-        **(
-            {"made with": ", ".join(f"{shown(name)} {shown(value)}" for name, value in versions.items())}
-            if isinstance(versions, dict)
-            else {}
-        ),
+        "made with": made_with,
         "problem": f"{shown(result.problem.file)}, SHA-256 {shown(result.problem.sha256)}",
         "seed": "none: noise, where there is any, from the operating system"
         if result.seed is None
@@ -222,13 +220,12 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
         "seconds": ", ".join(f"{shown(k)} {v:.2f}" for k, v in attrs.asdict(result.time).items())
         + " (repair and verify run within solve too)",
     }
-    html = _facts("where it came from", rows) + "<h3>To reproduce and to check</h3>"
-    html += f'<pre tabindex="0">{escape(command)}</pre>'
-    if absent:
-        names = ", ".join(absent)
-        html += f"<p>Run them in this folder. Its owner alone can solve again, with the secret {escape(names)}.</p>"
-    else:
-        html += "<p>Run them in this folder.</p>"
+    owner = f" Its owner alone can solve again, with the secret {escape(', '.join(absent))}." if absent else ""
+    html = (
+        f"{_facts('where it came from', rows)}<h3>To reproduce and to check</h3>"
+        f'<pre tabindex="0">{escape(command)}</pre>'
+        f"<p>Run them in this folder.{owner}</p>"
+    )
     return Section(title="Provenance", html=html)
 
 

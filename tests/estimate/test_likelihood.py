@@ -89,11 +89,11 @@ def test_a_smooth_crowd_is_found_better_by_smooth_shares():
     given = {"columns": np.ascontiguousarray(z[:, seen]), "parts": counts[seen] / 20_000, "reports": 20_000}
     smooth = resolved_fit(**given, rows=lambda i: d[i], resolution=None, gap=1e-6)
     rough = resolved_fit(**given, rows=lambda i: d[i], resolution=0.0, gap=1e-6)
-    off = [np.abs(found.fit.shares - truth).sum() / 2 for found in (smooth, rough)]
+    off = [np.abs(found.shares - truth).sum() / 2 for found in (smooth, rough)]
     assert smooth.resolution > 0
     assert off[0] < 0.1 < off[1]
     assert rough.whole_gap <= 1e-6
-    value = rough.fit.log_likelihood - smooth.fit.log_likelihood
+    value = rough.log_likelihood - smooth.log_likelihood
     assert -1e-9 <= value <= smooth.whole_gap
 
 
@@ -108,7 +108,7 @@ def test_few_places_are_found_without_smoothing():
     columns = np.ascontiguousarray(z[:, seen])
     found = resolved_fit(columns, counts[seen] / 1e5, 100_000, lambda i: d[i], resolution=None, gap=1e-6)
     assert found.resolution == 0
-    assert np.abs(found.fit.shares - truth).sum() / 2 < 0.05
+    assert np.abs(found.shares - truth).sum() / 2 < 0.05
 
 
 def test_every_record_has_a_bump_within_the_resolution():
