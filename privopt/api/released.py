@@ -25,7 +25,8 @@ from privopt.files.release_folder import check_sums
 from privopt.interfaces import Certificate, Guarantee, Result
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt.registry import load_class, registry
+from privopt.registry import load_class
+from privopt.report.promise_text import claim
 from privopt.run import audit as auditing
 from privopt.run.options import Options
 from privopt.run.publish import new_folder
@@ -87,9 +88,8 @@ class OpenRelease:
 
     @property
     def promise(self) -> str:
-        """The guarantee in one sentence for everybody."""
-        said: str = registry().kind("notion", self.guarantee.kind).load().promise(self.result)
-        return said
+        """The guarantee in one sentence for everybody; of a seeded release that it is not private."""
+        return claim(self.result)
 
     @property
     def certificate(self) -> Certificate:
