@@ -229,15 +229,15 @@ def solve(
 
 @cli.command()
 @click.argument("folder", metavar="DIR", type=PATH)
-@click.option(
-    "--jobs", type=click.IntRange(1, 1024), default=1, show_default=True, metavar="N", help="Processes and threads."
-)
+@JOBS
 @click.option("--json", "as_json", is_flag=True, help="Verdict, complaints and certificate on standard output.")
 @click.option("--require", type=click.Choice(["proved"]), help="End with 6 where part rests on its maker's word.")
 @click.option("--kernel", is_flag=True, help="Also by the program that a proof was extracted to (make formal).")
 @click.option("--signed-by", "signers", type=PATH, metavar="FILE", help="Also who of these signed it.")
 @guarded
-def verify(folder: Path, jobs: int, as_json: bool, require: str | None, kernel: bool, signers: Path | None) -> int:
+def verify(
+    folder: Path, jobs: int | None, as_json: bool, require: str | None, kernel: bool, signers: Path | None
+) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
     from privopt.run.kernel import find_kernel, prove
     from privopt.run.signatures import with_signature

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, Protocol
 from attrs import field, frozen
 
 from privopt.errors import UsageError
-from privopt.execution import Executor
 from privopt.interfaces.claims import Certificate, Guarantee
 from privopt.interfaces.gaussian import ZCDP, ApproxDP
 from privopt.interfaces.notions import LocalDP, PureDP
@@ -161,7 +160,7 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
             kind=self.kind, epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=self.statement
         )
 
-    def measure(self, release: ScaledNoiseRelease, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: ScaledNoiseRelease) -> Certificate:
         """Sum of sensitivity over scale, in rationals; other numbers of calls and of scales do not hold."""
         scales, wanted = release.scales, len(self.sensitivities)
         pairs = zip(scales, self.sensitivities, strict=False)

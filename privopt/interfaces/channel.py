@@ -48,6 +48,21 @@ class Channel:
         if (self.probabilities < 0).any() or not (abs(self.probabilities.sum(axis=1) - 1.0) <= 1e-9).all():
             raise UsageError("channel: each row must be probabilities that sum to 1, got other rows")
 
+    def paired(self, other: Channel) -> Channel:
+        """Combine two independent reports of each person, one by each channel, as one: outputs are ``(first, second)``.
+
+        Args:
+            other: over the same inputs; its outputs vary fastest.
+        """
+        if list(self.inputs) != list(other.inputs):
+            raise UsageError("channel: inputs must be those of the first channel, in its order, got others")
+        both = self.probabilities[:, :, None] * other.probabilities[:, None, :]
+        return Channel(
+            inputs=self.inputs,
+            outputs=[f"({first}, {second})" for first in self.outputs for second in other.outputs],
+            probabilities=both.reshape(len(self.inputs), -1),
+        )
+
 
 @frozen(kw_only=True, eq=False)
 class NoisyCounts:

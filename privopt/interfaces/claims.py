@@ -51,9 +51,9 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         """Return the ``guarantee`` object of result.json."""
-        shown = document(self) | {"epsilon_text": None if self.epsilon is None else exact_text(self.epsilon)}
+        shown = dict.fromkeys(("kind", "epsilon", "epsilon_text")) | document(self)
         if self.epsilon is not None:
-            shown["epsilon"] = float(self.epsilon)
+            shown |= {"epsilon": float(self.epsilon), "epsilon_text": exact_text(self.epsilon)}
         return shown | ({"warning": SEEDED} if self.seeded else {})
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar, Final, TypeVar
 
 from attrs import frozen
 
-from privopt.execution import Executor
 from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
 from privopt.interfaces.privacy import PrivacyConstraint
 from privopt.interfaces.result import Result
@@ -156,7 +155,7 @@ class NoGuarantee(PrivacyConstraint[object]):
         """Kind ``"none"``, with the reason."""
         return Guarantee(kind=self.kind, statement=f"{NO_GUARANTEE}{self.reason}.")
 
-    def measure(self, release: object, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: object) -> Certificate:
         """Return a certificate whose ``holds`` is None: nothing is measured."""
         return Certificate(
             holds=None,

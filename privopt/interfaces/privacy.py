@@ -16,9 +16,8 @@ from privopt.interfaces.utility import R_contra
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
-    from privopt.execution import Executor
 else:
-    Executor = Model = Any
+    Model = Any
 
 
 @frozen(kw_only=True)
@@ -110,5 +109,5 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
 
     @abstractmethod
-    def measure(self, release: R_contra, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: R_contra) -> Certificate:
         """Measure a release in exact arithmetic; never trusts what the release says of itself."""

@@ -127,7 +127,7 @@ def _measured(
             f"but claims {guarantee.kind}; nothing written"
         )
     with context.timed("verify"):
-        certificate = privacy.measure(outcome.release, executor=context.executor)
+        certificate = privacy.measure(outcome.release)
     registered.expect("privacy().measure", certificate, Certificate)
     if certificate.holds is None and guarantee.kind != NOTHING:
         raise CertificationError(f"{guarantee.kind} is claimed but was not measured, so nothing was written")

@@ -319,7 +319,7 @@ class _OutputFolders:
     def _check_written(self, work: Path) -> None:
         """Open the folder as it was written, and verify it as anybody will."""
         try:
-            found = verify(work, executor=self.context.executor)
+            found = verify(work)
         except StoppedError:
             raise
         except PrivoptError as error:

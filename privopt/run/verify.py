@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from privopt.declare import File, describe_keys, load_problem
 from privopt.declare.schema import ProblemHeading
 from privopt.declare.toml import UNKNOWN_KEY, read_heading
 from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
-from privopt.execution import Executor, from_url
+from privopt.execution.limits import limited_to
 from privopt.files.release_folder import (
     PROBLEM,
     PROOF,
@@ -154,10 +154,8 @@ def load_release(folder: Path) -> OpenedFolder:
     )
 
 
-def verify(
-    folder: Path, *, jobs: int = 1, executor: Executor | None = None, progress: Progress | None = None
-) -> Verdict:
-    """Check a DIR from its files alone, exactly, by ``jobs`` processes or ``executor``'s; ``progress`` hears each part.
+def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None = None) -> Verdict:
+    """Check a DIR from its files alone, exactly, in ``jobs`` threads; ``progress`` hears each part.
 
     Raises:
         InputError: DIR cannot be read.
@@ -184,8 +182,8 @@ def verify(
     if opened is None:
         return Verdict(verdict=None, complaints=tuple(complaints))
     report("certificate and loss")
-    with from_url(None, jobs) if executor is None else nullcontext(executor) as workers:
-        again, complaints = _again(opened, workers)
+    with limited_to(jobs):
+        again, complaints = _again(opened)
     report("claims")
     complaints += stray_files(folder, opened.declared, opened.result.problem.file)
     complaints += _unlike(opened.stated, again)
@@ -255,13 +253,13 @@ def _collecting(lines: list[str], where: str, but: type[PrivoptError] = StoppedE
         lines.append(f"{where} ({found})")
 
 
-def _again(opened: OpenedFolder, executor: Executor) -> tuple[Result, list[str]]:
+def _again(opened: OpenedFolder) -> tuple[Result, list[str]]:
     """Compute the result again from the files next to result.json; return it and what differs."""
     problem, release, result = opened.problem, opened.release, opened.result
     stated, lp = result.objective, result.details.lp
     utility = opened.mechanism.utility(problem, result.method)  # costs first: their distances serve pairs
     privacy = opened.mechanism.privacy(problem, result.method)
-    certificate = privacy.measure(release, executor=executor)
+    certificate = privacy.measure(release)
     complaints = []
     if certificate.holds is False:
         complaints += [f"certificate: worst {certificate.worst}, allowed {certificate.allowed}", *certificate.failures]

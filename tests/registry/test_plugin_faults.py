@@ -46,7 +46,7 @@ class NoUtility(Right):
 
 
 class Unmeasured(MetricDP):
-    def measure(self, release, *, executor=None):
+    def measure(self, release):
         blank = {"worst": None, "allowed": None, "checked": 0, "arithmetic": "none"}
         return Certificate(holds=None, evidence="none", kind="metric-dp", **blank)
 
@@ -58,7 +58,7 @@ class NeverMeasured(Right):
 
 
 class Trusting(MetricDP):
-    def measure(self, release, *, executor=None):
+    def measure(self, release):
         return True
 
 

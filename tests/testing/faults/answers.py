@@ -76,7 +76,7 @@ class Response(LocalDP):
         words = "Whatever is reported is at most exp(epsilon) times as likely under one answer as under another."
         return Guarantee(kind="local-dp", epsilon=self.epsilon, unit="per answer", scope="one answer", statement=words)
 
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         pairs = np.stack(np.triu_indices(len(release.weights), 1), axis=1)
         found = certify(release.weights, pairs, np.ones(len(pairs)), self.epsilon)
         return Certificate(
@@ -91,7 +91,7 @@ class Response(LocalDP):
 
 
 class _Blind(Response):
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         honest = super().measure(release)
         return evolve(honest, holds=True, worst=honest.allowed)
 

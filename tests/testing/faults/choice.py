@@ -56,7 +56,7 @@ def shares(counts: Any, factor: float) -> Any:
 class Chooses(Additive):
     """Nothing is added to anything: that the choice was made so is declared."""
 
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         return Certificate(
             holds=True,
             evidence="declared",

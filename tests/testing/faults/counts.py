@@ -122,7 +122,7 @@ class Additive(PrivacyConstraint):
             kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement="One person more."
         )
 
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         other = [] if len(release.scales) == self.calls else [f"expected {self.calls} calls, got {len(release.scales)}"]
         return certify_noise(self.guarantee, [NoiseCall(scale=scale) for scale in release.scales], failures=other)
 

@@ -137,7 +137,7 @@ class Shifted(PrivacyConstraint):
         words = "The odds between two milestones change by at most exp(epsilon d)."
         return Guarantee(kind="metric-dp", epsilon=self.epsilon, unit="per mile", scope="all-pairs", statement=words)
 
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         return Certificate(
             holds=release.rate <= self.epsilon,
             evidence="declared",

@@ -48,7 +48,7 @@ class Squares(PrivacyConstraint):
             extra={} if self.kind == "pure-dp" else extra,
         )
 
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         spent = sum(Fraction(self.square) / (2 * (self.meant or scale)) for scale in release.scales)
         return Certificate(
             holds=spent <= self.rho,

@@ -151,7 +151,7 @@ class PaidRetry(RightCounts):
 
 @frozen(kw_only=True)
 class _Twice(Additive):
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         return super().measure(evolve(release, scales=tuple(scale / 2 for scale in release.scales)))
 
 
@@ -166,7 +166,7 @@ class ThirdOfTheVariance(RightSquares):
 
 @frozen(kw_only=True)
 class _Downward(Squares):
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         honest = super().measure(release)
         assert honest.worst is not None
         return evolve(honest, worst=min(honest.worst, float(self.rho)), holds=honest.worst <= float(self.rho) * 1.005)

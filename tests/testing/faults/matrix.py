@@ -70,7 +70,7 @@ class MindsTheGap(RightMatrix):
 class Blind(MetricDP):
     """A constraint that calls everything certified."""
 
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         return Certificate(
             holds=True,
             evidence="proved",
@@ -133,9 +133,9 @@ class NothingIsNear(Unchecked):
 
 
 class _Vacuous(MetricDP):
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         nobody = evolve(release, pairs=np.empty((0, 2), dtype=np.int64), distances=np.empty(0))
-        return MetricDP.measure(self, nobody, executor=executor)
+        return MetricDP.measure(self, nobody)
 
 
 class HonestOnePercent(RightMatrix):

@@ -129,7 +129,7 @@ class SortedByTruth(RightCounts):
 class _Proved(Additive):
     """Calls noise proved: the scale it measures is the one it was given."""
 
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         return evolve(super().measure(release), evidence="proved", rests_on="")
 
 
@@ -257,7 +257,7 @@ class StepsTold(RightCounts):
 
 @frozen(kw_only=True)
 class _AsAsked(Additive):
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         return super().measure(evolve(release, scales=(1 / self.epsilon,)))
 
 
@@ -277,7 +277,7 @@ class HalfTheCountOfCalls(RightRegions):
 
 @frozen(kw_only=True)
 class _OneCall(Additive):
-    def measure(self, release: Any, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Any) -> Certificate:
         return super().measure(evolve(release, scales=release.scales[:1]))
 
 

@@ -87,7 +87,7 @@ class TopK(PrivacyConstraint):
     def guarantee(self) -> Guarantee:
         return Guarantee(kind="top-k", scope="top-k", statement=f"{self.problem.declared.k} other places rank as high.")
 
-    def measure(self, release: Deletions, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Deletions) -> Certificate:
         whole = len(release.deleted) == len(self.problem.table) and set(release.deleted) <= {0, 1}
         kept = [n for n, gone in enumerate(release.deleted) if not gone] if whole else []
         rank = protected(self.problem.table, self.problem.declared.place, kept) if kept else 0
@@ -170,7 +170,7 @@ class CountsTheTrueOne(RightRanks):
 
 
 class _OneTooMany(TopK):
-    def measure(self, release: Deletions, *, executor: Any = None) -> Certificate:
+    def measure(self, release: Deletions) -> Certificate:
         honest = super().measure(release)
         whole = len(release.deleted) == len(self.problem.table) and not all(release.deleted)
         assert honest.worst is not None

@@ -104,8 +104,8 @@ class TestUncharged(Plain):
 class Trusting(TraceDP):
     """Looks at fresh reports alone."""
 
-    def measure(self, release, *, executor=None):
-        return MetricDP.measure(self, release, executor=executor)
+    def measure(self, release):
+        return MetricDP.measure(self, release)
 
 
 class Forged(Predictive):

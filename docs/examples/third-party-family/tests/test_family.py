@@ -24,7 +24,7 @@ test_blocks = kind_conformance("policy", "blocks")
 class Blind(PolicyDP):
     """Says of every release that it holds."""
 
-    def measure(self, release, *, executor=None):
+    def measure(self, release):
         """Believe what was meant."""
         honest = super().measure(release)
         return evolve(honest, holds=True, worst=honest.allowed, failures=())

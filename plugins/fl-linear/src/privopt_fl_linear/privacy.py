@@ -6,7 +6,6 @@ from fractions import Fraction
 
 from attrs import evolve, frozen
 
-from privopt.execution import Executor
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt.interfaces.additive import NoiseCall, certify_noise
 from privopt_fl_linear.location import spent
@@ -58,7 +57,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
             statement=COVERED,
         )
 
-    def measure(self, release: FLRelease, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: FLRelease) -> Certificate:
         """Compare sensitivity / scale with epsilon, in rationals, for each location's report.
 
         Only the reports lead from the counts to the release. The scale is the one that epsilon prescribes to every

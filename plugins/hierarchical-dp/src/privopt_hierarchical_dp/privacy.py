@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from attrs import evolve, frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
@@ -11,11 +9,6 @@ from privopt.interfaces.additive import NoiseCall, certify_noise
 from privopt.interfaces.notions import NoGuarantee
 from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.release import HierarchyRelease
-
-if TYPE_CHECKING:
-    from privopt.execution import Executor
-else:
-    Executor = Any
 
 __all__ = ["MeasuredNoise", "PublishedChain"]
 
@@ -44,7 +37,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
             extra={"relation": privacy.relation, **self.design.claimed, **privacy.amounts},
         )
 
-    def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: HierarchyRelease) -> Certificate:
         """Sum over levels and tables of what their noise spends, in rationals.
 
         The scales are those stated with the noisy values; that the noise was drawn at them cannot be read off one
@@ -88,7 +81,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
             ),
         )
 
-    def measure(self, release: HierarchyRelease, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: HierarchyRelease) -> Certificate:
         """Claim nothing; the note says what one individual really costs."""
         real = float(self.design.real_loss(release))
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": real})

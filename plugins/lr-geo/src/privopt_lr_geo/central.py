@@ -186,7 +186,7 @@ class _Search:
         release = self.alike(candidate) if isinstance(candidate, np.ndarray) else self.accepted(candidate)
         if clock().left < np.inf:  # what follows measures and compares twice again, so that counts as closing
             radius = self.problem.declared.lr_geo.radius
-            OwnMatrices.within_radius(data, radius).measure(release, executor=self.context.executor)
+            OwnMatrices.within_radius(data, radius).measure(release)
             across_users(data, release)
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
 

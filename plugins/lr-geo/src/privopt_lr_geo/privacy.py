@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import evolve, frozen
@@ -20,11 +19,6 @@ from privopt_metric_dp.matrix.certify_region import certify_everywhere
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-
-if TYPE_CHECKING:
-    from privopt.execution import Executor
-else:
-    Executor = Any
 
 __all__ = ["EveryRow", "OwnMatrices", "meaning"]
 
@@ -59,7 +53,7 @@ class OwnMatrices(MetricDP):
         unit = f"per {data.unit}"
         return cls(epsilon=data.epsilon, unit=unit, scope="own-matrix", statement=statement, extra=extra, way=data.way)
 
-    def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: MatrixRelease) -> Certificate:
         """Certify each user's matrix over the pairs inside its LR set.
 
         Raises:
@@ -68,7 +62,7 @@ class OwnMatrices(MetricDP):
         if not isinstance(release, LRGeoRelease) or release.matrices is None:
             wanted = "each user's matrix (this guarantee can only be checked by who has private/)"
             raise InputError([Fault("private/matrices", "", "nothing", wanted)])
-        parts = [(user, super(OwnMatrices, self).measure(m, executor=executor)) for user, m in release.matrices.items()]
+        parts = [(user, super(OwnMatrices, self).measure(m)) for user, m in release.matrices.items()]
         failures = [f"matrix of {user}: {line}" for user, part in parts for line in part.failures]
         worst = max(parts, key=lambda part: -math.inf if part[1].worst is None else part[1].worst)[1]
         return evolve(
@@ -92,7 +86,7 @@ class EveryRow(MetricDP):
         text = statement.format(whose=whose, epsilon=float(data.epsilon))
         return evolve(cls.of(data), statement=text)
 
-    def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: MatrixRelease) -> Certificate:
         """Certify every record's row, computed again from what is published.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from attrs import frozen
@@ -11,11 +11,6 @@ from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, Result
 from privopt_photo_censor.album import Album, Task, some
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
-
-if TYPE_CHECKING:
-    from privopt.execution import Executor
-else:
-    Executor = Any
 
 __all__ = ["TopK"]
 
@@ -78,7 +73,7 @@ class TopK(PrivacyConstraint[Deletions]):
             extra=extra | {"margin": theta},
         )
 
-    def measure(self, release: Deletions, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: Deletions) -> Certificate:
         """Count the locations at or above the true one again, by the signs of exact sums over the raw scores.
 
         ``worst`` and ``allowed`` are locations that the true one beats (top-k), or photos deleted (budget).

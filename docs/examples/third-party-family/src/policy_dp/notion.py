@@ -58,7 +58,7 @@ class PolicyDP(BoundedOdds):
         rows = enumerate(self.distances)
         return [(i, k, steps) for i, row in rows for k, steps in enumerate(row) if i < k and steps is not None]
 
-    def measure(self, release, *, executor=None):
+    def measure(self, release):
         """Compare all weights of each pair in whole numbers."""
         worst, failures = 0.0, []
         weights = [[int(weight) for weight in row] for row in release.weights]

@@ -99,7 +99,7 @@ class ApproximateMetricDP(MatrixConstraint):
             raise CertificationError("no repair was found that certifies")
         return release
 
-    def measure(self, release, *, executor=None):
+    def measure(self, release):
         """Return the greatest sum over the pairs, in integers: exp is enclosed from below, which enlarges each term."""
         worst = 0
         allowed = self.delta * TOTAL * 2**BITS

@@ -17,7 +17,6 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.execution import Executor
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import factor
 from privopt_metric_dp.matrix.certify import Measurements, certify
@@ -190,7 +189,7 @@ class MetricDP(MatrixConstraint):
                 "geo-ind", Le(z[i, k], exp(float(self.epsilon) * d[i, j]) * z[j, k]), forall=(i, j, k), where=pairs
             )
 
-    def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: MatrixRelease) -> Certificate:
         """Certify a release over its own pairs, in exact arithmetic.
 
         A pair's distance is the one that the release states where that is at most the exact one, else the problem's

@@ -99,7 +99,7 @@ class MatrixClosing:
 
     def _certified(self, candidate: Candidate) -> MatrixRelease:
         if isinstance(candidate, MatrixRelease):
-            if self.constraint.measure(candidate, executor=self.context.executor).holds:
+            if self.constraint.measure(candidate).holds:
                 return candidate
             candidate = candidate.probabilities
         return self.constraint.repair(candidate, self.data, self.context)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from attrs import evolve, frozen
 
 from privopt.declare.exact_text import exact_text
-from privopt.execution import Executor
 from privopt.interfaces import AGAIN, Certificate, Result
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import ARTEFACT as MATRIX
@@ -146,9 +145,9 @@ class TraceDP(MetricDP):
         unchecked.append("How many reports a subject sends, and when: these are public.")
         return checked, unchecked
 
-    def measure(self, release: MatrixRelease, *, executor: Executor | None = None) -> Certificate:
+    def measure(self, release: MatrixRelease) -> Certificate:
         """Certify fresh reports over the release's pairs, and the test's noise over all outputs; exact."""
-        fresh = super().measure(release, executor=executor)
+        fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))
         failures = release.prediction.failures(self.data, self.terms)

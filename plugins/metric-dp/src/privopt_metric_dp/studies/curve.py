@@ -238,7 +238,7 @@ def _solved(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
     except StoppedError:
         return evolve(blank, seconds=time.perf_counter() - start)
     release: MatrixRelease = outcome.release
-    certificate = line.mechanism.privacy(problem, line.method).measure(release, executor=context.executor)
+    certificate = line.mechanism.privacy(problem, line.method).measure(release)
     if not certificate.holds:
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
