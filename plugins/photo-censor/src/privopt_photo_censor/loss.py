@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from attrs import frozen
-
 from privopt.interfaces import UtilityLoss
-from privopt_photo_censor.album import Album
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
 
@@ -22,14 +19,12 @@ class DeletedPhotos(UtilityLoss[Deletions]):
         return float((~release.kept).sum())
 
 
-@frozen(kw_only=True, eq=False)
 class ProtectedK(UtilityLoss[Deletions]):
     """Locations at or above the true one."""
 
-    album: Album
     unit = "locations"
     maximise = True
 
     def evaluate(self, release: Deletions) -> float:
         """Count them exactly."""
-        return float(protected_k(self.album, release.kept))
+        return float(protected_k(release.problem.album, release.kept))

@@ -103,14 +103,13 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Return the top-k guarantee, by the same exact rank for every method; none of photos that no one scored."""
         if not problem.declared.scored:
             return UNSCORED
-        left_out = () if problem.seen is None else problem.seen.left_out
-        return TopK(album=problem.album, task=problem.declared.task, left_out=left_out)
+        return TopK(problem=problem)
 
     def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
         """Return the number of photos deleted as the loss, or under a budget the protected k."""
         if not problem.declared.scored or problem.declared.task.top_k is not None:
             return DeletedPhotos()
-        return ProtectedK(album=problem.album)
+        return ProtectedK()
 
     def bytes_needed(self, problem: PhotoInstance, method: str) -> float | None:
         """Estimate the bytes of the scores of all photos and locations."""

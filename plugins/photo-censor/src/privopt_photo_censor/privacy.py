@@ -8,7 +8,8 @@ import numpy as np
 from attrs import frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, Result
-from privopt_photo_censor.album import Album, Task, some
+from privopt_photo_censor.album import some
+from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
 
@@ -21,9 +22,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     kind: ClassVar[str] = "top-k"
 
-    album: Album
-    task: Task
-    left_out: tuple[str, ...] = ()
+    problem: PhotoInstance
 
     @classmethod
     def promise(cls, result: Result) -> str:
@@ -53,17 +52,18 @@ class TopK(PrivacyConstraint[Deletions]):
     @property
     def guarantee(self) -> Guarantee:
         """Kind ``"top-k"``; of a folder it names what lies in it and was not scored."""
-        theta = self.album.margin
+        album, task, seen = self.problem.album, self.problem.declared.task, self.problem.seen
+        theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
-        if self.task.top_k is not None:
-            promise = f"The true location is not among the {self.task.top_k} most likely ones"
-            extra: dict[str, Any] = {"top_k": self.task.top_k}
+        if task.top_k is not None:
+            promise = f"The true location is not among the {task.top_k} most likely ones"
+            extra: dict[str, Any] = {"top_k": task.top_k}
         else:
             promise = "At most the budget is deleted; certificate.protected_k locations are as likely as the true one"
-            extra = {"deletion_budget": self.task.budget}
-        outside = f", nor of what else the folder holds: {some(self.left_out)}" if self.left_out else ""
+            extra = {"deletion_budget": task.budget}
+        outside = f", nor of what else the folder holds: {some(seen.left_out)}" if seen and seen.left_out else ""
         reach = (
-            f"It speaks of the {self.album.photos} pictures scored, not of what else their files carry (position, "
+            f"It speaks of the {album.photos} pictures scored, not of what else their files carry (position, "
             f"time, names){outside}."
         )
         return Guarantee(
@@ -78,7 +78,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
         ``worst`` and ``allowed`` are locations that the true one beats (top-k), or photos deleted (budget).
         """
-        album = self.album
+        album, task = self.problem.album, self.problem.declared.task
         above = protected_k(album, release.kept)
         failures = []
         if (album.keep & ~release.kept).any():
@@ -86,12 +86,12 @@ class TopK(PrivacyConstraint[Deletions]):
             failures.append(f"photos {lost} of photos.keep are deleted")
         if release.kept.sum() < album.keep_at_least:
             failures.append(f"{int(release.kept.sum())} photos remain, photos.keep_at_least = {album.keep_at_least}")
-        if self.task.top_k is not None:
-            worst, allowed = album.locations - 1 - above, album.locations - 1 - self.task.top_k
+        if task.top_k is not None:
+            worst, allowed = album.locations - 1 - above, album.locations - 1 - task.top_k
             if worst > allowed:
-                failures.append(f"protected k is {above}, privacy.top_k = {self.task.top_k}")
+                failures.append(f"protected k is {above}, privacy.top_k = {task.top_k}")
         else:
-            worst, allowed = int((~release.kept).sum()), int(self.task.budget or 0)
+            worst, allowed = int((~release.kept).sum()), int(task.budget or 0)
             if worst > allowed:
                 failures.append(f"{worst} photos are deleted, privacy.deletion_budget = {allowed}")
         return Certificate(
