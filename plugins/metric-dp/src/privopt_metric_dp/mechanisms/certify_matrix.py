@@ -240,7 +240,7 @@ def _bound(
         raise InputError([Fault(problem.data.file, "privacy.kind", repr(problem.declared.privacy.kind), wanted)])
     data = problem.data
     closing = MatrixClosing(data, privacy, ExpectedLoss.of(data), context)
-    incumbent: Incumbent[float, Dual | Proof, float] = Incumbent(_AsItStands(closing), context.gap)
+    incumbent: Incumbent[float, Dual, float] = Incumbent(_AsItStands(closing), context.gap)
     bounds: MatrixOffers = incumbent.through("", None, lambda proof: proof)
     bounds.gap = SOLVER_GAP_SHARE * context.gap
     found = attend(
@@ -262,7 +262,7 @@ class _AsItStands:
         """Return the given one's loss."""
         return candidate, candidate
 
-    def prove(self, proof: Dual | Proof, value: float) -> tuple[float, Proof]:
+    def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
         """Prove a bound as for any mechanism."""
         return self.closing.prove(proof, value)
 

@@ -19,7 +19,7 @@ from privopt_metric_dp.matrix.privacy import MatrixConstraint
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.remap import remapped
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof import Proof, Rows, prove
+from privopt_metric_dp.proof import Proof, prove
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.exponential import exponential
 from privopt_metric_dp.solvers.instance import Instance
@@ -61,8 +61,8 @@ class CertifiedRelease:
     details: Mapping[str, Any] = field(factory=dict)
 
 
-MatrixOffers = Offers[Candidate, Dual | Proof]
-MatrixIncumbent = Incumbent[Candidate, Dual | Proof, CertifiedRelease]
+MatrixOffers = Offers[Candidate, Dual]
+MatrixIncumbent = Incumbent[Candidate, Dual, CertifiedRelease]
 
 
 @frozen(eq=False)
@@ -104,13 +104,10 @@ class MatrixClosing:
             candidate = candidate.probabilities
         return self.constraint.repair(candidate, self.data, self.context)
 
-    def prove(self, proof: Dual | Proof, value: float) -> tuple[float, Proof]:
+    def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
         """Evaluate what a bound is proved from, and say which bound the proof states."""
         assert isinstance(self.loss, ExpectedLoss)  # who offers bounds looks at that
         with self.context.timed("verify"):
-            if isinstance(proof, Proof):
-                made, bound = proof.stating(self.data, self.loss.weighted, value)
-                return bound, made
             made, bound = prove(
                 proof.multipliers,
                 self.data,
@@ -154,7 +151,7 @@ def first_entries(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool)
             candidate=Later(_one, records, outputs, k),
             value=float(weighted[:, k].sum()),
             bound=float(weighted.min(axis=1).sum()) if bounds else None,
-            proof=Rows.without_multipliers(outputs) if bounds else None,
+            proof=Dual(Multipliers.zero(), (np.zeros((0, 2), dtype=np.int64), np.zeros(0))) if bounds else None,
         )
 
     def half() -> None:

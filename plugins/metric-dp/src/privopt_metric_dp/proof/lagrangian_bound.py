@@ -29,22 +29,25 @@ from privopt.numbers.exp_log_bounds import exp_bounds
 from privopt.numbers.graphs import neighbours
 from privopt_metric_dp.matrix.certify import check_pairs
 from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.space.street_pieces import Inside
 
 __all__ = ["SparseMultipliers", "lower_bound", "sum_down"]
 
 
-@jit(few=lambda cost, *others: bool(cost.size <= 200 and others[7].size <= 2_000))
-def _enclose(cost, top, relative_error, first, second, growth, spread, starts, rows, values, lower, upper, wild):  # type: ignore[no-untyped-def]
+@jit(few=lambda cost, top, error, multipliers, *_: bool(cost.size <= 200 and multipliers[5].size <= 2_000))
+def _enclose(cost, top, relative_error, multipliers, ends, shares, lower, upper, low, high, wild):  # type: ignore[no-untyped-def]
     """Lower lower[i] and upper[i] to min_k of bounds of g_ik from below and above; outputs with no number are noted.
+
+    Bounds of the multipliers' share in g_ik are added to low[i] and high[i] by shares[e, i] where ends[e, i] is k.
 
     Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|; 16 more roundings for the terms themselves,
     doubled for the rounding of that sum; products that underflow lose less than 1e-300 in all.
     """
+    first, second, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
     value, size, terms, loose = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
-        for i in range(n):
-            value[i], size[i], terms[i], loose[i] = cost[i, k], abs(cost[i, k]), 0.0, top[i, k] - cost[i, k]
+        value[:], size[:], terms[:], loose[:] = 0.0, 0.0, 0.0, 0.0
         for m in range(starts[k], starts[k + 1]):
             p = rows[m]
             f = float(values[m])
@@ -58,9 +61,18 @@ def _enclose(cost, top, relative_error, first, second, growth, spread, starts, r
             terms[j] += 1.0
             loose[j] += spread[p] * f
         for i in range(n):
+            part = (2.0 * terms[i] + 16.0) * 2.0**-53 * 2.0
+            for e in range(ends.shape[0]):
+                if ends[e, i] == k:  # shares are nearest doubles
+                    error = size[i] * part + 1e-300
+                    below, above = value[i] - error, value[i] + (error + loose[i] * (1.0 + 2.0**-30))
+                    low[i] += shares[e, i] * below - (abs(shares[e, i] * below) * 2.0**-49 + 1e-300)
+                    high[i] += shares[e, i] * above + (abs(shares[e, i] * above) * 2.0**-49 + 1e-300)
             error = relative_error * max(abs(cost[i, k]), abs(top[i, k]))
+            value[i] += cost[i, k]
+            loose[i] += top[i, k] - cost[i, k]
             if terms[i] > 0.0:
-                error += size[i] * ((2.0 * terms[i] + 16.0) * 2.0**-53) * 2.0 + 1e-300
+                error += (size[i] + abs(cost[i, k])) * part + 1e-300
                 if not np.isfinite(value[i]):
                     wild[k] = True
             loose[i] = value[i] + (error + loose[i] * (1.0 + 2.0**-30))
@@ -203,34 +215,48 @@ class SparseMultipliers:
         Args:
             cost: (N, K) finite, prior included.
         """
-        least, _, wild = self.ends(cost, cost, 0.0, np.zeros(len(self.growth)))
+        least, _, wild = self._ends(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return least, wild
 
-    def ends(self, cost: Floats, top: Floats, error: float, spread: Floats) -> tuple[Floats, Floats, Bools]:
+    def _ends(
+        self, cost: Floats, top: Floats, error: float, spread: Floats, inside: Inside | None
+    ) -> tuple[Floats, Floats, Bools]:
         """Return (N,) numbers that enclose min_k g_ik with proof, and (K,) outputs omitted, as in :meth:`min_bounds`.
 
         Args:
-            cost, top, off: as of :meth:`enclosed`.
+            cost, top, error, inside: as of :meth:`enclosed`.
             spread: (P,) by how much ``growth`` may be above exp(eps d).
         """
         least, most, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
         rows = first, second, self.growth, spread, self.starts, self.rows, self.values
-        _enclose(cost, top, error, *rows, least, most, wild)
+        ends, shares = np.zeros((0, len(cost)), dtype=np.int64), np.zeros((0, len(cost)))
+        if inside is not None:
+            ends, shares = np.stack([inside.tail, inside.head]), np.stack([inside.rest, inside.share])
+        low, high = np.zeros(len(cost)), np.zeros(len(cost))
+        _enclose(cost, top, error, rows, ends, shares, least, most, low, high, wild)
+        if inside is not None:
+            some = inside.tail >= 0
+            least[some], most[some] = np.minimum(least, low)[some], np.minimum(most, high)[some]
         return least, most, wild
 
-    def enclosed(self, cost: Floats, top: Floats, error: float, lower: Floats) -> tuple[float, float]:
+    def enclosed(
+        self, cost: Floats, top: Floats, error: float, lower: Floats, inside: Inside | None = None
+    ) -> tuple[float, float]:
         """Return two numbers that enclose what the multipliers prove with exact costs and exponentials.
 
         Args:
             cost, top: (N, K) finite, prior included: exact costs lie between them, to ``error`` of themselves.
             error: of ``cost`` and ``top``.
             lower: (P,) at most exp(eps d) of the pair.
+            inside: where records lie between outputs at the ends of streets, for a bound over all of these
+                (:mod:`privopt_metric_dp.proof.street_proof`).
 
         Returns:
             Both infinite where a sum is not a double.
         """
-        least, most, wild = self.ends(cost, top, error, np.where(lower < self.growth, self.growth - lower, 0.0))
+        spread = np.where(lower < self.growth, self.growth - lower, 0.0)
+        least, most, wild = self._ends(cost, top, error, spread, inside)
         return (-math.inf, math.inf) if wild.any() else (sum_down(least), -sum_down(-most))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:

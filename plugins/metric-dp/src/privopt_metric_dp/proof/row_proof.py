@@ -16,6 +16,7 @@ from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers, sum_down
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.proof_file import OFF, Proof, growth_of
+from privopt_metric_dp.space.street_pieces import Inside
 
 __all__ = ["Rows", "select_multipliers"]
 
@@ -49,13 +50,6 @@ class Rows(Proof):
     values: Floats | Singles
 
     @classmethod
-    def without_multipliers(cls, outputs: int) -> Self:
-        """Return no multipliers at all, which prove every record's cheapest output."""
-        none = np.zeros(0, dtype=np.uint32)
-        pairs, starts = np.zeros((0, 2), dtype=np.int64), np.zeros(outputs + 1, dtype=np.int64)
-        return cls(pairs=pairs, starts=starts, rows=none, values=np.zeros(0, dtype=np.float32))
-
-    @classmethod
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
@@ -78,11 +72,14 @@ class Rows(Proof):
 
     def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
         """See :meth:`Proof.enclosed`."""
+        return self._enclosed(data, weighted, None)
+
+    def _enclosed(self, data: MetricData, weighted: Floats, inside: Inside | None) -> tuple[float, float]:
         lower, growth = growth_of(self.pairs, data)
         kept = SparseMultipliers(
             pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values
         )
-        low, high = kept.enclosed(weighted, weighted + data.shortfall(), OFF, lower)
+        low, high = kept.enclosed(weighted, weighted + data.shortfall(), OFF, lower, inside)
         excess = float(data.excess.sum()) * (1.0 + 2.0**-40)
         return (math.nextafter(low - excess, -math.inf) if excess else low), high
 

@@ -17,7 +17,6 @@ no less than the least of its values at 0, s (where the cost is 0) and l.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
@@ -27,49 +26,12 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
-from privopt.execution.compiled import jit
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers, sum_down
-from privopt_metric_dp.proof.proof_file import OFF, PROOF, growth_of
+from privopt_metric_dp.proof.proof_file import PROOF
 from privopt_metric_dp.proof.row_proof import Rows
 from privopt_metric_dp.space.street_pieces import Inside, pieces_of
 
 __all__ = ["Streets"]
-
-
-@jit(few=lambda tail, *others: bool(tail.size <= 200 and others[7].size <= 2_000))
-def _between(tail, head, rest, share, first, second, growth, values, spread, starts, rows, low, high):  # type: ignore[no-untyped-def]
-    """Add, for each record inside a piece, its share of the multipliers' effect at both ends to low and high.
-
-    Errors as in :func:`privopt_metric_dp.proof.lagrangian_bound._enclose`; shares are nearest doubles.
-    """
-    n = tail.shape[0]
-    value, size, terms, loose = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    for k in range(starts.size - 1):
-        value[:], size[:], terms[:], loose[:] = 0.0, 0.0, 0.0, 0.0
-        for m in range(starts[k], starts[k + 1]):
-            p = rows[m]
-            f = float(values[m])
-            i, j = first[p], second[p]
-            grown = growth[p] * f
-            value[i] += f
-            size[i] += f
-            terms[i] += 1.0
-            value[j] -= grown
-            size[j] += grown
-            terms[j] += 1.0
-            loose[j] += spread[p] * f
-        for i in range(n):
-            for end in range(2):
-                if (tail[i] if end == 0 else head[i]) == k:
-                    part = rest[i] if end == 0 else share[i]
-                    error = 1e-300
-                    if terms[i] > 0.0:
-                        error += size[i] * ((2.0 * terms[i] + 16.0) * 2.0**-53) * 2.0
-                    below = value[i] - error
-                    above = value[i] + (error + loose[i] * (1.0 + 2.0**-30))
-                    low[i] += part * below - (abs(part * below) * 2.0**-49 + 1e-300)
-                    high[i] += part * above + (abs(part * above) * 2.0**-49 + 1e-300)
 
 
 @frozen(kw_only=True, eq=False)
@@ -93,24 +55,7 @@ class Streets(Rows):
                 neither priced nor inside a piece of street between two that are.
         """
         priced = self._priced(data)
-        inside = inside_of(data, self.bound_outputs)
-        lower, growth = growth_of(self.pairs, data)
-        spread = np.where(lower < growth, growth - lower, 0.0)
-        kept = SparseMultipliers(
-            pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values
-        )
-        least, most, wild = kept.ends(priced.weighted, priced.weighted + priced.shortfall(), OFF, spread)
-        if wild.any():
-            return -math.inf, math.inf
-        low, high = np.zeros(len(least)), np.zeros(len(least))
-        first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
-        rows = first, second, growth, self.values, spread, self.starts, self.rows
-        _between(inside.tail, inside.head, inside.rest, inside.share, *rows, low, high)
-        some = inside.tail >= 0
-        least[some], most[some] = np.minimum(least, low)[some], np.minimum(most, high)[some]
-        excess = float(priced.excess.sum()) * (1.0 + 2.0**-40)
-        bound = sum_down(least)
-        return math.nextafter(bound - excess, -math.inf) if excess else bound, -sum_down(-most)
+        return self._enclosed(priced, priced.weighted, inside_of(data, self.bound_outputs))
 
     def _priced(self, data: MetricData) -> MetricData:
         if data.over is None:

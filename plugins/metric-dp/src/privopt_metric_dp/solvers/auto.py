@@ -121,7 +121,7 @@ def climb(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladder, *,
     """
     best = one_output(part.instance)
     offers.offer(best.method, candidate=best.z, value=best.objective, bound=best.lower_bound, proof=best.multipliers)
-    if best.objective <= best.lower_bound + part.instance.noise and _cheapest_for_all(part.instance):
+    if not (np.einsum("ik,ik->i", part.instance.cost, best.z) > part.instance.cost.min(axis=1)).any():
         offers.note(best.method)
         return
     if clock().left < math.inf and StarSolver().peak_bytes(part) <= memory_limit():
@@ -135,11 +135,6 @@ def climb(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladder, *,
             offers.note(f"{solver.name} (needs {needed / GB:.2g} GB of {left / GB:.2g} left)")
         elif _had(solver, part, offers) and first:
             return
-
-
-def _cheapest_for_all(instance: Instance) -> bool:
-    best = int(instance.cost.sum(axis=0).argmin())
-    return not bool((instance.cost[:, best] > instance.cost.min(axis=1)).any())
 
 
 def _had(solver: Solver, part: Part, offers: PartOffers) -> bool:

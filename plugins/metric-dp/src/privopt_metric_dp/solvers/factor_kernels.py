@@ -126,36 +126,52 @@ def _panel(
     for j in range(first, last):
         for lane in range(8):
             z[(8 * j + lane) * 16 + j - first] = share[8 * j + lane]
-    for half in range(0, 8, 4):  # vectors of four outputs fit into the registers of any processor
-        for j in range(first, n):
-            if reached[j]:
-                q = 8 * j + half
-                a, b, c, d = load(z, q), load(z, q + 1), load(z, q + 2), load(z, q + 3)
-                for e in range(start[j], start[j + 1]):
-                    k, q = 8 * row[e] + half, 8 * e + half
-                    store(z, k, load(z, k) - spread(lower[q]) * a)
-                    store(z, k + 1, load(z, k + 1) - spread(lower[q + 1]) * b)
-                    store(z, k + 2, load(z, k + 2) - spread(lower[q + 2]) * c)
-                    store(z, k + 3, load(z, k + 3) - spread(lower[q + 3]) * d)
-        for j in range(n - 1, first - 1, -1):
-            a, b, c, d = zero, zero, zero, zero
-            o = 8 * j + half
-            if reached[j]:
-                a, b = load(z, o) * spread(pivot[o]), load(z, o + 1) * spread(pivot[o + 1])
-                c, d = load(z, o + 2) * spread(pivot[o + 2]), load(z, o + 3) * spread(pivot[o + 3])
+    for j in range(first, n):
+        if reached[j]:
+            q = 8 * j
+            a, b, c, d = load(z, q), load(z, q + 1), load(z, q + 2), load(z, q + 3)
+            p, r, s, u = load(z, q + 4), load(z, q + 5), load(z, q + 6), load(z, q + 7)
             for e in range(start[j], start[j + 1]):
-                k, q = 8 * row[e] + half, 8 * e + half
-                a = a - spread(lower[q]) * load(z, k)
-                b = b - spread(lower[q + 1]) * load(z, k + 1)
-                c = c - spread(lower[q + 2]) * load(z, k + 2)
-                d = d - spread(lower[q + 3]) * load(z, k + 3)
-            store(z, o, a)
-            store(z, o + 1, b)
-            store(z, o + 2, c)
-            store(z, o + 3, d)
-            a = a * spread(share[o]) + b * spread(share[o + 1])
-            c = c * spread(share[o + 2]) + d * spread(share[o + 3])
-            store(t, j, load(t, j) + (a + c))
+                k, q = 8 * row[e], 8 * e
+                store(z, k, load(z, k) - spread(lower[q]) * a)
+                store(z, k + 1, load(z, k + 1) - spread(lower[q + 1]) * b)
+                store(z, k + 2, load(z, k + 2) - spread(lower[q + 2]) * c)
+                store(z, k + 3, load(z, k + 3) - spread(lower[q + 3]) * d)
+                store(z, k + 4, load(z, k + 4) - spread(lower[q + 4]) * p)
+                store(z, k + 5, load(z, k + 5) - spread(lower[q + 5]) * r)
+                store(z, k + 6, load(z, k + 6) - spread(lower[q + 6]) * s)
+                store(z, k + 7, load(z, k + 7) - spread(lower[q + 7]) * u)
+    for j in range(n - 1, first - 1, -1):
+        a, b, c, d, p, r, s, u = zero, zero, zero, zero, zero, zero, zero, zero
+        o = 8 * j
+        if reached[j]:
+            a, b = load(z, o) * spread(pivot[o]), load(z, o + 1) * spread(pivot[o + 1])
+            c, d = load(z, o + 2) * spread(pivot[o + 2]), load(z, o + 3) * spread(pivot[o + 3])
+            p, r = load(z, o + 4) * spread(pivot[o + 4]), load(z, o + 5) * spread(pivot[o + 5])
+            s, u = load(z, o + 6) * spread(pivot[o + 6]), load(z, o + 7) * spread(pivot[o + 7])
+        for e in range(start[j], start[j + 1]):
+            k, q = 8 * row[e], 8 * e
+            a = a - spread(lower[q]) * load(z, k)
+            b = b - spread(lower[q + 1]) * load(z, k + 1)
+            c = c - spread(lower[q + 2]) * load(z, k + 2)
+            d = d - spread(lower[q + 3]) * load(z, k + 3)
+            p = p - spread(lower[q + 4]) * load(z, k + 4)
+            r = r - spread(lower[q + 5]) * load(z, k + 5)
+            s = s - spread(lower[q + 6]) * load(z, k + 6)
+            u = u - spread(lower[q + 7]) * load(z, k + 7)
+        store(z, o, a)
+        store(z, o + 1, b)
+        store(z, o + 2, c)
+        store(z, o + 3, d)
+        store(z, o + 4, p)
+        store(z, o + 5, r)
+        store(z, o + 6, s)
+        store(z, o + 7, u)
+        a = a * spread(share[o]) + b * spread(share[o + 1])
+        c = c * spread(share[o + 2]) + d * spread(share[o + 3])
+        p = p * spread(share[o + 4]) + r * spread(share[o + 5])
+        s = s * spread(share[o + 6]) + u * spread(share[o + 7])
+        store(t, j, load(t, j) + ((a + c) + (p + s)))
 
 
 @_compiled

@@ -9,7 +9,6 @@ mechanism loses 1.08.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -54,18 +53,14 @@ class FewOutputs:
         """See :class:`privopt_metric_dp.solvers.solver.Solver`."""
         instance = part.instance
         chosen = sample_outputs(instance, self.count)
-        inner: PartOffers = offers.through(self.name, _lifting(chosen, instance.outputs), None)
+
+        def lift(z: Floats) -> Floats:
+            """Put columns of chosen outputs into their places."""
+            whole = np.zeros(instance.cost.shape)
+            whole[:, chosen] = z
+            return whole
+
+        inner: PartOffers = offers.through(self.name, lift, None)
         inner.gap = SAMPLE_GAP
         self.inner.solve(part.with_outputs(chosen), inner)
         offers.note("", outputs=len(chosen), of=instance.outputs)
-
-
-def _lifting(chosen: Ints, outputs: int) -> Callable[[Floats], Floats]:
-    """Return the function that puts columns of chosen outputs into their places."""
-
-    def lift(z: Floats) -> Floats:
-        whole = np.zeros((len(z), outputs))
-        whole[:, chosen] = z
-        return whole
-
-    return lift
