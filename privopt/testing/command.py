@@ -23,9 +23,8 @@ def check(
     only: Sequence[str] = (),
     seed: int = 0,
     on_result: Callable[[CheckResult], None] | None = None,
-    jobs: int | None = None,
 ) -> list[CheckResult]:
-    """Run every check on an installed mechanism, its methods side by side in worker processes.
+    """Run every check on an installed mechanism, its methods side by side in a worker process for each processor.
 
     Args:
         mechanism: its name.
@@ -34,7 +33,6 @@ def check(
         only: names of the checks to run; all of them where empty.
         seed: of the problems drawn.
         on_result: called with each result as soon as it is there.
-        jobs: processes; where None as many as there are processors, and never more than methods.
 
     Returns:
         One result a method and check, in the order of methods and checks.
@@ -51,7 +49,7 @@ def check(
             raise UnknownNameError("check", name, all_checks())
     checks = [name for name in all_checks() if not only or name in only]
     names = guaranteed if method is None else [registered.method(method).name]
-    workers = max(1, min(len(names), jobs or os.cpu_count() or 1))
+    workers = max(1, min(len(names), os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}
     with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
         running = [  # a method's checks all to one worker, which keeps what it solved

@@ -89,7 +89,7 @@ def secret_files(declared: AttrsInstance) -> list[str]:
 
 
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
-    """Yield a problem whose secret tables are as other programs would write them: other orders, other forms of numbers.
+    """Yield a problem whose secret tables are as other programs would write them: in other orders, between quotes.
 
     Rows are put into another order by the profile's variant ``"reordering"`` where that moves secret files alone; else
     the rows of secret CSV tables are shuffled, and sorted by size. Where the variant returns None their order means
@@ -113,7 +113,6 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
         by_size = {name: [head, *sorted(rows, key=_size, reverse=True)] for name, (head, *rows) in tables.items()}
         yield _written(problem, by_size, "the rows of the secret table were sorted by size, largest first")
     if tables:
-        yield _written(problem, {name: _other_numbers(table) for name, table in tables.items()}, "numbers were padded")
         yield from filter(None, [export_again(*tables)(problem, chance)])
 
 
@@ -143,17 +142,3 @@ def number_in(cell: str) -> float | None:
         return float(cell)
     except ValueError:
         return None
-
-
-def _other_numbers(table: Rows) -> Rows:
-    """Columns of numbers with a decimal point get a zero more; whole numbers, and ids, stay as they are."""
-    head, *rows = table
-    padded = [list(row) for row in rows]
-    for column, name in enumerate(head):
-        cells = [row[column] for row in rows]
-        if name.strip().lower() == "id" or any(number_in(cell) is None for cell in cells):
-            continue
-        for row in padded:
-            if "." in row[column] and "e" not in row[column].lower():
-                row[column] += "0"
-    return [head, *padded]

@@ -111,7 +111,6 @@ class TestExports:
         assert [files["c.csv"] for change, files in made.items() if "by size" in change] == [
             b"id,x,count\nb,1.5,12\na,0.5,3\n"
         ]
-        assert made["numbers were padded"]["c.csv"] == b"id,x,count\na,0.50,3\nb,1.50,12\n"
         quoted = next(files["c.csv"] for change, files in made.items() if "quotes" in change)
         assert quoted == b'\xef\xbb\xbf"id","x","count"\r\n"a","0.5","3"\r\n"b","1.5","12"\r\n'
         assert any("shuffled" in change for change in made)

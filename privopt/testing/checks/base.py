@@ -6,18 +6,15 @@ import random
 import zlib
 from collections.abc import Callable, Hashable, Iterable
 from decimal import Decimal
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 import hypothesis
 from attrs import define, evolve, field, frozen
-from hypothesis import strategies as st
 
 from privopt.testing.efforts import Effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run, Subject, missing_traits
-
-T = TypeVar("T")
 
 LITTLE: Final = Decimal("0.015625")
 """An epsilon with so much noise that a true number comes out of it once in a hundred draws."""
@@ -194,11 +191,8 @@ class Trial:
 
     def problem(self) -> GeneratedProblem:
         """Draw a problem from the profile's strategy."""
-        return self.draw(self.subject.profile.problems)
-
-    def draw(self, strategy: st.SearchStrategy[T]) -> T:
-        """Draw something else."""
-        return self.data.draw(strategy)  # type: ignore[no-any-return]
+        drawn: GeneratedProblem = self.data.draw(self.subject.profile.problems)
+        return drawn
 
     def once_only(self, what: str) -> bool:
         """Return True for one example only, for a step too expensive for all: an early one, but not the simplest.
