@@ -146,7 +146,7 @@ def test_permute_and_flip_at_a_multiple_of_epsilon_is_found(factor):
 @pytest.mark.parametrize("name", RIGHT)
 def test_of_right_ones_the_power_is_said(name):
     made, names, inputs, near = RIGHT[name]
-    found = judge(outside(made(), names), inputs, near, epsilon=EPSILON, time_limit=LIMIT)
+    found = judge(outside(made(), names), inputs, near, epsilon=EPSILON, draws=150_000)
     tell(f"right: {name}", found)
     assert not found.violated
     assert found.power < 1.3
