@@ -218,16 +218,14 @@ class Design(ABC):
         Raises:
             InputError: with the part, where it is spent, and the noise.
         """
-        key = KINDS[self.problem.privacy.kind][1][0]
+        key, widest = KINDS[self.problem.privacy.kind][1][0], self.law.widest(max_scale)
         for level in range(self.tree.depth):
             for form, own in zip(self.layout.forms, self.budgets, strict=True):
                 wide = self.law.wide(own[level], self.delta) if own[level] else Fraction(0)
-                if wide > self.law.widest(max_scale):
-                    where = form.part(level + 1)
-                    found = f"{_short(own[level])} of it on {where}: noise of {self.law.word} {_short(wide)}"
-                    least = (
-                        f"a {self.law.word} of at most {self.law.widest(max_scale):,}{f' ({method})' * bool(method)}"
-                    )
+                if wide > widest:
+                    where, word = form.part(level + 1), self.law.word
+                    found = f"{_short(own[level])} of it on {where}: noise of {word} {_short(wide)}"
+                    least = f"a {word} of at most {widest:,}{f' ({method})' * bool(method)}"
                     wanted = f"{least} (a larger {key}, or a larger share of it)"
                     raise InputError([Fault(self.file, f"privacy.{key}", found, wanted)])
 

@@ -197,19 +197,11 @@ def smooth_down(
         below = np.empty((tree.widths[level + 1], size + 1), np.int64)
         for region in range(tree.widths[level]):
             own = slice(int(start[region]), int(start[region + 1]))
-            below[own] = _children(
-                pooled[level + 1].mean[own],
-                spreads[level + 1][own],
-                counts[level][region],
-                totals[level + 1][own],
-                square,
-            )
+            given, tops = counts[level][region], totals[level + 1][own]
+            if len(tops) == 1:
+                below[own] = given
+            else:
+                course = _family(pooled[level + 1].mean[own], spreads[level + 1][own], given, tops, square)
+                below[own] = deal(course, given, tops)
         counts.append(below)
     return counts
-
-
-def _children(means: Floats, spreads: Floats, counts: Ints, totals: Ints, square: Floats) -> Ints:
-    if len(totals) == 1:
-        return counts[None, :]
-    course = _family(means, spreads, counts, totals, square)
-    return deal(course, counts, totals)

@@ -16,12 +16,12 @@ from privopt_hierarchical_dp.bounds import read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions
 from privopt_hierarchical_dp.fits.qip import Fit
 from privopt_hierarchical_dp.forecast import errors_of_counts, leaves_alone
-from privopt_hierarchical_dp.least_squares import Ends, Noise
+from privopt_hierarchical_dp.least_squares import Ends, Noise, ends_of, least_squares
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.noise_distributions import Scale
 from privopt_hierarchical_dp.release import HierarchyRelease, Tables
 from privopt_hierarchical_dp.shares import normed
-from privopt_hierarchical_dp.tables.fit import fit_tables, intervals, least_objective, noise_of_margin, noisy_numbers
+from privopt_hierarchical_dp.tables.fit import effects_of, fit_tables, least_objective, noise_of_margin, noisy_numbers
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.totals import total_complaint
@@ -161,15 +161,16 @@ class TablesDesign(Design):
 
     def ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
         """Return intervals of least squares over all tables and levels."""
-        return intervals(
-            self.tree,
-            self.domain,
-            release.noisy,
-            release.counts,
-            totals=release.totals,
-            noise=self.noise_of(release.scales),
-            confidence=self.problem.confidence,
-        )
+        domain, found, effects = self.domain, [], effects_of(self.domain, release.noisy)
+        by_level = list(zip(*self.noise_of(release.scales), strict=True))
+        for table, counts in zip(domain.tables, release.counts, strict=True):
+            released = [own.reshape(len(own), -1) for own in counts]
+            means = [
+                domain.margin(level, table).reshape(own.shape) for level, own in zip(effects, released, strict=True)
+            ]
+            estimates = least_squares(self.tree, means, [noise_of_margin(domain, table, level) for level in by_level])
+            found.append(ends_of(estimates, released, release.totals, self.problem.confidence))
+        return found
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
         """Return the order in which margins are fitted."""

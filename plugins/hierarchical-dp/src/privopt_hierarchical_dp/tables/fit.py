@@ -13,22 +13,23 @@ import numpy as np
 from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
-from privopt_hierarchical_dp.least_squares import Ends, Noise, ends_of, least_squares, nearest_sums
+from privopt_hierarchical_dp.least_squares import Noise, nearest_sums
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.release import Tables
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Effects, Margin, Step
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import Tree, summed
 
-__all__ = ["fit_tables", "intervals", "least_objective", "noise_of_margin", "noisy_numbers"]
+__all__ = ["effects_of", "fit_tables", "least_objective", "noise_of_margin", "noisy_numbers"]
 
 
 def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
     """Return for each level (R_l, 1) whole numbers of individuals, estimated from all its tables."""
-    return [np.rint(domain.margin(level, TOTAL)).astype(np.int64)[:, None] for level in _effects(domain, noisy)]
+    return [np.rint(domain.margin(level, TOTAL)).astype(np.int64)[:, None] for level in effects_of(domain, noisy)]
 
 
-def _effects(domain: Domain, tables: Tables) -> list[Effects]:
+def effects_of(domain: Domain, tables: Tables) -> list[Effects]:
+    """Return for each level the effects that are pooled from its tables (R_l, ...)."""
     return [domain.effects(level) for level in zip(*tables, strict=True)]
 
 
@@ -59,7 +60,7 @@ def fit_tables(
         limits: public bounds on numbers of individuals, which those that are estimated are moved into.
         progress: called with what each step fits, and its number.
     """
-    effects = _effects(domain, noisy)
+    effects = effects_of(domain, noisy)
     known = list(totals)
     if len(known) < tree.depth:
         root = int(known[0][0]) if known else None
@@ -134,7 +135,7 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
         levels: weights of the levels.
         differences: noisy values, less any tables that add up and agree, so that doubles hold what is left.
     """
-    effects, total = _effects(domain, differences), 0.0
+    effects, total = effects_of(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
         for level, mean in enumerate(_estimates(tree, [domain.margin(own, table) for own in effects], levels)):
             total += (
@@ -150,36 +151,3 @@ def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> N
         variance=sum(own.variance * float(np.sum(part**2)) for own, part in zip(noise, influence, strict=True)),
         fourth=sum(own.fourth * float(np.sum(part**4)) for own, part in zip(noise, influence, strict=True)),
     )
-
-
-def intervals(
-    tree: Tree,
-    domain: Domain,
-    noisy: Tables,
-    counts: Tables,
-    *,
-    totals: Sequence[Ints],
-    noise: Sequence[Sequence[Noise]],
-    confidence: float,
-) -> list[list[Ends]]:
-    """Return intervals for every true count, each with the confidence asked for, from public values.
-
-    Args:
-        tree: the regions.
-        domain: the tables.
-        noisy: the noisy values.
-        counts: the released ones, which intervals are widened to hold.
-        totals: public numbers of individuals.
-        noise: for each table that of its cells on each level.
-        confidence: of each interval by itself.
-    """
-    effects = _effects(domain, noisy)
-    found = []
-    for table, released in zip(domain.tables, counts, strict=True):
-        means = [
-            domain.margin(level, table).reshape(len(own), -1) for level, own in zip(effects, released, strict=True)
-        ]
-        spread = [noise_of_margin(domain, table, level) for level in zip(*noise, strict=True)]
-        shown = [own.reshape(len(own), -1) for own in released]
-        found.append(ends_of(least_squares(tree, means, spread), shown, totals, confidence))
-    return found
