@@ -17,9 +17,10 @@ from privopt.execution.clock import clock, limit
 from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Result, SolveContext
 from privopt.numbers.exp_log_bounds import float_down, float_up
 from privopt.numbers.noise import NoiseRecord
-from privopt_hierarchical_dp.design import FitOptions
+from privopt_hierarchical_dp.design import Design, FitOptions
 from privopt_hierarchical_dp.fits.qip import Fit
 from privopt_hierarchical_dp.instance import Instance, read_groups, read_tables
+from privopt_hierarchical_dp.least_squares import SLACK_GROUPS
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.loss import PostProcessing
 from privopt_hierarchical_dp.methods import DEFAULT_METHOD, METHODS
@@ -31,12 +32,12 @@ from privopt_hierarchical_dp.relations import SIZES, TABLE_RELATIONS
 from privopt_hierarchical_dp.release import (
     ERRORS,
     INSIDE,
+    NOISY,
     HierarchyRelease,
     Tables,
     errors_of,
     numbers_of,
 )
-from privopt_hierarchical_dp.release_checks import release_faults
 from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tables.problem import TablesProblem
@@ -169,7 +170,19 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
         """Check counts, intervals and bounds kept; consistent where a method's releases always are."""
-        return release_faults(problem.design(result.method), release)
+        design = problem.design(result.method)
+        if beyond := release.past_sums():
+            return beyond
+        complaints = release.complaints()
+        if not design.valid and not any("negative" in line for line in complaints):
+            complaints = []
+        shapes = design.shape_faults(release)
+        if not shapes:
+            complaints += _narrowed(design, release) + _unmeasured(design, release)
+        lines = [] if shapes else design.misestimated(release)
+        for where, own, wanted in [] if design.limits is None else design.limits.broken(release.numbers):
+            lines.append(f"{where} has {own} {release.layout.noun}; hierarchy.bounds allows {wanted}")
+        return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
     def proved(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
         """Return what the released noisy values prove once more."""
@@ -336,3 +349,34 @@ def _bound(
     bound = max(Fraction(0), Fraction(least) * (1 - Fraction(1, 10**12)) * (1 - tolerance))
     reached = proved and least > value * (1 - Fraction(1, 10**9))
     return float_down(value if reached else min(bound, value))
+
+
+def _unmeasured(design: Design, release: HierarchyRelease) -> list[str]:
+    """Return levels, not measured, that are not the sums of the level below."""
+    wrong = {
+        level
+        for own, right in zip(release.noisy, design.summed(release.noisy, release.scales), strict=True)
+        for level, (one, other) in enumerate(zip(own, right, strict=True), start=1)
+        if (one != other).any()
+    }
+    what = "is not measured, and its values are not the sums of the level below"
+    return [f"{NOISY}: level {level} {what}" for level in sorted(wrong)]
+
+
+def _narrowed(design: Design, release: HierarchyRelease) -> list[str]:
+    """Return where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
+    if release.bounds is None:
+        return []
+    again, lines = design.ends(release), []
+    if again is None:
+        return [f"{form.intervals}: the method has no intervals" for form in release.layout.forms]
+    for form, bounds, own in zip(release.layout.forms, release.bounds, again, strict=True):
+        for names, stated, ends in zip(release.tree.names, bounds, own, strict=True):
+            wide, tight = (ends.rounded(by) for by in (SLACK_GROUPS, -SLACK_GROUPS))
+            for side, a, *allowed in zip(("low", "high"), stated, wide, tight, strict=True):
+                off = np.argwhere((a < np.minimum(*allowed)) | (a > np.maximum(*allowed)))
+                for region, cell in off[:1].tolist():
+                    where = f"region {names[region]!r}{form.cell(cell)}"
+                    found = f"{side} is {a[region, cell]}; the noisy values give {allowed[0][region, cell]}"
+                    lines.append(f"{form.intervals}: {where}: {found}")
+    return lines

@@ -33,7 +33,7 @@ from privopt_lr_geo.user_randomness import drawn, new_seed, stored_seed
 from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.solvers.exponential import exponential
 
-__all__ = ["clients_of", "solve_central", "terms_of"]
+__all__ = ["CentralSearch", "clients_of", "terms_of"]
 
 EPSILON_SLACK: Final = 1e-7
 """The program is solved at epsilon (1 - this), so that the repair leaves entries tied across users as they are."""
@@ -84,8 +84,8 @@ def terms_of(problem: LRGeoInstance) -> Terms:
     )
 
 
-class _Search:
-    """The users' program, and what there is next to it; users certify what is found."""
+class CentralSearch:
+    """Methods ``benders`` and ``full``: the users' program, what there is next to it; users certify both."""
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
         self.problem, self.context = problem, context
@@ -253,12 +253,3 @@ class _Search:
         told = {} if self.costs is None else self.costs.details()
         details = {"lp": lp, **told, **solved.details}
         return Outcome(release=release, solver=solved.solver, details=details, stopped=solved.stopped)
-
-
-def solve_central(problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-    """Solve by method ``benders`` or ``full``: the users' program, or the best available where a limit comes first.
-
-    Raises:
-        StoppedError: nothing feasible in time, and users can do nothing alone.
-    """
-    return _Search(problem, context).run()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 else:
     Multipliers = Any
 
-__all__ = ["certified_pairs", "population_loss", "search_seconds", "solve_exact"]
+__all__ = ["ExactSearch", "certified_pairs", "population_loss", "search_seconds"]
 
 LARGEST_MATRIX: Final = 36_000_000
 """Records times outputs beyond which no bound is computed: it takes a tree over all records for each output."""
@@ -78,17 +78,7 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
     return max(0.0, min(left, incumbent.hard.left - closing))
 
 
-def solve_exact(problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-    """Return column weights where they meet the gap asked for; else the best mechanism that time allows.
-
-    Raises:
-        StoppedError: a limit came before even the exponential mechanism was certified.
-        SolverError: no method gave a mechanism.
-    """
-    return _Search(problem, context).run()
-
-
-class _Search:
+class ExactSearch:
     """Column weights, then the optimal mechanism's methods; matrices are certified here, too.
 
     Attributes:
@@ -106,10 +96,11 @@ class _Search:
         self.iterations, self.finished = 0, False
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Search, certify, prove, choose.
+        """Return column weights where they meet the gap asked for; else the best mechanism that time allows.
 
         Raises:
-            StoppedError, SolverError: as of :func:`solve_exact`.
+            StoppedError: a limit came before even the exponential mechanism was certified.
+            SolverError: no method gave a mechanism.
         """
         data, incumbent = self.data, self.incumbent
         if self.context.remaining is not None:

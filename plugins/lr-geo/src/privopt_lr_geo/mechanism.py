@@ -10,8 +10,8 @@ import numpy as np
 
 from privopt.errors import DoesNotHoldError, Fault, InputError
 from privopt.interfaces import Channel, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
-from privopt_lr_geo.central import clients_of, solve_central
-from privopt_lr_geo.exact import population_loss, solve_exact
+from privopt_lr_geo.central import CentralSearch, clients_of
+from privopt_lr_geo.exact import ExactSearch, population_loss
 from privopt_lr_geo.loss import MeanOfUsers
 from privopt_lr_geo.lr_sets import lr_sets, pairs_inside
 from privopt_lr_geo.measures import across_users
@@ -104,9 +104,9 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             StoppedError: a limit came before anything feasible.
         """
         if context.method != "exact":
-            return solve_central(problem, context)
+            return CentralSearch(problem, context).run()
         with context.timed("solve"):
-            return solve_exact(problem, context)
+            return ExactSearch(problem, context).run()
 
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, recorded: Mapping[str, Any]
