@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 from attrs import evolve, frozen
@@ -34,7 +34,6 @@ __all__ = ["CountsProblem", "Design", "FitOptions"]
 
 CountsProblem: TypeAlias = HierarchyProblem | TablesProblem
 LARGEST_SCALE: Final = 1 << 40
-D = TypeVar("D", bound="Design")
 
 
 @frozen(kw_only=True, eq=False)
@@ -97,7 +96,7 @@ class Design(ABC):
         """Return what is decided of another method."""
         return self
 
-    def with_split(self: D, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> D:
+    def with_split(self, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> Self:
         """Return the same with other shares."""
         return evolve(self, split=(normed(levels), normed(tables)))
 
