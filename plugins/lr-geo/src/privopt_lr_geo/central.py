@@ -195,7 +195,7 @@ class CentralSearch:
         return -np.inf, None
 
     def alike(self, z: Floats) -> LRGeoRelease:
-        """Repair and certify one matrix (U, K), of which each user takes the rows of its LR set."""
+        """Repair and certify one matrix (U, K), and let each user take the rows of its LR set."""
         data, records, users = self.problem.data, self.records, self.problem.users
         pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
         loss = data.weighted[records]
