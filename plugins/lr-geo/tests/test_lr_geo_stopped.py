@@ -153,7 +153,7 @@ def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mecha
     outcome = LRGeo().solve(problem, SolveContext(method=method, search_time=Clock(0.0, clock())))
     assert outcome.stopped
     assert outcome.solver["path"] == path
-    with pytest.raises(StoppedError, match=r"--method \w+ need .* nothing was begun or written; --memory"):
+    with pytest.raises(StoppedError, match=r"--method \w+ need .* nothing was begun or written; use --memory"):
         LRGeo().check_memory(problem, SolveContext(method=method, memory=1e6))
     plain = exponential(problem.data.to_outputs, float(problem.data.epsilon))[problem.users]
     assert own_loss(problem, outcome.release.weights) <= own_loss(problem, plain * 2.0**63) * (1 + 1e-9)
