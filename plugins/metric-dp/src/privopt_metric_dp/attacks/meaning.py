@@ -21,7 +21,7 @@ from privopt_metric_dp.attacks.matrix_figures import bayes_error
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
-__all__ = ["Meaning", "costs_in_words", "in_readers_unit", "interpret_guarantee"]
+__all__ = ["Interpretation", "costs_in_words", "in_readers_unit", "interpret_guarantee"]
 
 NEARLY_CERTAIN: Final = 0.9
 """A best guess that is right more often than this is as good as knowing."""
@@ -31,8 +31,8 @@ RECORDS_NAMED: Final = 3
 
 
 @frozen(kw_only=True)
-class Meaning:
-    """What a promise comes to.
+class Interpretation:
+    """The meaning of a promise, in words.
 
     Attributes:
         sentences: the figures, in words.
@@ -45,7 +45,7 @@ class Meaning:
 
 def interpret_guarantee(
     release: MatrixRelease, data: MetricData, *, by_distance: bool = True, rows_of: Ints | None = None
-) -> Meaning:
+) -> Interpretation:
     """Measure a release. Cost: the required pairs once, and the matrix once.
 
     Args:
@@ -88,7 +88,7 @@ def interpret_guarantee(
         warnings.append(
             f"{often} (in {_percent(chance)} without one): this release hides next to nothing from who knows the prior"
         )
-    return Meaning(sentences=tuple(sentences), warnings=tuple(warnings))
+    return Interpretation(sentences=tuple(sentences), warnings=tuple(warnings))
 
 
 def _alone(data: MetricData, pairs: Ints) -> Iterator[str]:

@@ -28,7 +28,7 @@ from privopt.interfaces.incumbent import Answer, Incumbent
 from privopt.interfaces.reporting import Layer, Section
 from privopt.registry import registry
 from privopt.version import VERSION
-from privopt_metric_dp.attacks.meaning import Meaning, costs_in_words, in_readers_unit, interpret_guarantee
+from privopt_metric_dp.attacks.meaning import Interpretation, costs_in_words, in_readers_unit, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
@@ -343,7 +343,7 @@ class MetricMechanism(
         coarse = None if data.region is None else data.region.coarse(data.epsilon)
         return [*self._interpret(problem, release, result).warnings, *([coarse] if coarse else [])]
 
-    def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Meaning:
+    def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
         return interpret_guarantee(release, problem.data, by_distance=by_distance)
 

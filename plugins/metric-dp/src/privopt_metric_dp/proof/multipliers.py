@@ -65,7 +65,7 @@ class Multipliers:
         return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
 
     def among(self, rows: Ints) -> Multipliers:
-        """Return the same over more pairs, of which ``rows`` (in order) are these; the others get 0."""
+        """Return the same over more pairs, among which ``rows`` (in order) are these; the others get 0."""
         return self.mapped(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:

@@ -223,7 +223,7 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 def quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer bounds of shortest-path trees without a pivot, at a few shares of every record's mean cost as prices.
 
-    No system is solved, and the first takes moments: a bound stands where time is too short for any method.
+    No system is solved, and the first takes moments: there is a bound where time is too short for any method.
 
     Raises:
         OutOfTime: the end came first; earlier offers are kept.
