@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from privopt.errors import InputError
 from privopt_metric_dp.mechanisms.const_opt import FORMS, const_opt_model, tied_form
-from privopt_metric_dp.solvers.exponential import exponential
+from privopt_metric_dp.solvers.exponential import exponential, largest_share
 from privopt_metric_dp.space.distance_table import MatrixMetric
 from privopt_metric_dp.space.metrics import EuclideanMetric, Metric
 from privopt_metric_dp.space.pairs import required_pairs
@@ -153,3 +153,14 @@ def test_outputs_out_of_reach_get_nothing() -> None:
 def test_tables_that_are_no_distances(table: object) -> None:
     with pytest.raises(InputError, match="distance: row 0"):
         exponential(table, 1.0)  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.3, 1.0, 4.0]))
+def test_the_largest_share_keeps_every_pair_and_no_larger_one_does(seed, epsilon):
+    rng = np.random.default_rng(seed)
+    metric = metric_of(*(list(map(tuple, rng.uniform(0, 3, (count, 2)).tolist())) for count in (6, 5)))
+    table, (pairs, distances) = metric.to_outputs(), required_pairs(metric)
+    share = largest_share(table, epsilon, pairs, distances)
+    assert share >= 0.5
+    assert worst(exponential(table, epsilon, share=share), pairs, distances, epsilon) <= 1e-12
+    assert worst(exponential(table, epsilon, share=1.001 * share), pairs, distances, epsilon) > 0
