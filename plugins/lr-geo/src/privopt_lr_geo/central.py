@@ -12,7 +12,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats
-from privopt.errors import InputError, StoppedError
+from privopt.errors import InputError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, check, clock, limit
 from privopt.execution.memory import GB
 from privopt.interfaces import Outcome, SolveContext
@@ -39,6 +39,10 @@ EPSILON_SLACK: Final = 1e-7
 """The program is solved at epsilon (1 - this), so that the repair leaves entries tied across users as they are."""
 COEFFICIENT_BYTES: Final = 64.0
 """Bytes of a row's entry before there is a program: distances, costs and forms with users and server."""
+SHARE_OF_TIME: Final = 0.15
+"""Of the time that is left, what one mechanism of all records may take before the users' program begins."""
+LARGEST_MATRIX: Final = 4_000_000
+"""Records times outputs up to which one is looked for: beyond it, dense kernels take more than such a share."""
 
 
 def clients_of(
@@ -119,16 +123,22 @@ class CentralSearch:
             StoppedError: nothing feasible in time, and users can do nothing alone.
         """
         context, incumbent = self.context, self.incumbent
-        if context.remaining is not None:
+        limited = context.remaining is not None
+        if limited:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
+            if limited:
+                with soft.share(SHARE_OF_TIME):
+                    self.offer_optimal()
             try:
                 self.solved = self.ask()
             except OutOfTime:
                 raise
             except StoppedError as stop:
                 self.late = stop
+            if isinstance(self.late, NotBegunError) or (self.late is not None and limited):
+                self.offer_optimal()
         if self.solved is not None and not self.solved.stopped:  # it is what was asked for, whatever else there is
             found = incumbent.measured("certify", partial(self.certify, self.solved.answers))
             if found is not None:
@@ -162,6 +172,25 @@ class CentralSearch:
         with suppress(InputError):
             z = exponential(reach_of(data, self.records), float(data.epsilon))
             self.incumbent.offer("exponential", candidate=z, value=self.promise(z))
+
+    def offer_optimal(self) -> None:
+        """Offer one mechanism of all records by optimal-lp's methods; what fails has offered nothing."""
+        from privopt_metric_dp.solvers import Instance, solve
+
+        data, context = self.problem.data, self.context
+        if data.cost.size > LARGEST_MATRIX:
+            return
+        check()
+        try:
+            with context.timed("solve"):
+                found = solve(Instance.of(data), gap=context.gap, memory=context.free_memory, progress=context.report)
+        except OutOfTime:
+            raise
+        except (SolverError, StoppedError, MemoryError) as fault:
+            self.incumbent.note(f"one mechanism of all ({fault or 'out of memory'})")
+            return
+        z = found.z[self.records]
+        self.incumbent.offer(found.method, candidate=z, value=self.promise(z))
 
     def promise(self, candidate: Sequence[Answer] | Floats) -> float:
         """Return the loss of the users' own rows before they are certified."""
