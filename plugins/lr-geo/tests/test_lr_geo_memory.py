@@ -54,6 +54,7 @@ def test_a_program_that_does_not_fit_is_not_begun_and_the_next_is(write, monkeyp
     assert not found.stopped
     assert found.result.method == method
     assert found.result.solver["path"].startswith(f"{method} (needs 1e+03 GB of ")
-    assert found.result.solver["name"] == "exponential"
+    assert found.result.solver["name"] != "exponential"
     assert found.result.details.lp.lower_bound is None
+    assert found.result.objective.value < 1.0
     assert verify(path.parent / "out").complaints == ()
