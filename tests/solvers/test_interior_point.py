@@ -77,6 +77,12 @@ def test_the_pattern_holds_the_dense_factor(records, extra, seed):
     ends = np.sort(pattern.place[instance.pairs], axis=1)
     assert np.array_equal(pattern.column[pattern.pair], ends[:, 0])
     assert np.array_equal(pattern.row[pattern.pair], ends[:, 1])
+    size, least = np.ones(records, dtype=int), np.arange(records)
+    for column in range(records - 1):  # subtrees are contiguous: columns side by side have the same ancestors
+        parent = pattern.row[pattern.start[column]]
+        size[parent] += size[column]
+        least[parent] = min(least[parent], least[column])
+    assert np.array_equal(np.arange(records) - least + 1, size)
 
 
 class DenseAlgebra:

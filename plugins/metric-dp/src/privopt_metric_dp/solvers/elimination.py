@@ -1,8 +1,8 @@
 """One elimination order and fill pattern for the matrices of all outputs of a connected component.
 
 The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, with the sparsity of the required-pairs graph. SuperLU
-eliminates records by minimum degree (Liu 1985), then in postorder of the elimination tree, so that columns of one
-pattern are adjacent.
+eliminates records by minimum degree (Liu 1985). They are then taken in postorder of the elimination tree, so that
+columns of one pattern are adjacent.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def _filled(instance: Instance) -> tuple[Ints, Ints, Ints]:
     n = instance.records
     if 4 * len(instance.pairs) > n * (n - 1):
         return np.arange(n), *np.triu_indices(n, 1)
-    from scipy.sparse import csc_array
+    from scipy.sparse import csc_array, csr_array
+    from scipy.sparse.csgraph import depth_first_order
     from scipy.sparse.linalg import splu
 
     i, j = instance.pairs.T
@@ -64,9 +65,16 @@ def _filled(instance: Instance) -> tuple[Ints, Ints, Ints]:
     matrix = csc_array((values, (np.concatenate([i, j, k]), np.concatenate([j, i, k]))), shape=(n, n))
     found = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     row, column = found.L.nonzero()
+    row, column = row[row > column], column[row > column]
+    # SuperLU leaves out the postorder where it keeps to a symmetric pattern: 1.5 times as long to add up inverses
+    parent = np.full(n, n)
+    np.minimum.at(parent, column, row)
+    tree = csr_array((np.ones(n), (parent, k)), shape=(n + 1, n + 1))
+    postorder = depth_first_order(tree, n, return_predecessors=False)[:0:-1]
+    place = np.argsort(postorder)
+    row, column = place[row], place[column]
     below = np.lexsort((row, column))
-    below = below[row[below] > column[below]]
-    return np.argsort(found.perm_c).astype(np.int64), column[below], row[below]
+    return np.argsort(found.perm_c)[postorder], column[below], row[below]
 
 
 def eliminate(instance: Instance) -> Elimination:
