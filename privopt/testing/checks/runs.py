@@ -141,11 +141,21 @@ def seed_determinism(trial: Trial) -> None:
     trial.history.earlier.append(problem)
 
 
+def _importable(cls: type[Any]) -> bool:
+    """Return whether another process can import a class: it stands under its name in a module that is a file."""
+    found: Any = sys.modules.get(cls.__module__)
+    if getattr(found, "__file__", None) is None:
+        return False
+    for name in cls.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is cls
+
+
 def _elsewhere(trial: Trial, runs: list[Run]) -> None:
     """Solve the same problems in another process, whose sets and dictionaries hash otherwise."""
     cls, spec, method = trial.subject.mechanism_class, trial.subject.spec, trial.subject.method
-    if getattr(sys.modules[cls.__module__], "__file__", None) is None or "<locals>" in cls.__qualname__:
-        return  # no other process can import it
+    if not _importable(cls):
+        return
     outs = [trial.subject.new_folder() / "out" for _ in runs]
     work = [(run.source, out) for run, out in zip(runs, outs, strict=True)]
     jobs = 2 if trial.effort.name == "nightly" else 1
