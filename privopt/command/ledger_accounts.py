@@ -164,7 +164,9 @@ def _period_of(limit: Limit | None) -> dict[str, Any]:
     if limit is not None and limit.calendar is not None:
         return {"per": limit.calendar.per, "zone": limit.calendar.zone}
     hours = None if limit is None else limit.hours
-    return {"window_hours": hours if hours is None else int(hours) if hours.denominator == 1 else float(hours)}
+    if hours is None:
+        return {"window_hours": None}
+    return {"window_hours": next((n for n in (int(hours), float(hours)) if n == hours), exact_text(hours))}
 
 
 def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:

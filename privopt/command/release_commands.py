@@ -241,14 +241,13 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) ->
     from privopt.report.write_report import write_figures, write_geo, write_report
 
     with progress_display(quiet=False) as progress:
-        written = [write_report(folder, truth=truth, progress=progress)]
+        print_result(str(write_report(folder, truth=truth, progress=progress)))
+        warn_of_no_privacy(folder)
         if figures is not None:
-            written += write_figures(folder, figures, progress=progress)
+            for path in write_figures(folder, figures, progress=progress):
+                print_result(str(path))
         if geo is not None:
-            written.append(write_geo(folder, geo, progress=progress))
-    for path in written:
-        print_result(str(path))
-    warn_of_no_privacy(folder)
+            print_result(str(write_geo(folder, geo, progress=progress)))
 
 
 @click.command()

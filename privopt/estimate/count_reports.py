@@ -67,11 +67,9 @@ class Counter:
                 cure = "the subject of each report (--subject), so that one of each counts"
                 faults.append(Fault(self.table, f"column {name}", found, cure))
         if kept in names and first not in names:
-            found, cure = (
-                f"traces without a column {first}",
-                "the table as apply wrote it, where one report of each counts",
-            )
-            faults.append(Fault(self.table, f"column {kept}", f"reports of {found}", cure))
+            found = f"reports of traces without a column {first}"
+            cure = "the table as apply wrote it, where one report of each counts"
+            faults.append(Fault(self.table, f"column {kept}", found, cure))
         if faults:
             raise InputError(faults)
         self._first_column = first if kept in names else None

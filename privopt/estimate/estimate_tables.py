@@ -48,16 +48,17 @@ def _estimated(
     also: Iterable[tuple[OpenedFolder, TableSource]],
 ) -> Estimate:
     """Return an estimate from reports to one or several releases, or from noisy counts, which ``noisy`` reads."""
-    channel, others = channel_of(opened), list(also)
+    channel = channel_of(opened)
     if isinstance(channel, NoisyCounts):
-        if others or subject:
-            raise UsageError("noisy counts must be one table, without also or subject")
+        if subject or next(iter(also), None) is not None:
+            raise UsageError(f"{opened.folder}: noisy counts must be one table, without also or subject")
         return estimate_of_counts(channel, noisy(channel), asked, groups=groups)
     tables = [(channel, reports)]
-    for other, table in others:
+    for other, table in also:
         another = channel_of(other)
         if not isinstance(another, Channel):
-            raise UsageError("also must be a release that draws reports, got one that publishes noisy counts")
+            what = f"{other.folder}, which publishes noisy counts"
+            raise UsageError(f"also must be a release that draws reports, got {what}")
         tables.append((another, table))
     if progress is not None:
         progress("counting reports", 0, None, None)
@@ -139,7 +140,7 @@ def write_estimate(
     made = _estimated(
         opened,
         TableSource.of_file(reports),
-        lambda counted: noisy_counts_of(counted, reports, column),
+        lambda channel: noisy_counts_of(channel, reports, column),
         asked,
         grouped,
         progress,

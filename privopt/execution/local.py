@@ -84,14 +84,18 @@ def serial() -> Executor:
 
 def threads(jobs: int) -> Executor:
     """Return an executor with ``jobs`` threads of this process, at least one."""
-    return _Threads(jobs)
+    return _Threads(_at_least_one(jobs))
 
 
 def processes(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` worker processes, started when first needed."""
+    """Return an executor with ``jobs`` worker processes, at least one, started when first needed."""
+    return _Processes(_at_least_one(jobs))
+
+
+def _at_least_one(jobs: int) -> int:
     if jobs < 1:
         raise UsageError(f"jobs must be at least 1, got {jobs}")
-    return _Processes(jobs)
+    return jobs
 
 
 def from_url(url: str | None, jobs: int = 1) -> Executor:

@@ -109,8 +109,16 @@ def read_whole(stream: BufferedReader, size: int) -> bytes:
     return contents
 
 
-def private_folder(path: Path) -> None:
-    """Make a folder that its owner alone can enter; one that is there already becomes such a folder."""
+def private_folder(path: Path, *, closed: bool = False) -> None:
+    """Make a folder that its owner alone can enter; one that is there already becomes such a folder.
+
+    Args:
+        path: of the folder.
+        closed: refuse a folder that others may enter: what lies there may have been read, or be of another.
+
+    Raises:
+        UsageError: what is there is no folder, is another user's, or is not closed as asked.
+    """
     if not path.parent.exists():
         private_folder(path.parent)
     try:
@@ -121,6 +129,8 @@ def private_folder(path: Path) -> None:
             raise UsageError(f"{path} must be a folder for private files, got {what_it_is(found.st_mode)}") from None
         if found.st_uid != os.geteuid():
             raise UsageError(f"{path} must be a folder of your own, got one of another user") from None
+        if closed and found.st_mode & 0o077:
+            raise UsageError(f"{path} must have mode 0700, got {found.st_mode & 0o777:04o}") from None
         path.chmod(0o700)
 
 

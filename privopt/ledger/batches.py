@@ -122,14 +122,14 @@ class Batch:
         """Begin with its folder made, locked against a second run; a batch that does not begin leaves no key behind.
 
         Raises:
-            UsageError: another process runs it, or there is no folder for it.
+            UsageError: another process runs it, there is no folder for it, or others may enter that.
             StoppedError: it cannot be written.
         """
         if not self.ledger.absolute().parent.is_dir():
             raise UsageError(f"{self.ledger}: the folder {self.ledger.parent} of the ledger must exist")
         try:
             for folder in (self.folder.parent, self.folder):
-                private_folder(folder)
+                private_folder(folder, closed=True)
             self._lock = os.open(self.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error

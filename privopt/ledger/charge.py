@@ -113,7 +113,7 @@ class Charge:
         if self.subject is None and len(secret) != 1:
             found = f"{len(secret)} secret files" + (f" ({', '.join(secret[:5])})" if secret else "")
             raise UsageError(f"--ledger must be used with --subject ID, got {found}: one's name would be the subject's")
-        subject = self.subject or secret[0]
+        subject = secret[0] if self.subject is None else self.subject
         with self.opened(progress) as ledger:
             ledger.charge(subject, cost, alone=self.subject is None)
         return f"{self.path}: subject {cut(subject)} was charged {sum_text(cost.amount)} all the same"

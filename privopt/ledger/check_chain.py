@@ -55,9 +55,10 @@ class _Walk:
 
     def __init__(self, connection: sqlite3.Connection, path: Path, head: tuple[int, str] | None) -> None:
         self.path, self.head = path, head
-        accounts, terms = (connection.execute(f"SELECT * FROM {table}") for table in ("accounts", "terms"))
+        accounts, terms = (connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("accounts", "terms"))
         self.accounts = {number: AccountKey(*texts) for number, *texts in accounts if _all_text(texts)}
         self.terms = {number: Terms(*texts) for number, *texts in terms if _all_text(texts)}
+        self.sizes = len(accounts), len(terms)  # those that are not all text too, which no entry can have
         self.totals: dict[int, tuple[Sum, int]] = {}
         self.seen: set[int] = set()
         self.before, self.number, self.time = BEGINNING, 0, 0
@@ -106,7 +107,7 @@ class _Walk:
         if self.head is not None and self.number < self.head[0]:
             missing = f"entries {self.number + 1} to {self.head[0]} are missing"
             raise DoesNotHoldError(f"{self.path}: entry {self.number + 1}: changed: {missing}")
-        if len(self.totals) != len(self.accounts) or len(self.seen) != len(self.terms):
+        if (len(self.totals), len(self.seen)) != self.sizes:
             raise DoesNotHoldError(f"{self.path}: changed: subjects, or terms, that no entry has")
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from attrs import define, field
 
-from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
 from privopt.files.regular import private_folder
 from privopt.ledger.balances import Mark
 from privopt.ledger.ledger import Ledger
@@ -59,7 +59,8 @@ class KeptReports(LogFile):
         make: False to refuse a folder that is not there.
 
     Raises:
-        UsageError: the folder is none, or another user's.
+        UsageError: the folder is none, another user's, or others may enter it.
+        StoppedError: it cannot be made.
         InputError: they are another ledger's.
         InputError, DoesNotHoldError, StoppedError: see :class:`privopt.ledger.log_file.LogFile`.
     """
@@ -69,7 +70,10 @@ class KeptReports(LogFile):
         self.folder = ledger.path.with_name(f"{ledger.path.name}.sticky")
         if not make and not self.folder.is_dir():
             raise UsageError(f"{self.folder} must be the folder of the reports that apply --sticky keeps, got none")
-        private_folder(self.folder)
+        try:
+            private_folder(self.folder, closed=True)
+        except OSError as error:
+            raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error
         self._key = key_at(self.folder / "key", make=True)
         super().__init__(self.folder / "reports", FORM)
         try:

@@ -211,15 +211,19 @@ class Ledger(LogFile):
         times: Sequence[int] | None = None,
         closed: dict[AccountKey, int] | None = None,
     ) -> list[Mark | None]:
-        """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused."""
+        """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused.
+
+        Rows of no report are charged nothing, whatever their subject and period, and get the mark before all entries.
+        """
         whose = list(zip(subjects, periods or [None] * len(subjects), strict=True))
         counts = times or [1] * len(whose)
         with self._charging(cost) as (book, _, limit):
             priced = {count: Terms.of_cost(cost.times(count)) for count in dict.fromkeys(counts) if count}
-            names = {subject: self._names.of(subject) for subject in dict.fromkeys(subjects)}
+            charged = dict.fromkeys(each for each, count in zip(whose, counts, strict=True) if count)
+            names = {subject: self._names.of(subject) for subject in dict.fromkeys(subject for subject, _ in charged)}
             keys = {
                 (subject, period): book.key_of(names[subject], period, limit, cost.account)
-                for subject, period in dict.fromkeys(whose)
+                for subject, period in charged
             }
             marks: list[Mark | None] = []
             for each, count in zip(whose, counts, strict=True):
@@ -313,6 +317,12 @@ class Ledger(LogFile):
                 )
             book.add(Terms.of_limit(limit))
 
+    def _unit(self, unit: str | None) -> str:
+        found = self.units[0] if unit is None else unit
+        if found not in UNITS:
+            raise UsageError(f"unit must be one of {', '.join(UNITS)}, got {cut(repr(found))}")
+        return found
+
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
@@ -323,8 +333,11 @@ class Ledger(LogFile):
             hours: ``spent`` is what it was in the window of that length that ends now; None: in all.
             period: to report on, if the limit is by the calendar; None for the current one.
             unit: of the account; None: the first of :attr:`units`.
+
+        Raises:
+            UsageError: a unit that there is not.
         """
-        unit = unit or self.units[0]
+        unit = self._unit(unit)
         with self._reading() as book:
             book.check_names(self._names.label)
             name, limit = self._names.of(subject), book.limit_of(unit)
@@ -333,7 +346,7 @@ class Ledger(LogFile):
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
         """Return every subject's account in a unit, by the ledger's names, and by period; see :meth:`account`."""
-        unit = unit or self.units[0]
+        unit = self._unit(unit)
         with self._reading() as book:
             limit, micros = book.limit_of(unit), micros_of(hours)
             return [book.account(key, key.subject, micros, limit) for key in book.accounts(unit)]

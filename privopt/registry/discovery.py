@@ -61,10 +61,6 @@ _HOOKS: Final[tuple[tuple[str, tuple[type, ...]], ...]] = (
 )
 
 
-_CLASSES: Final[dict[type, type[Brought[Any]]]] = {KindSpec: Kind, MechanismSpec: Registered}
-"""What a spec becomes that can be loaded."""
-
-
 def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> list[Any]:
     """Return the specs of a plugin.
 
@@ -83,7 +79,10 @@ def _take_in(manager: pluggy.PluginManager, point: EntryPoint) -> list[Any]:
     specs: list[Any] = []
     for hook, wanted in _HOOKS:
         kinds = " or ".join(each.__name__ for each in wanted)
-        returned: object = getattr(module, hook, tuple)()
+        bring = getattr(module, hook, None)
+        if bring is None:
+            continue
+        returned: object = bring()
         if not isinstance(returned, Iterable) or isinstance(returned, str | bytes):
             raise _UnfitError(f"{hook} returned {returned!r}, not a list of {kinds}")
         found = list(returned)
@@ -123,7 +122,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
             reason = str(error) if fatal else reason_in(error)
             broken.append(Broken(plugin=plugin, version=version, reason=reason, fatal=fatal))
             continue
-        brought += [_CLASSES.get(type(spec), Brought)(spec=spec, plugin=plugin, version=version) for spec in specs]
+        brought += [_class_of(spec)(spec=spec, plugin=plugin, version=version) for spec in specs]
     roles = {one.spec.name: one for one in reversed(brought) if isinstance(one.spec, RoleSpec)}
     found: dict[tuple[str, str], Brought[Any]] = {}
     for one in brought:
@@ -142,6 +141,13 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
         else:
             found[key] = one
     return _checked(found, tuple(broken), manager)
+
+
+def _class_of(spec: Spec) -> type[Brought[Any]]:
+    """Return what a spec becomes: mechanisms and kinds can be loaded."""
+    if isinstance(spec, MechanismSpec):
+        return Registered
+    return Kind if isinstance(spec, KindSpec) else Brought
 
 
 def _target(spec: Spec) -> str:

@@ -1,6 +1,7 @@
 """The ledger: exact sums, limits, windows, names; what it refuses."""
 
 import shutil
+import sqlite3
 import tempfile
 from fractions import Fraction
 from pathlib import Path
@@ -295,3 +296,25 @@ def test_the_command_knows_the_units():
     from privopt.ledger import entries
 
     assert ledger_commands.UNITS == entries.UNITS
+
+
+def test_terms_that_no_entry_can_have_are_found(ledger):
+    """A row that is not all text is no terms, and would still name the relation of all later charges."""
+    ledger.charge("anna", HALF)
+    ledger.close()
+    with sqlite3.connect(ledger.path) as connection:
+        connection.execute("INSERT INTO terms VALUES (0, 'charge', 'epsilon', 'per mile', '', '', '1', '', x'00')")
+    connection.close()
+    with Ledger(ledger.path) as again, pytest.raises(DoesNotHoldError, match="subjects, or terms, that no entry has"):
+        again.check()
+
+
+def test_rows_of_no_report_need_no_calendar(ledger):
+    assert ledger.charge_each(["anna", "bert"], HALF, [None, "2024-01-01"], [1, 0]) == [True, True]
+    assert [account.subject for account in ledger.accounts()] == ["anna"]
+
+
+def test_a_unit_that_there_is_not_is_refused(ledger):
+    for ask in (lambda: ledger.account("anna", unit="bogus"), lambda: ledger.accounts(unit="bogus")):
+        with pytest.raises(UsageError, match="unit must be one of epsilon, rho"):
+            ask()

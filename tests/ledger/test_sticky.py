@@ -111,8 +111,8 @@ def test_kept_reports_are_their_owners_alone_and_name_nobody(town, tmp_path):
         connection.close()
     assert stores[0].isdisjoint(stores[1])  # a key of its own each
     (tmp_path / "l.sticky").chmod(0o755)
-    sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
-    assert stat.S_IMODE((tmp_path / "l.sticky").stat().st_mode) == 0o700
+    with pytest.raises(UsageError, match=r"l\.sticky must have mode 0700, got 0755"):
+        sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
 
 
 def test_a_subject_is_forgotten_and_then_charged_anew(town, tmp_path):

@@ -85,6 +85,15 @@ def test_the_pattern_holds_the_dense_factor(records, extra, seed):
     assert np.array_equal(np.arange(records) - least + 1, size)
 
 
+def test_no_entry_of_a_long_ring_underflows():
+    """Numbers of the factor fall along a chain; the pattern is of all that are not 0 without rounding."""
+    records = 2_100
+    pairs = np.array([*((i, i + 1) for i in range(records - 1)), (0, records - 1)])
+    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    ring = Instance(cost=np.ones((records, 2)), pairs=pairs, distances=np.ones(records), epsilon=1.0)
+    assert eliminate(ring).entries == 2 * records - 3
+
+
 class DenseAlgebra:
     """The same steps as those of `Outputs`, in NumPy, with a dense matrix for each output."""
 

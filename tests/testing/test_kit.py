@@ -211,6 +211,10 @@ def main():
     def test_a_script_without_the_guard_is_told_so(self, tmp_path):
         assert 'put its call under if __name__ == "__main__":' in self.script(tmp_path, "main()")
 
+    @pytest.mark.slow
+    def test_a_script_that_tries_a_class_of_a_module_needs_no_guard(self, tmp_path):
+        assert self.script(tmp_path, "Mine = RightCounts\nmain()").startswith("passed")
+
 
 def test_noise_answered_alike_does_not_depend_on_the_input():
     def drawn(values):

@@ -33,7 +33,7 @@ from privopt.testing.variants import number_in
 
 FORGED = "forged"
 """A name that no one has."""
-WORD = re.compile(r"[^\s,]+")
+WORD = re.compile(r"[^\s,\"]+")
 """A cell of a table, or a word."""
 LONG = "1e3000000"
 """A number that takes most of a second to work out; ten times the exponent takes minutes, and a file may hold it."""

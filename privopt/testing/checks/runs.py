@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
-from multiprocessing import get_context
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
-from unittest.mock import patch
 
 import hypothesis
 import numpy as np
@@ -19,11 +20,10 @@ from hypothesis.strategies import nothing
 
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
 from privopt.files.release_folder import RESULT
-from privopt.interfaces import Mechanism
 from privopt.run.options import Options
 from privopt.run.result_file import read_result
 from privopt.run.solve import solve
-from privopt.specs import MechanismSpec
+from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing.checks.base import INSIDE, KIT_SEED, Trial, at_little, check
 from privopt.testing.noise import truth, watched
 from privopt.testing.problems import GeneratedProblem
@@ -144,11 +144,13 @@ def seed_determinism(trial: Trial) -> None:
 def _importable(cls: type[Any]) -> bool:
     """Return whether another process can import a class: it stands under its name in a module that is a file."""
     found: Any = sys.modules.get(cls.__module__)
-    if getattr(found, "__file__", None) is None:
-        return False
-    for name in cls.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return found is cls
+    return getattr(found, "__file__", None) is not None and _named(found, cls.__qualname__) is cls
+
+
+def _named(found: Any, qualname: str) -> Any:
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _elsewhere(trial: Trial, runs: list[Run]) -> None:
@@ -157,26 +159,62 @@ def _elsewhere(trial: Trial, runs: list[Run]) -> None:
     if not _importable(cls):
         return
     outs = [trial.subject.new_folder() / "out" for _ in runs]
-    work = [(run.source, out) for run, out in zip(runs, outs, strict=True)]
+    work = [(str(run.source), str(out)) for run, out in zip(runs, outs, strict=True)]
     jobs = 2 if trial.effort.name == "nightly" else 1
-    options = Options(method=method.name, seed=KIT_SEED, jobs=jobs, allow_unsafe=True)
-    inside = {"PYTHONHASHSEED": "4711", INSIDE: cls.__module__}
-    with patch.dict(os.environ, inside), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-        try:
-            other.submit(_solve_again, cls, spec, options, work).result(CHILD_TIMEOUT_SECONDS)
-        except Exception as error:  # whatever a mechanism raises there
-            trial.fail(f"runs that end well here fail in another process: {error_text(error)}", runs[0].given)
+    where = cls.__module__, sys.modules[cls.__module__].__file__, cls.__qualname__
+    given = where, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
+    call = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(given)]
+    inside = {**os.environ, "PYTHONHASHSEED": "4711", INSIDE: cls.__module__}
+    try:
+        ended = subprocess.run(
+            call, capture_output=True, text=True, env=inside, timeout=CHILD_TIMEOUT_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        trial.fail(f"runs that end here take more than {CHILD_TIMEOUT_SECONDS:g} s in another process", runs[0].given)
+    if ended.returncode != 0:
+        last = (ended.stderr.strip().splitlines() or ["nothing"])[-1]
+        trial.fail(f"runs that end well here fail in another process: {last}", runs[0].given)
     for run, out in zip(runs, outs, strict=True):
         _same(trial, run, out, "a run in another process")
 
 
-def _solve_again(
-    cls: type[Mechanism[Any, Any]], spec: MechanismSpec, options: Options, work: list[tuple[Path, Path]]
+_CHILD: Final = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from privopt.testing.checks.runs import solve_again
+solve_again(*json.loads(sys.argv[2]))
+"""
+"""What the other process does: it imports no script of its parent's, as multiprocessing would."""
+
+
+def solve_again(
+    where: tuple[str, str, str], way: tuple[str, str, str, float], jobs: int, work: list[tuple[str, str]]
 ) -> None:
-    tried = subject(cls, options.method, spec=spec, profile=Profile(problems=nothing()))
+    """Solve problems by a class that is imported here, by its module's name or, where that is none, from its file.
+
+    Args:
+        where: the class's module, the module's file, its name there.
+        way: the mechanism's name, its notion, the method's name and gap.
+        jobs: as of solve.
+        work: problem files, each with the folder to write.
+    """
+    (module, file, qualname), (mechanism, kind, method, gap) = where, way
+    if module != "__main__" and find_spec(module) is not None:
+        found = import_module(module)
+    else:
+        name = "__mp_main__" if module == "__main__" else module  # a script must not take itself for the one that runs
+        spec = spec_from_file_location(name, file)
+        assert spec is not None  # its parent imported it
+        assert spec.loader is not None
+        found = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(found)
+    made = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
+    under = MechanismSpec(name=mechanism, target="under:Trial", guarantee=kind, summary="under trial", methods=[made])
+    tried = subject(_named(found, qualname), method, spec=under, profile=Profile(problems=nothing()))
+    options = Options(method=method, seed=KIT_SEED, jobs=jobs, allow_unsafe=True)
     with tried.registered():
         for source, out in work:
-            solve(spec.name, source, out, options)
+            solve(mechanism, Path(source), Path(out), options)
 
 
 def _same(trial: Trial, first: Run, other: Path, which: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 
 from privopt.declare import files_of
 from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
@@ -17,7 +18,7 @@ from privopt.interfaces.notions import NoGuarantee
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.loss import CostAtCounts
 from privopt_fl_linear.metric import Matrix
-from privopt_fl_linear.plan import Plan
+from privopt_fl_linear.plan import Plan, Server
 from privopt_fl_linear.privacy import COVERED, LocalLaplace
 from privopt_fl_linear.problem import FLInstance, FLProblem, read_locations
 from privopt_fl_linear.release import FLRelease
@@ -33,7 +34,8 @@ DROPPED = (
 )
 
 BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
-"""Measured, with all that follows: of each location, and of each entry of a matrix of distances."""
+"""With the plan, its files and their proof, of each location and of each entry of a matrix of distances; measured at
+1,500 locations (tests/run/test_memory.py)."""
 
 
 class FLLinear(Mechanism[FLInstance, FLRelease]):
@@ -44,7 +46,6 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     scope = COVERED
     kit = "privopt_fl_linear.kit:PROFILE"
     reporting = "privopt_fl_linear.report:FLReporting"
-    """Bytes with the plan, its files and their proof. Measured at 1,500 locations (tests/run/test_memory.py)."""
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
         """Read the locations of a problem."""
@@ -103,7 +104,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         server = problem.server(context.method)
         with context.timed("solve"):
             try:
-                plan = _plan_openly(problem, context) if openly else serve(server, counts, context, data.ids)
+                plan = _plan_openly(problem, server, context) if openly else serve(server, counts, context, data.ids)
             except (InfeasibleError, StoppedError) as error:
                 error.args = (f"{error}{DROPPED if drawn else ''}",)
                 raise
@@ -294,19 +295,24 @@ def _round_down(value: float) -> float:
     return value * (1.0 - 2.0**-48)
 
 
-def _plan_openly(problem: FLInstance, context: SolveContext) -> Plan:
+def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> Plan:
     """Run Algorithm 1, or solve the program where opening is a choice or capacities are bounded."""
     data, site, recorded, stopped = problem.data, problem.data.site, {}, False
     if problem.nearest:
         assignment = site.connect()
     else:
         phase = "facilities by the true counts"
-        found = choose_facilities(problem.server("optimal"), data.clients, NO_MARGIN, context, phase=phase)
+        found = choose_facilities(server, data.clients, NO_MARGIN, context, phase=phase)
         bounded, recorded = site.capacity is not None, {"lower_bound": found.bound, "nodes": found.nodes}
         assignment = Assignment.from_facilities(found.facility) if bounded else site.connect(found.opened)
         stopped = found.status != "optimal" and context.remaining == 0.0
     sizes = sum_counts(assignment, data.clients)
     none = np.zeros(len(sizes))
-    return Plan(
+    plan = Plan(
         assignment=assignment, margins=none, capacities=sizes, level=0.0, delta=0.0, recorded=recorded, stopped=stopped
     )
+    if "lower_bound" not in recorded:
+        return plan
+    # two orders of one sum: the bound of what was found may be a unit in the last place above its cost
+    bound = min(recorded["lower_bound"], plan.costs(site, data.clients)["total"])
+    return evolve(plan, recorded=recorded | {"lower_bound": bound})

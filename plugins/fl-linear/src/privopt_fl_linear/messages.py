@@ -193,12 +193,17 @@ def repeat_or_draw(
 
 def _parse(path: Path, faults: Faults) -> Iterator[Message]:
     """Read the messages of a file; a line that is none is named and not quoted: the file may hold true counts."""
-    file = File.read(path)
-    if file.contents.startswith(b"SQLite format 3"):
-        wanted = "the lines that report printed, in a text file"
-        faults.add(path.name, "", "a file of messages sent (--kept)", wanted)
+    try:
+        file = File.read(path)
+        if file.contents.startswith(b"SQLite format 3"):
+            wanted = "the lines that report printed, in a text file"
+            faults.add(path.name, "", "a file of messages sent (--kept)", wanted)
+            return
+        lines = text_of(file).decode().splitlines()
+    except InputError as error:  # what is wrong with each file is told, not with the first alone
+        faults.extend(error.faults, len(error.faults))
         return
-    for number, line in enumerate(text_of(file).decode().splitlines(), start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             if line.strip():
                 yield Message.from_line(line)
@@ -257,12 +262,13 @@ def collect_reports(
     sent = {message.location: message.noisy for message in messages}
     ids = check_column(sites.name, table["id"], Column(name="id", kind="id"), faults).to_list()
     faults.extend(again := duplicate_faults(sites.name, np.array(ids)), len(again))
-    silent, known = [name for name in ids if name not in sent], set(ids)
+    silent, known = [name for name in ids if name and name not in sent], set(ids)
     for name in sent:
         if name not in known:
             faults.add(sites.name, "column id", "no such id", f"{cut(name)}, which sent a report")
     if silent and missing == "refuse":
-        faults.add(sites.name, "column id", f"no report of {', '.join(map(cut, silent[:5]))}", "a report of each")
+        shown = ", ".join(map(cut, silent[:5])) + (f" and {len(silent) - 5} more" if silent[5:] else "")
+        faults.add(sites.name, "column id", f"no report of {shown}", "a report of each")
     elif not sent:
         faults.add(sites.name, "", "no reports", "a report of some site")
     faults.check()

@@ -115,7 +115,9 @@ class UploadRound:
             names = sorted(self._packages)
             packages = [from_bytes(Package, self._packages[name], largest=self.largest) for name in names]
             answers = server.solve(packages, terms_of(problem), context).answers
-            self._answers.update(zip(names, map(to_bytes, answers), strict=True))
+            written = dict(zip(names, map(to_bytes, answers), strict=True))
+            with self._changed:
+                self._answers.update(written)
         finally:
             self._ended.set()
         with self._changed:
@@ -263,7 +265,7 @@ def main(arguments: Sequence[str]) -> int:
     one.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     one.add_argument("--port", type=int, default=0, help="default: a free one, which is printed")
     one.add_argument("--method", choices=["benders", "full"], default="benders", help="default: benders")
-    one.add_argument("--largest", type=int, default=LARGEST_BYTES, help="bytes of a package (default: 64000000)")
+    one.add_argument("--largest", type=int, default=LARGEST_BYTES, help="bytes of a package (default: %(default)s)")
     other.add_argument("--user", required=True, help="record where the user is; it stays here")
     other.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
     other.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")

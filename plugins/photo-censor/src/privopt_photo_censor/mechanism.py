@@ -130,8 +130,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             plan = self._plan(album, task, context)
             proved = prove(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
         copies = copy_retained(problem, plan.kept, context)
-        files = [context.copies / copy.name for copy in copies or () if context.copies is not None]
-        scores = None if copies is None else score_copies(problem, plan.kept, files)
+        scores = None
+        if copies is not None and context.copies is not None:
+            scores = score_copies(problem, plan.kept, [context.copies / copy.name for copy in copies])
         release = Deletions(problem=problem, kept=plan.kept, copies=copies, copy_scores=scores)
         return Outcome(
             release=release,
@@ -205,8 +206,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
         """Return the classifier's posterior from kept photos (paper, (1)): entropy, and how often its guess errs."""
-        if not problem.declared.scored:
-            return {}
+        if not problem.declared.scored or np.isneginf(problem.album.scores[release.kept].sum(axis=0)).all():
+            return {}  # photos that rule out every place leave no posterior
         posterior = belief(evolve(problem.album, margin=0.0), release.kept)
         used = posterior[posterior > 0]
         return {

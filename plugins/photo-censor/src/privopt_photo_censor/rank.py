@@ -60,7 +60,10 @@ def rank(album: Album, retained: Bools | None = None) -> int:
 
 
 def belief(album: Album, retained: Bools) -> Floats:
-    """Return (M,) the classifier's posterior from the photos kept (paper, (1)), with the margin, in doubles."""
+    """Return (M,) the classifier's posterior from the photos kept (paper, (1)), with the margin, in doubles.
+
+    Equal shares where they rule out every place.
+    """
     scores = album.scores[retained].sum(axis=0)
     scores[album.true] += album.margin * int(retained.sum())
     if np.isneginf(scores).all():

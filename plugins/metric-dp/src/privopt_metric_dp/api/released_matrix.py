@@ -34,6 +34,8 @@ else:
 
 __all__ = ["ReleasedMatrix", "ReleasedRows", "add_to_duckdb", "expression"]
 
+T = TypeVar("T")
+
 _SQL: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
 
 
@@ -100,9 +102,6 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
     unshared = pl.lit(None).alias("")
     given = pl.struct(unshared, **dict(zip(rows.arguments, map(pl.col, columns), strict=True)))
     return given.map_batches(report, return_dtype=pl.Struct(dict(rows.fields)), is_elementwise=True).alias("report")
-
-
-T = TypeVar("T")
 
 
 @frozen(kw_only=True, eq=False, slots=False)

@@ -38,8 +38,8 @@ __all__ = [
 ROOM = 1.0 + 2.0**-50
 #: Stands for weight 0 in the doubles: 0 against 0 gives 1, 0 against positive more than any exp that is compared.
 ZERO = 2.0**-200
-#: Pairs times outputs of ten spans of pairs: with fewer threads are not worth their start.
-WORTH_SENDING = 50_000_000
+#: Ratios below which threads are not worth their start.
+MIN_SHARED = 5_000_000
 _BLOCK_COLUMNS = 128
 #: Rows up to which a block of `_BLOCK_COLUMNS` columns stays in a processor's cache; with more, another order.
 IN_CACHE = 2_000
@@ -114,7 +114,7 @@ def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Fl
         def measure(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
             raise_to_ratios(*flat, first[start:stop], second[start:stop], greatest[start:stop])
 
-        in_threads(measure, first.size, min_span=WORTH_SENDING // (10 * values.shape[1]))
+        in_threads(measure, first.size, min_span=MIN_SHARED // values.shape[1])
     if order is not None:
         greatest[order] = greatest.copy()
     return greatest

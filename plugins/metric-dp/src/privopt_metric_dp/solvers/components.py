@@ -32,8 +32,8 @@ MERGE_BELOW = 1e-9
 RELATIVE_SLACK = 1e-9
 """Pairs count as implied up to this share of their length."""
 
-BLOCK_COLUMNS = 128
-"""Outputs whose multipliers are lifted together."""
+BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
+"""Outputs whose multipliers are lifted together, and pairs times outputs, at most: some five arrays of that size."""
 
 INSIDE, SKIPPED = -1, -2
 
@@ -71,13 +71,14 @@ class MergedInstance:
         tree, (i, j) = _spanning_trees(self), self.original.pairs.T
         # capped: rows that far are never tight, and inf times a multiplier of 0 would be NaN
         growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
-        known = {k: (pairs, values) for k, pairs, values in multipliers.rows()}
-        for k0 in range(0, self.original.outputs, BLOCK_COLUMNS):
-            reduced = self.original.cost[:, k0 : k0 + BLOCK_COLUMNS].copy()
+        given, step = multipliers.rows(), max(1, min(BLOCK_COLUMNS, BLOCK_ENTRIES // max(1, len(i))))
+        ahead = next(given, None)
+        for k0 in range(0, self.original.outputs, step):
+            reduced = self.original.cost[:, k0 : k0 + step].copy()
             net = np.zeros((len(i), reduced.shape[1]))
-            for column in range(reduced.shape[1]):
-                pairs, values = known.get(k0 + column, (i[:0], growth[:0, 0]))
-                net[pairs, column] = values
+            while ahead is not None and ahead[0] < k0 + step:  # outputs rise
+                net[ahead[1], ahead[0] - k0] = ahead[2]
+                ahead = next(given, None)
             forward, backward = np.maximum(net, 0.0), np.maximum(-net, 0.0)
             np.add.at(reduced, i, forward - growth * backward)
             np.add.at(reduced, j, backward - growth * forward)

@@ -60,8 +60,9 @@ def _filled(instance: Instance) -> tuple[Ints, Ints, Ints]:
 
     i, j = instance.pairs.T
     k = np.arange(n)
-    degree = np.bincount(instance.pairs.ravel(), minlength=n) + 1.0
-    values = np.concatenate([-np.ones(2 * len(i)), degree])  # no sum of an M-matrix's factor cancels
+    # no sum of an M-matrix's factor cancels; with 1 for a millionth its products underflow along rings of 775 records
+    degree = np.bincount(instance.pairs.ravel(), minlength=n) + 1e-6
+    values = np.concatenate([-np.ones(2 * len(i)), degree])
     matrix = csc_array((values, (np.concatenate([i, j, k]), np.concatenate([j, i, k]))), shape=(n, n))
     found = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     row, column = found.L.nonzero()

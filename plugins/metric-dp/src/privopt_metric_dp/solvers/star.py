@@ -235,9 +235,9 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
         y = low + share * mean
         trees = star_trees(part.graph, (few.cost - y[:, None]).argmin(axis=0))
         bound = anchored_bound(symmetry, y, price_all(part.graph, few, y, trees, max_pivots=0))
-        offers.offer("trees", bound=bound, proof=Later(partial(proof, pivots=False), instance, symmetry, y, trees))
         if bound < found:
             return
+        offers.offer("trees", bound=bound, proof=Later(partial(proof, pivots=False), instance, symmetry, y, trees))
         found = bound
 
 

@@ -182,12 +182,13 @@ class Roads:
         Raises:
             InputError: ids that are not nodes. Targets out of reach are infinite.
         """
-        return self.table(self.positions(ids, source=sources), self.positions(targets, source=targets_source))
+        here, there = self.positions(ids, source=sources), self.positions(targets, source=targets_source)
+        return self.table(here, there, from_ends=True)
 
-    def table(self, starts: Ints, ends: Ints) -> Floats:
-        """Return (S, E) km from nodes to nodes; from the fewer, where either end gives the same doubles."""
+    def table(self, starts: Ints, ends: Ints, *, from_ends: bool = False) -> Floats:
+        """Return (S, E) km from nodes to nodes, from the ends if asked; from the fewer where both give the same."""
         result = np.empty((len(starts), len(ends)))
-        if len(ends) < len(starts) and (self.exact or self.directed):
+        if (len(ends) < len(starts)) if self.exact else from_ends:
             for part, block in self.lengths(ends, backwards=True):
                 result[:, part] = block[:, starts].T
         else:

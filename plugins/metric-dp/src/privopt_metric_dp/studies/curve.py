@@ -113,8 +113,8 @@ def draw_curves(
         epsilons: ascending.
         options: of these gap (each method's own where None), solver, jobs, progress, and time_limit: what is not
             reached then, or when an interrupt comes, is "stopped".
-        announce: called with what a long solve would take, and with each sentence of :attr:`Curves.refused`, before
-            anything is solved. Mechanisms that look only while they solve are refused then.
+        announce: called with each sentence of :attr:`Curves.refused`, before anything is solved. Mechanisms that look
+            only while they solve are refused then.
         stored: file of points of earlier runs, which are not solved again; new points are written to it at once.
 
     Raises:

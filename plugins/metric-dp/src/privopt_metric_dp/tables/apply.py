@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["apply", "protected"]
 
+T = TypeVar("T")
+
 
 def apply(
     folder: Path,
@@ -123,9 +125,6 @@ def _file(
         writer.finish()
         if batch is not None:
             batch.begin_writing(path)
-
-
-T = TypeVar("T")
 
 
 def protected(
