@@ -147,10 +147,11 @@ def _importable(cls: type[Any]) -> bool:
     return getattr(found, "__file__", None) is not None and _named(found, cls.__qualname__) is cls
 
 
-def _named(found: Any, qualname: str) -> Any:
+def _named(module: Any, qualname: str) -> Any:
+    inside = module
     for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found
+        inside = getattr(inside, part, None)
+    return inside
 
 
 def _elsewhere(trial: Trial, runs: list[Run]) -> None:

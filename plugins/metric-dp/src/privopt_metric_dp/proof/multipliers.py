@@ -29,8 +29,8 @@ class Multipliers:
     Attributes:
         rows: called without arguments, gives those that are not 0, outputs rising, each at most once, and no pair of
             an output twice; numbers that are not finite count as 0.
-        many: how many numbers a solver gives, both directions of each pair counted, where it gives one for every pair
-            and output; of such the small ones may be left out of a file. 0 where few are not 0, as of trees.
+        many: pairs times outputs, both directions counted, where a solver gives a number for each; a file may omit the
+            small ones of these. 0 where few are not 0, as of trees.
     """
 
     rows: Callable[[], Iterator[Few]]
