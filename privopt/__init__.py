@@ -82,20 +82,25 @@ _HOMES: Final = {
 }
 """Modules of the core's public names; plugins add theirs by the hook ``privopt_names``."""
 
-_OF_METRIC_DP: Final = (
-    "certify",
-    "cost",
-    "curve",
-    "distances",
-    "grid",
-    "mesh",
-    "metric_problem",
-    "records",
-    "roads",
-    "travel_cost",
-    "vectors",
-)
-"""Names that privopt-metric-dp brings: known here so that a message can say so where it is missing."""
+_BROUGHT_BY: Final = {
+    **dict.fromkeys(
+        (
+            "certify",
+            "cost",
+            "distances",
+            "grid",
+            "mesh",
+            "metric_problem",
+            "records",
+            "roads",
+            "travel_cost",
+            "vectors",
+        ),
+        "privopt-metric-dp",
+    ),
+    "curve": "privopt-studies",
+}
+"""Distributions that bring names: known here so that a message can say so where one is missing."""
 
 
 def __getattr__(name: str) -> object:
@@ -113,7 +118,7 @@ def __getattr__(name: str) -> object:
 
     if name in registry().of("name"):
         return registry().imported("name", name)
-    missing = "comes with privopt-metric-dp, which is not installed" if name in _OF_METRIC_DP else "is not there"
+    missing = f"comes with {_BROUGHT_BY[name]}, which is not installed" if name in _BROUGHT_BY else "is not there"
     raise AttributeError(f"module 'privopt' has no attribute {name!r}: it {missing}")
 
 

@@ -39,8 +39,17 @@ from privopt.version import VERSION
 __all__ = ["cli", "main"]
 
 
-COMMANDS_OF_METRIC_DP: Final = ("apply", "certify", "curve", "explore", "init")
-"""Commands that privopt-metric-dp brings: known here so that a message can say so where it is missing."""
+BROUGHT_BY: Final = {
+    "apply": "privopt-tables",
+    "budget": "privopt-ledger",
+    "certify": "privopt-metric-dp",
+    "curve": "privopt-studies",
+    "disclose": "privopt-disclose",
+    "estimate": "privopt-estimate",
+    "explore": "privopt-studies",
+    "init": "privopt-studies",
+}
+"""Distributions that bring commands: known here so that a message can say so where one is missing."""
 
 
 class _Commands(click.Group):
@@ -59,8 +68,8 @@ class _Commands(click.Group):
             return own
         if cmd_name in registry().of("command"):
             return cast("click.Command", registry().imported("command", cmd_name))
-        if cmd_name in COMMANDS_OF_METRIC_DP:
-            ctx.fail(f"The command {cmd_name!r} comes with privopt-metric-dp, which is not installed.")
+        if cmd_name in BROUGHT_BY:
+            ctx.fail(f"The command {cmd_name!r} comes with {BROUGHT_BY[cmd_name]}, which is not installed.")
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,0 +1,1 @@
+"""Register what the distribution brings, as data: nothing heavy is imported."""

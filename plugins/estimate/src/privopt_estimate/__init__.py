@@ -1,0 +1,1 @@
+"""What the reports of a certified mechanism say of the truth, with intervals."""

@@ -1,0 +1,1 @@
+"""Tables protected by metric DP: files, frames, sentences, traces, DuckDB, Polars, Spark and Dask."""
