@@ -1,4 +1,4 @@
-"""Columns of tables as text; names of the columns that apply writes."""
+"""Columns of tables as text, and as subjects; names of the columns that apply writes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from attrs import evolve
 
+from privopt.declare.name_forms import MAX_TEXT_CHARACTERS, fault_of, folded
 from privopt.declare.tables import plain_texts
 from privopt.errors import Fault, InputError
 
@@ -68,3 +69,15 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
         native = pl.Series(column.name, texts, dtype=pl.String)
     text = native.cast(pl.String).str.strip_chars()
     return pl.select(pl.when(text != "").then(text)).to_series().alias(column.name)
+
+
+def subjects_of(column: nw.Series[Any]) -> pl.Series:
+    """Return a column of names as text, each in its one form (:func:`folded`); null without a name."""
+    texts = texts_of(column)
+    forms = {text: folded(text) or None for text in texts.drop_nulls().unique(maintain_order=True).to_list()}
+    wrong = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}
+    if wrong:
+        found = f"{next(iter(wrong.values()))} ({texts.is_in(list(wrong)).sum():,} such rows)"
+        wanted = f"names of at most {MAX_TEXT_CHARACTERS:,} characters that can be seen"
+        raise InputError([Fault(TABLE, f"column {texts.name}", found, wanted)])
+    return texts.replace_strict(forms, default=None, return_dtype=pl.String).alias(texts.name)

@@ -12,14 +12,13 @@ import polars as pl
 from attrs import define, field
 
 from privopt.arrays import Floats, Ints
-from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, naming, texts_of
+from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, naming, subjects_of, texts_of
 from privopt.declare.schema import File, show
 from privopt.declare.table_files import TableSource
 from privopt.declare.tables import Column, each_once, read_table
 from privopt.errors import Fault, Faults, InputError
 from privopt.estimate.shares import ReportCounts
 from privopt.interfaces import Channel, NoisyCounts
-from privopt.ledger.subject_columns import subjects_of
 
 
 @define

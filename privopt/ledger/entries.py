@@ -14,6 +14,7 @@ from attrs import evolve, field, frozen
 from attrs.validators import in_
 
 from privopt.declare.exact_text import exact_text
+from privopt.declare.name_forms import MAX_TEXT_CHARACTERS
 from privopt.errors import UsageError, cut
 from privopt.ledger.periods import Calendar
 
@@ -31,9 +32,6 @@ NUMBERS: Final = {EPSILON: ("epsilon",), RHO: ("rho",), PAIR: ("epsilon", "delta
 subject has an account in each."""
 
 UNITS: Final = tuple(NUMBERS)
-
-MAX_TEXT_CHARACTERS: Final = 1_000
-"""Characters of the longest subject, unit or purpose."""
 
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 

@@ -130,7 +130,7 @@ class Ledger(LogFile):
         """Charge one report to a subject, durably, before it is drawn.
 
         Args:
-            subject: whom it is about; names of one form are one (:func:`privopt.ledger.subject_names.folded`).
+            subject: whom it is about; names of one form are one (:func:`privopt.declare.name_forms.folded`).
             cost: of the report.
             alone: refuse if the ledger knows another subject, for a name that no one chose.
             period: that it is charged to, as :class:`~privopt.ledger.periods.Calendar` names it; None for that of now

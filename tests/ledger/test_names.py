@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privopt as po
+from privopt.declare.name_forms import folded
 from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.ledger.charge import Charge
 from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
-from privopt.ledger.subject_names import folded
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply import apply
 

@@ -18,6 +18,7 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.arrays import Bools, Ints
+from privopt.declare.column_texts import subjects_of
 from privopt.errors import UsageError
 from privopt.interfaces import Progress
 from privopt.ledger.batches import Batch
@@ -27,7 +28,6 @@ from privopt.ledger.entries import AccountKey, Cost, Limit
 from privopt.ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
-from privopt.ledger.subject_columns import subjects_of
 from privopt_metric_dp.tables.nearest_record import REASONS
 
 __all__ = ["Drawn", "Places", "RowCharger", "check_no_calendar"]

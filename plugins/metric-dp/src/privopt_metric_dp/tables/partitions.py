@@ -23,7 +23,7 @@ import numpy.typing as npt
 import polars as pl
 from attrs import define, evolve, field, frozen
 
-from privopt.declare.column_texts import texts_of
+from privopt.declare.column_texts import subjects_of, texts_of
 from privopt.declare.problems_in_memory import frame_of
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
@@ -31,7 +31,7 @@ from privopt.ledger.batches import Batch, Digest
 from privopt.ledger.charge import Charge
 from privopt.ledger.entries import AccountKey, Cost
 from privopt.ledger.ledger import Ledger
-from privopt.ledger.subject_columns import row_names, subjects_of
+from privopt.ledger.subject_columns import row_names
 from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.tables.application import Application
 from privopt_metric_dp.tables.apply_table import cost_of_row, matrix_of

@@ -18,11 +18,10 @@ import polars as pl
 from attrs import define, evolve, field
 
 from privopt.arrays import Bools, Ints
-from privopt.declare.column_texts import TABLE, texts_of
+from privopt.declare.column_texts import TABLE, subjects_of, texts_of
 from privopt.declare.exact_text import exact_text
 from privopt.declare.iso_times import read_iso_time
 from privopt.errors import Fault, InputError, UsageError, cut
-from privopt.ledger.subject_columns import subjects_of
 from privopt.numbers.sampling import Source
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
