@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         vectors,
     )
     from privopt_metric_dp.mechanisms.certify_matrix import certify
-    from privopt_metric_dp.studies.curve import curve
+    from privopt_studies.curve import curve
 
 from privopt.version import VERSION as __version__  # noqa: N811
 

@@ -63,7 +63,7 @@ FOLDERS: Final = {
     "interfaces": "run",
     "kit": "testing",
     "problem": "space",
-    "studies": "report",
+    "studies": "tables",
 }
 """Where the tests of a folder are whose name tests/ does not have."""
 CALLS: Final = {"min": "max", "max": "min", "all": "any", "any": "all", "floor": "ceil", "ceil": "floor"}
@@ -136,8 +136,9 @@ def tests_of(root: Path, file: str) -> list[str]:
     """Return the test files of a module's own folder, those that import the module first, small ones first."""
     parts = Path(file).with_suffix("").parts
     inside = parts[3:] if parts[0] == "plugins" else parts[:]
-    own = root / parts[0] / parts[1] / "tests"  # of a plugin; the core and metric-dp have theirs in tests/
-    folder = own if own.exists() else root / "tests" / FOLDERS.get(inside[1], inside[1])
+    own = root / parts[0] / parts[1] / "tests"  # of a paper's plugin; the core and the others have theirs in tests/
+    room = parts[1] if parts[0] == "plugins" and parts[1] != "metric-dp" else inside[1]
+    folder = own if own.exists() else root / "tests" / FOLDERS.get(room, room)
     package, name = ".".join(inside[:-1]), inside[-1]
     module = re.compile(rf"\b{re.escape(package)}(?:\.| import .*\b){name}\b")
     everywhere = [*root.glob("tests/*/test_*.py"), *root.glob("plugins/*/tests/test_*.py")]

@@ -19,16 +19,11 @@ from typing import Any
 import click
 from doc_blocks import blocks
 
-import privopt
-import privopt_metric_dp
 from privopt.command.cli import cli
 from privopt.specs import Hooks
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
-PACKAGES = {each.__name__: Path(str(each.__file__)).parent for each in (privopt, privopt_metric_dp)}
-"""Packages whose names are listed, and their folders."""
-
 FIRST = [
     "privopt_metric_dp.api.problem_parts",
     "privopt.declare.problems_in_memory",
@@ -104,12 +99,17 @@ FURTHER = [
     "privopt.report.write_report",
     "privopt_metric_dp.tables.apply",
     "privopt_metric_dp.tables.apply_table",
-    "privopt_metric_dp.studies.curve",
+    "privopt_studies.curve",
     "privopt_metric_dp.tables.secret_columns",
     "privopt.testing.noise",
     "privopt_metric_dp.kit.strategies",
 ]
 """What a script may want besides. Other modules are the house's own, though plugins of the house use some of them."""
+
+PACKAGES = {
+    name: Path(str(import_module(name).__file__)).parent for name in {m.partition(".")[0] for m in FIRST + FURTHER}
+}
+"""Packages whose names are listed, and their folders."""
 
 
 def hidden_imports(path: Path) -> Iterator[str]:

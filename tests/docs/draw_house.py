@@ -45,8 +45,7 @@ WORDS = {
         "specs": "what plugins register",
     },
     METRIC: {
-        "commands": "apply, init, curve, certify",
-        "studies": "curves; a first problem file",
+        "commands": "apply, certify",
         "kit": "checks for metric mechanisms",
         "mechanisms": "what is registered; the base class",
         "api": "Python names; ReleasedMatrix",
@@ -67,8 +66,6 @@ SHARES = {
     "privopt.report": 0.37,
     "privopt.run": 0.37,
     "privopt.decompose": 0.5,
-    f"{METRIC}.studies": 0.76,
-    f"{METRIC}.kit": 0.25,
     f"{METRIC}.mechanisms": 0.22,
     f"{METRIC}.api": 0.56,
     f"{METRIC}.report": 0.43,

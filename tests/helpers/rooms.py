@@ -46,7 +46,7 @@ FLOORS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("report",),
         ("api",),
         ("mechanisms",),
-        ("studies", "kit"),
+        ("kit",),
         ("commands",),
         ("__init__", "plugin"),
     ),

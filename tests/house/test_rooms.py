@@ -36,7 +36,7 @@ DEPENDS = {
     "privopt_bd_mdp": {"privopt_benders", METRIC},
     "privopt_clients": {METRIC, "privopt_tables"},
     "privopt_lr_geo": {"privopt_benders", METRIC},
-    "privopt_studies": {METRIC, "privopt_tables"},
+    "privopt_studies": {METRIC},
     "privopt_tables": {"privopt_ledger", METRIC},
 }
 """Plugins that stand on other plugins; all others stand on the core alone."""

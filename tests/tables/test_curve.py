@@ -20,9 +20,9 @@ from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.errors import StoppedError, UsageError
 from privopt.run.options import Options
-from privopt_metric_dp.studies import curve as module
-from privopt_metric_dp.studies.curve import Point, draw_curves
-from privopt_metric_dp.studies.curve_pictures import figure_of
+from privopt_studies import curve as module
+from privopt_studies.curve import Point, draw_curves
+from privopt_studies.curve_pictures import figure_of
 
 TOML = grid_text(4, 4)
 COLUMNS = [

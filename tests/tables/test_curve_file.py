@@ -14,11 +14,11 @@ from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.errors import InputError, UsageError
 from privopt.run.options import Options
-from privopt_metric_dp.studies import curve as module
-from privopt_metric_dp.studies.curve_file import PointsFile
-from privopt_metric_dp.studies.curve_page import write_curves
-from privopt_metric_dp.studies.curve_pictures import figures_of, latex_of
-from privopt_metric_dp.studies.curve_points import Point, adversary_error
+from privopt_studies import curve as module
+from privopt_studies.curve_file import PointsFile
+from privopt_studies.curve_page import write_curves
+from privopt_studies.curve_pictures import figures_of, latex_of
+from privopt_studies.curve_points import Point, adversary_error
 
 NAMES = ["exponential", "optimal-lp"]
 

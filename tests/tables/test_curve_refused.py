@@ -12,10 +12,10 @@ from privopt.interfaces import SolveContext
 from privopt.registry import registry
 from privopt.run.verify import read_problem
 from privopt_metric_dp.problem.data import MetricInstance
-from privopt_metric_dp.studies import curve as module
-from privopt_metric_dp.studies.curve import draw_curves
-from privopt_metric_dp.studies.curve_page import curve_page
-from privopt_metric_dp.studies.curve_pictures import figure_of
+from privopt_studies import curve as module
+from privopt_studies.curve import draw_curves
+from privopt_studies.curve_page import curve_page
+from privopt_studies.curve_pictures import figure_of
 
 STREETS = """
 [records]

@@ -9,8 +9,8 @@ from helpers.toys import grid_text
 from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.run.options import Options
-from privopt_metric_dp.studies.curve import draw_curves
-from privopt_metric_dp.studies.curve_page import curve_page, write_curves
+from privopt_studies.curve import draw_curves
+from privopt_studies.curve_page import curve_page, write_curves
 
 
 def content(page):

@@ -61,7 +61,7 @@ def test_nothing_but_the_core_is_there(core):
     (core.folder / "problem.toml").touch()
     told = core.told("solve", "optimal-lp", "problem.toml", "--out", "out")
     assert told == "no mechanism is called 'optimal-lp': no plugin that brings mechanisms is installed\n"
-    assert "privopt-metric-dp" in core.told("curve", "problem.toml")
+    assert "privopt-studies" in core.told("curve", "problem.toml")
 
 
 def test_the_modelling_languages_page_runs(core):

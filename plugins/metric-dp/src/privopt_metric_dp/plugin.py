@@ -128,28 +128,13 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the commands that make problems of places, protect tables, and compare and certify matrices."""
+    """Return the commands that protect tables and certify matrices."""
     commands = "privopt_metric_dp.commands"
     return [
         CommandSpec(name="apply", target=f"{commands}.apply:apply", summary="Protect a table: a report in each row."),
         CommandSpec(
-            name="init",
-            target=f"{commands}.init_curve_certify:init",
-            summary="Write a commented problem file from a table of places.",
-        ),
-        CommandSpec(
-            name="curve",
-            target=f"{commands}.init_curve_certify:curve",
-            summary="Loss and proved bound over epsilon, mechanism beside mechanism.",
-        ),
-        CommandSpec(
-            name="explore",
-            target=f"{commands}.init_curve_certify:explore",
-            summary="One page of sliders on which epsilon is chosen.",
-        ),
-        CommandSpec(
             name="certify",
-            target=f"{commands}.init_curve_certify:certify",
+            target=f"{commands}.certify:certify",
             summary="The least epsilon that a matrix made anywhere keeps.",
         ),
     ]
@@ -160,7 +145,7 @@ def privopt_names() -> Sequence[NameSpec]:
     """Return the Python names of metric problems."""
     parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
     homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
-    homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix", "curve": "privopt_metric_dp.studies.curve"}
+    homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix"}
     return [NameSpec(name=name, target=f"{home}:{name}") for name, home in homes.items()]
 
 

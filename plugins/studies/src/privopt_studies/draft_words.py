@@ -14,9 +14,9 @@ from privopt.registry import registry
 from privopt.run.publish import check_file, new_file
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_metric_dp.studies.draft_grid import digits
-from privopt_metric_dp.studies.draft_problem import Draft, loaded, own_tables
-from privopt_metric_dp.studies.draft_text import problem_text, relative
+from privopt_studies.draft_grid import digits
+from privopt_studies.draft_problem import Draft, loaded, own_tables
+from privopt_studies.draft_text import problem_text, relative
 
 __all__ = ["RANKS", "init_words", "neighbour_distances"]
 

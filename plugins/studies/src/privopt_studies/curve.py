@@ -29,8 +29,8 @@ from privopt.interfaces import Objective, SolveContext
 from privopt.run.options import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.kinds import PerKm
-from privopt_metric_dp.studies.curve_file import CurveTable, Key, PointsFile
-from privopt_metric_dp.studies.curve_points import (
+from privopt_studies.curve_file import CurveTable, Key, PointsFile
+from privopt_studies.curve_points import (
     OF_RELEASE,
     Line,
     Point,

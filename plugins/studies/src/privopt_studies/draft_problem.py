@@ -29,9 +29,6 @@ from privopt.registry import registry
 from privopt.run.publish import check_file, new_file
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_metric_dp.studies.draft_grid import digits, grid_over
-from privopt_metric_dp.studies.draft_text import problem_text, relative
-from privopt_metric_dp.studies.street_map import StreetMap
 from privopt_metric_dp.tables.column_names import (
     CONTACTS,
     LATITUDES,
@@ -40,6 +37,9 @@ from privopt_metric_dp.tables.column_names import (
     PLANES,
     like_places,
 )
+from privopt_studies.draft_grid import digits, grid_over
+from privopt_studies.draft_text import problem_text, relative
+from privopt_studies.street_map import StreetMap
 
 __all__ = ["Draft", "draft", "init", "init_from_map", "loaded", "own_tables"]
 

@@ -1,4 +1,4 @@
-"""The commands that come before a release, or judge a matrix from elsewhere: init, curve, explore, certify."""
+"""The commands that come before a release: init, curve, explore."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from attrs import evolve
 
 from privopt.command.exit_codes import (
-    DOES_NOT_HOLD,
     DONE,
     GAP,
     JOBS,
@@ -21,18 +19,17 @@ from privopt.command.exit_codes import (
     ending,
     guarded,
     positive,
-    share,
 )
 from privopt.command.program import say_result
 from privopt.command.terminal import complain, progress_display
 from privopt.errors import UsageError, number_of
 
 if TYPE_CHECKING:
-    from privopt_metric_dp.studies.curve import Curves
+    from privopt_studies.curve import Curves
 else:
     Curves = Any
 
-__all__ = ["certify", "curve", "explore", "init"]
+__all__ = ["curve", "explore", "init"]
 
 
 @click.command()
@@ -71,9 +68,9 @@ def init(
     from pkgutil import resolve_name
 
     from privopt.registry import registry
-    from privopt_metric_dp.studies import draft_problem
-    from privopt_metric_dp.studies.draft_words import init_words
-    from privopt_metric_dp.studies.street_map import box_area, read_streets
+    from privopt_studies import draft_problem
+    from privopt_studies.draft_words import init_words
+    from privopt_studies.street_map import box_area, read_streets
 
     if sum(given is not None for given in (points, osm, vectors)) != 1:
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
@@ -145,7 +142,7 @@ def curve(
 ) -> int:
     """Compare mechanisms: loss and proved bound over epsilon."""
     from privopt.run.options import Options
-    from privopt_metric_dp.studies.curve_page import write_curves
+    from privopt_studies.curve_page import write_curves
 
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
@@ -193,7 +190,7 @@ def explore(
 ) -> int:
     """Write one page to choose epsilon on: sliders for whom to hide, how well, and what a release may lose."""
     from privopt.run.options import Options
-    from privopt_metric_dp.studies.curve_page import write_curves
+    from privopt_studies.curve_page import write_curves
 
     out = out or Path(f"{problem.stem}-explore.html")
     with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
@@ -212,64 +209,3 @@ def _stopped(curves: Curves) -> str:
 
 def _names(listed: str) -> list[str]:
     return [name.strip() for name in listed.split(",") if name.strip()]
-
-
-@click.command()
-@click.argument("matrix", metavar="MATRIX.npy", type=PATH)
-@click.argument("problem", metavar="PROBLEM.toml", type=PATH)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-@click.option("--gap", type=float, callback=share, metavar="G", help="Solve for a lower bound to this relative gap.")
-@click.option("--repair", "repaired", is_flag=True, help="Write a certified release made from it; with --out.")
-@click.option("--out", type=PATH, metavar="DIR", help="Folder to write; with --repair.")
-@SOLVER
-@JOBS
-@click.option("--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the search for the bound.")
-@click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
-@QUIET
-@click.option("--force", is_flag=True, help="Replace DIR.")
-@guarded
-def certify(
-    matrix: Path,
-    problem: Path,
-    as_json: bool,
-    gap: float | None,
-    repaired: bool,
-    out: Path | None,
-    solver: str,
-    jobs: int | None,
-    time_limit: float | None,
-    memory: float | None,
-    quiet: bool,
-    force: bool,
-) -> int:
-    """Measure the least epsilon that any probability matrix satisfies, exactly."""
-    from privopt.command.terminal import summary
-    from privopt.declare.schema import File
-    from privopt.execution.limits import limited_to
-    from privopt.run.options import Options
-    from privopt.run.publish import check_target
-    from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
-
-    if repaired is (out is None):
-        raise UsageError("certify: --repair and --out DIR must be given together or not at all, got one of them")
-    if out is not None:
-        check_target(out.absolute(), force=force)
-    source = File.read(problem, wanted="a problem file in TOML")
-    given = File.read(matrix, wanted="a .npy of probabilities or uint64 weights")
-    solved = None
-    plain = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
-    with progress_display(quiet=quiet, limit=time_limit) as progress:
-        asked = evolve(plain, progress=progress)
-        with limited_to(asked.jobs):
-            found = measure(given, source, asked if out is None else evolve(asked, gap=None))
-        if out is not None:
-            solved = repair(found, out, asked)
-            found = evolve(found, lower_bound=solved.result.objective.lower_bound, stopped=solved.stopped)
-    for line in () if solved is None else solved.warnings:
-        complain(f"warning: {line}")
-    if found.stopped:
-        complain("note: the time limit came before the bound met the gap asked for")
-    say_result(found.to_json(), "\n".join(found.sentences()), as_json=as_json)
-    if solved is not None and not (quiet or as_json):
-        summary(solved)
-    return DONE if found.holds or solved is not None else DOES_NOT_HOLD

@@ -14,7 +14,7 @@ from attrs import define, field, fields
 
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError
-from privopt_metric_dp.studies.curve_points import Point, Status
+from privopt_studies.curve_points import Point, Status
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
     def plot(self) -> Figure:
         """Draw loss (lines) and proved bound (dashes) over epsilon: a figure of matplotlib."""
-        from privopt_metric_dp.studies.curve_pictures import figure_of
+        from privopt_studies.curve_pictures import figure_of
 
         return figure_of(self.points, self.unit, self.distance_unit)
 

@@ -20,10 +20,10 @@ from privopt.report.theme import INK, save
 from privopt.run.options import Options
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import read_problem
-from privopt_metric_dp.studies.curve import Curves, draw_curves
-from privopt_metric_dp.studies.curve_file import PointsFile
-from privopt_metric_dp.studies.curve_pictures import by_mechanism, figure_of, figures_of, latex_of
-from privopt_metric_dp.studies.curve_points import OF_RELEASE, Point
+from privopt_studies.curve import Curves, draw_curves
+from privopt_studies.curve_file import PointsFile
+from privopt_studies.curve_pictures import by_mechanism, figure_of, figures_of, latex_of
+from privopt_studies.curve_points import OF_RELEASE, Point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,7 +71,7 @@ def write_curves(
         epsilon: LO:HI:N; None for values around the problem's own.
         out: the table, CSV; one that the same command has begun is gone on with. None for the page alone.
         report: the page, on which epsilon is chosen, or None.
-        options: those that :func:`privopt_metric_dp.studies.curve.draw_curves` uses; ``force`` replaces files that are
+        options: those that :func:`privopt_studies.curve.draw_curves` uses; ``force`` replaces files that are
             there.
         announce: called with each refusal, as there.
         figures: folder for the pictures as SVG, PDF and PNG, or None.
@@ -79,7 +79,7 @@ def write_curves(
 
     Raises:
         UsageError: files that are there, or options that cannot be meant so.
-        PrivoptError: as :func:`privopt_metric_dp.studies.curve.draw_curves`.
+        PrivoptError: as :func:`privopt_studies.curve.draw_curves`.
     """
     growing = None if out is None else PointsFile(path=out, force=options.force)
     replaced = options.force or (growing is not None and growing.begun)
@@ -138,7 +138,7 @@ def curve_page(curves: Curves, problem: str) -> str:
         "factors": SLIDER_FACTORS,
         "steps": SLIDER_STEPS,
     }
-    script = files("privopt_metric_dp.studies").joinpath("curve_page.js").read_text("utf-8")
+    script = files("privopt_studies").joinpath("curve_page.js").read_text("utf-8")
     header = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     sliders = (
         _slider("epsilon", "Epsilon", len(values) - 1, start)

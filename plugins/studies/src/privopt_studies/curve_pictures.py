@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from privopt.report.theme import axes_of, themed
-from privopt_metric_dp.studies.curve_points import Point
+from privopt_studies.curve_points import Point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,1 +1,0 @@
-"""Studies before a choice: a first problem file, curves over epsilon."""
