@@ -72,7 +72,9 @@ SHARES = {
     f"{METRIC}.solvers": 0.2,
 }
 """Rooms that stand elsewhere than in the middle of their share of the row, so that no arrow runs behind a room."""
-WIDTH, HEIGHT, TOP, STEP, EDGE = 14.0, 10.6, 9.2, 0.7, 0.19
+WIDTH, HEIGHT, TOP, STEP, EDGE = 14.0, 11.6, 9.2, 0.7, 0.19
+SPANS = {CORE: (0.2, 8.2), METRIC: (8.9, 13.8)}
+"""Where the boxes of the two packages begin and end, from left to right."""
 
 
 def rows(package: str) -> list[list[str]]:
@@ -117,7 +119,7 @@ def draw() -> Figure:
         places[key] = (x, y)
         axes.text(x, y, words, ha="center", va="center", fontsize=8, bbox=box, zorder=3)
 
-    for left, right, package in ((0.2, 8.2, CORE), (8.9, 13.8, METRIC)):
+    for package, (left, right) in SPANS.items():
         levels = rows(package)
         low = TOP - STEP * len(levels) - 0.5
         axes.add_patch(
@@ -130,14 +132,16 @@ def draw() -> Figure:
                 key = f"{package}.{room}"
                 x = left + (right - left) * SHARES.get(key, (column + 0.5) / len(row))
                 write(key, f"{room}\n{WORDS[package][room]}", x, TOP - 0.75 - STEP * level)
-    papers = sorted({name.split(".")[0] for name in imports()} - WORDS.keys(), key=lambda name: (on_metric(name), name))
-    for column, name in enumerate(papers):
-        write(name, name.removeprefix("privopt_").replace("_", "-"), 2.0 + 2.55 * column, HEIGHT - 0.4)
+    for (level, package), row in plugin_rows().items():
+        left, right = SPANS[package]
+        for column, name in enumerate(row):
+            x = left + (right - left) * (column + 0.5) / len(row)
+            write(name, name.removeprefix("privopt_").replace("_", "-"), x, TOP + 0.6 + STEP * level)
     for one, two in sorted(arrows()):
         (x, y), (u, v) = places[one], places[two]
         ends = ((x, y - EDGE), (u, v + EDGE))
-        if two in TITLES:
-            ends = ((8.85, TOP - 0.4), (8.25, TOP - 0.4)) if one in TITLES else ((x, y - EDGE), (x, TOP + 0.05))
+        if two in SPANS:
+            ends = ((8.85, TOP - 0.4), (8.25, TOP - 0.4)) if one in SPANS else ((x, y - EDGE), (x, TOP + 0.05))
         arrow = FancyArrowPatch(
             *ends,
             arrowstyle="-|>",
@@ -154,9 +158,16 @@ def draw() -> Figure:
     return figure
 
 
-def on_metric(name: str) -> bool:
-    """Tell whether a plugin stands on metric DP."""
-    return (name, METRIC) in arrows()
+def plugin_rows() -> dict[tuple[int, str], list[str]]:
+    """Return the other plugins in rows, by how many of one another they stand on, over the core or over metric DP."""
+    graph = nx.DiGraph(edge for edge in arrows() if not any("." in end for end in edge))
+    graph.add_nodes_from(name.split(".")[0] for name in imports())
+    rows: dict[tuple[int, str], list[str]] = {}
+    for name in sorted(graph.nodes - SPANS.keys()):
+        below = graph.subgraph(nx.descendants(graph, name) - SPANS.keys() | {name})
+        package = METRIC if METRIC in nx.descendants(graph, name) else CORE
+        rows.setdefault((nx.dag_longest_path_length(below), package), []).append(name)
+    return rows
 
 
 def main() -> None:
