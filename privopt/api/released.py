@@ -19,13 +19,11 @@ from privopt.declare.column_texts import REPORT
 from privopt.declare.notebook import card
 from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
-from privopt.estimate.estimate_tables import estimate_of
-from privopt.estimate.shares import Estimate, EstimateOptions, Intervals
 from privopt.files.release_folder import check_sums
 from privopt.interfaces import Certificate, Guarantee, Result
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt.registry import load_class
+from privopt.registry import brought, load_class
 from privopt.report.promise_text import claim
 from privopt.run import audit as auditing
 from privopt.run.options import Options
@@ -35,8 +33,10 @@ from privopt.run.verify import OpenedFolder, open_verified
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+    from privopt_estimate.shares import Estimate, Intervals
 else:  # may not be installed
-    DuckDBPyConnection = Any
+    DuckDBPyConnection = Estimate = Intervals = Any
 
 __all__ = ["OpenRelease", "PrivoptWarning", "handle_of", "open_release", "solve", "warn_all"]
 
@@ -208,12 +208,22 @@ class OpenRelease:
                 as fine as the reports support, over more than 300 records.
 
         Raises:
-            UsageError: a release without a channel, no reports, or options that cannot be meant so.
+            UsageError: privopt-estimate is not installed, a release without a channel, no reports, or options that
+                cannot be meant so.
             InputError: reports that the release does not have.
         """
-        others = [(release.opened, given) for release, given in also]
-        asked = EstimateOptions(confidence=confidence, gap=gap, intervals=intervals, resolution=resolution)
-        found = estimate_of(self.opened, reports, asked, column=column, subject=subject, by=by, also=others)
+        found: Estimate = brought("estimate_of", "release.estimate")(
+            self.opened,
+            reports,
+            column=column,
+            subject=subject,
+            by=by,
+            also=[(release.opened, given) for release, given in also],
+            confidence=confidence,
+            gap=gap,
+            intervals=intervals,
+            resolution=resolution,
+        )
         warn_all([*found.notes, *self._marked()])
         return found
 

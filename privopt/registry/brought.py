@@ -9,6 +9,7 @@ from privopt.registry.discovery import registry
 
 BROUGHT_BY: Final = {
     "Charge": "privopt-ledger",
+    "estimate_of": "privopt-estimate",
 }
 """Distributions that bring what the core asks for: known here so that a message can say so where one is missing."""
 

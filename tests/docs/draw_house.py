@@ -27,7 +27,6 @@ WORDS = {
         "command": "the command line",
         "api": "a release in Python",
         "testing": "the conformance kit",
-        "estimate": "what reports tell",
         "report": "pages and maps",
         "run": "solve, verify, folder, audit",
         "decompose": "Benders",

@@ -29,7 +29,7 @@ FLOORS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("decompose", "ledger"),
         ("run",),
         ("report",),
-        ("estimate", "testing"),
+        ("testing",),
         ("api",),
         ("sql",),
         ("command", "__init__"),

@@ -18,8 +18,8 @@ from attrs import evolve
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import UsageError
-from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
+from privopt_estimate.likelihood import Fit, fit, gap_of
 
 COARSEST_DIVISOR: Final = 4.0
 """The coarsest resolution is the greatest distance over this; each next is finer by FINER."""
@@ -66,7 +66,7 @@ def resolved_fit(
     """Return the shares of greatest likelihood at a resolution, or at the finest that the reports support.
 
     Args:
-        columns, parts, gap: as of :func:`privopt.estimate.likelihood.fit`.
+        columns, parts, gap: as of :func:`privopt_estimate.likelihood.fit`.
         reports: n.
         rows: distances; without them (None) only the resolution 0 is possible.
         resolution: r; 0 for all distributions; None to choose.

@@ -17,8 +17,8 @@ from privopt.declare.schema import File, show
 from privopt.declare.table_files import TableSource
 from privopt.declare.tables import Column, each_once, read_table
 from privopt.errors import Fault, Faults, InputError
-from privopt.estimate.shares import ReportCounts
 from privopt.interfaces import Channel, NoisyCounts
+from privopt_estimate.shares import ReportCounts
 
 
 @define

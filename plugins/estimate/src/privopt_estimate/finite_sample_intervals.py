@@ -4,7 +4,7 @@ With probability 1 - alpha the probability of every output lies between its boun
 confidence 1 - alpha / their number). Then the truth is among the shares with pi >= 0, sum 1 and L_k <= (pi Z)_k <= U_k,
 and the least and the greatest pi_i among these hold for every i at once. The programs are in the modelling language.
 For every y, the least h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. With a program's multipliers
-as y, that is its value, whatever the solver's tolerance. :mod:`privopt.estimate.linear_intervals` has quicker
+as y, that is its value, whatever the solver's tolerance. :mod:`privopt_estimate.linear_intervals` has quicker
 intervals, for groups of records and for more records than the programs can handle. For a group that the reports hardly
 distinguish from others, the intervals here are narrower: they exclude shares that the other outputs rule out.
 """
@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from privopt.arrays import Floats, csr_array
+from privopt.arrays import Floats
 from privopt.errors import SolverError
 from privopt.interfaces import Progress
 

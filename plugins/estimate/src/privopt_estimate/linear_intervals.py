@@ -22,8 +22,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from privopt.arrays import Floats, Ints, csr_array, slices
+from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import Progress
 
 SET_APART: Final = 0.05

@@ -8,16 +8,17 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import polars as pl
 from attrs import field, frozen
+from scipy.sparse import csr_array
 
-from privopt.arrays import Floats, Ints, csr_array
+from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError, check_number
-from privopt.estimate.finite_sample_intervals import finite_sample, is_affordable
-from privopt.estimate.linear_intervals import linear_intervals
-from privopt.estimate.profile_intervals import gap_for, profile_intervals
-from privopt.estimate.smooth_shares import Rows, resolved_fit
 from privopt.execution.limits import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.numbers.binomial import clopper_pearson
+from privopt_estimate.finite_sample_intervals import finite_sample, is_affordable
+from privopt_estimate.linear_intervals import linear_intervals
+from privopt_estimate.profile_intervals import gap_for, profile_intervals
+from privopt_estimate.smooth_shares import Rows, resolved_fit
 
 Intervals = Literal["finite-sample", "asymptotic"]
 
@@ -43,7 +44,7 @@ class EstimateOptions:
         confidence: of the intervals.
         gap: of the log-likelihood, per report, at which to end.
         intervals: which; finite-sample ones hold for every number of reports, asymptotic ones for many.
-        resolution: of :mod:`privopt.estimate.smooth_shares`, in the unit of distance; 0 for none, None for what the
+        resolution: of :mod:`privopt_estimate.smooth_shares`, in the unit of distance; 0 for none, None for what the
             reports support, over more than 300 records with distances.
     """
 
@@ -228,8 +229,6 @@ def _heard(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
 
 def _functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
     """Names, and (G, N) ones where a record belongs to a group, sparse: of 50,000 records alone they were 20 GB."""
-    from scipy.sparse import csr_array
-
     every = [np.array([place]) for place in range(len(ids))] if groups is None else list(groups.values())
     members = np.concatenate([np.unique(one) for one in every]) if every else np.zeros(0, dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum([len(np.unique(one)) for one in every])])

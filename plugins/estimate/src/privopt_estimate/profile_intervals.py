@@ -16,10 +16,11 @@ import math
 from typing import Final
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from privopt.arrays import Floats, csr_array
-from privopt.estimate.likelihood import fit
+from privopt.arrays import Floats
 from privopt.interfaces import Progress
+from privopt_estimate.likelihood import fit
 
 MAX_LOG_TILT: Final = 40.0
 """|ln T| at which h . pi is at its end."""
@@ -45,7 +46,7 @@ def profile_intervals(
     """Lower and upper bounds of each h . pi, (G,) each; each holds by itself with the confidence, asymptotically.
 
     Args:
-        columns, parts: as of :func:`privopt.estimate.likelihood.fit`.
+        columns, parts: as of :func:`privopt_estimate.likelihood.fit`.
         reports: n.
         functionals: (G, N) of zeros and ones, sparse.
         confidence: in (0, 1).

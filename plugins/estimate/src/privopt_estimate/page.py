@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from privopt.arrays import Figure, Floats
+from privopt.arrays import Floats
 from privopt.errors import number_of
-from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel
 from privopt.interfaces.reporting import Layer, position_text
 from privopt.report.charts import dot_size
@@ -18,6 +17,12 @@ from privopt.report.map_files import point_features
 from privopt.report.page import document, drawing, table
 from privopt.report.theme import MARK, RIM, axes_of, themed
 from privopt.run.verify import OpenedFolder
+from privopt_estimate.shares import Estimate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:  # loaded late
+    Figure = Any
 
 MAX_DRAWN_INTERVALS: Final = 40
 """Intervals that are drawn: those of the greatest shares."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -13,13 +14,13 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.problems_in_memory import frame_of, values_of
 from privopt.declare.table_files import TableSource
 from privopt.errors import UsageError, number_of
-from privopt.estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
-from privopt.estimate.page import estimate_page, share_layer
-from privopt.estimate.shares import Estimate, EstimateOptions, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.report.map_files import write_layer
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import OpenedFolder, open_verified
+from privopt_estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
+from privopt_estimate.page import estimate_page, share_layer
+from privopt_estimate.shares import Estimate, EstimateOptions, estimate, estimate_of_counts
 
 
 def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
@@ -116,7 +117,7 @@ def write_estimate(
         reports: a table.
         out: CSV to write.
         asked: how.
-        column, subject: as of :class:`privopt.estimate.count_reports.Counter`.
+        column, subject: as of :class:`privopt_estimate.count_reports.Counter`.
         also: further releases of the same records, each with its reports.
         groups: a table id,group, or None.
         page: HTML to write, or None.
@@ -165,20 +166,20 @@ def write_estimate(
 def estimate_of(
     opened: OpenedFolder,
     reports: object,
-    asked: EstimateOptions,
     *,
     column: str,
-    subject: str | None = None,
-    by: Mapping[str, str] | None = None,
-    also: Sequence[tuple[OpenedFolder, object]] = (),
+    subject: str | None,
+    by: Mapping[str, str] | None,
+    also: Sequence[tuple[OpenedFolder, object]],
+    **options: Any,
 ) -> Estimate:
-    """See :meth:`privopt.api.released.OpenRelease.estimate`."""
+    """Do what :meth:`privopt.api.released.OpenRelease.estimate` promises; ``options`` as of ``EstimateOptions``."""
     ids = list(channel_of(opened).inputs)
     return _estimated(
         opened,
         _source(reports, column, "reports"),
         lambda channel: _noisy_counts(reports, channel.inputs),
-        asked,
+        EstimateOptions(**options),
         None if by is None else _groups(by, ids),
         None,
         column=column,
