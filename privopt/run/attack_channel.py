@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from privopt.arrays import Floats, slices
+from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import Channel, Guarantee, Release
 from privopt.interfaces.notions import LocalDP
 from privopt.numbers.binomial import epsilon_lower
 
-__all__ = ["attack_channel"]
+__all__ = ["attack_channel", "attack_two", "bayes_error", "entropy_bits"]
 
 MAX_COMPARISONS: Final = 4_000_000_000
 """Comparisons of two probabilities up to which all pairs of secrets are compared: some 4 s of one core, as 500 secrets
@@ -41,9 +42,6 @@ def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> 
     z = np.asarray(channel.probabilities, dtype=np.float64)
     count = len(z)
     prior = np.full(count, 1.0 / count) if channel.prior is None else np.asarray(channel.prior, dtype=np.float64)
-    output = prior @ z
-    positive = output[output > 0]
-    guess = math.fsum((prior[:, None] * z).max(axis=0).tolist())
     per_distance = guarantee.unit.startswith("per ") and guarantee.kind != LocalDP.kind  # that is of any two secrets
     known = channel.distances is not None or not per_distance
     achieved, pair = (None, None)
@@ -53,10 +51,35 @@ def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> 
     drawn = None if pair is None else _sampled(channel, release, pair, per_distance=per_distance)
     return {
         "epsilon": {"claimed": claimed, "achieved": achieved, "unit": guarantee.unit},
-        "bayes_error": min(1.0, max(0.0, 1.0 - guess)),
-        "entropy_bits": float(max(0.0, -(positive * np.log2(positive)).sum())),
+        "bayes_error": bayes_error(z, prior),
+        "entropy_bits": entropy_bits(z, prior),
         "statistical": drawn,
     }
+
+
+def bayes_error(probabilities: Floats, prior: Floats) -> float:
+    """Return the probability that an attacker who guesses the likeliest record of each output is wrong.
+
+    Args:
+        probabilities: (N, K).
+        prior: (N,) summing to 1.
+    """
+    best = np.zeros(probabilities.shape[1])
+    for part in slices(probabilities.shape[1], len(probabilities), BLOCK):
+        best[part] = (prior[:, None] * probabilities[:, part]).max(axis=0)
+    return float(min(1.0, max(0.0, 1.0 - math.fsum(best.tolist()))))
+
+
+def entropy_bits(probabilities: Floats, prior: Floats) -> float:
+    """Return the entropy of the released output under the prior, in bits.
+
+    Args:
+        probabilities: (N, K).
+        prior: (N,) summing to 1.
+    """
+    marginal = prior @ probabilities
+    positive = marginal[marginal > 0]
+    return float(max(0.0, -(positive * np.log2(positive)).sum()))
 
 
 def _apart(channel: Channel, row: int, *, per_distance: bool) -> Floats:
@@ -101,12 +124,23 @@ def _sampled(channel: Channel, release: Release, pair: tuple[int, int], *, per_d
         for name in (one, two)
     ]
     far = float(_apart(channel, pair[0], per_distance=per_distance)[pair[1]])
+    return attack_two(drawn, [one, two], far)
+
+
+def attack_two(drawn: Sequence[Ints], names: Sequence[str], far: float) -> dict[str, Any]:
+    """Return a lower bound on epsilon from draws alone.
+
+    Args:
+        drawn: reports of each of two secrets, as many of both.
+        names: of the secrets.
+        far: their distance; 1 where the claim is for any two.
+    """
     least = epsilon_lower(drawn[0], drawn[1], ATTACK_CONFIDENCE)
     if least > 0:  # at distance 0 any difference is one too many
         least = least / far if far > 0 else math.inf
     return {
         "epsilon_lower": least,
         "confidence": ATTACK_CONFIDENCE,
-        "draws": 2 * SECRET_DRAWS,
-        "records": [one, two],
+        "draws": 2 * len(drawn[0]),
+        "records": list(names),
     }

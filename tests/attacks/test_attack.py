@@ -12,10 +12,9 @@ from scipy.stats import binomtest
 from privopt.errors import UsageError
 from privopt.numbers import draw_laplace
 from privopt.numbers.binomial import clopper_pearson, epsilon_lower
+from privopt.run.attack_channel import bayes_error, entropy_bits
 from privopt_metric_dp.attacks.matrix_figures import (
     achieved_epsilon,
-    bayes_error,
-    entropy_bits,
     expected_loss,
     pair_blocks,
     violations,

@@ -94,6 +94,7 @@ FURTHER = [
     "privopt_metric_dp.space.metrics",
     "privopt_metric_dp.space.pairs",
     "privopt_metric_dp.space.roads",
+    "privopt.run.attack_channel",
     "privopt.run.audit",
     "privopt.files.release_folder",
     "privopt.report.write_report",

@@ -166,6 +166,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
     def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
         """Return what an attacker learns from reports, and what the server learns from uploads."""
+        from privopt.run.attack_channel import bayes_error, entropy_bits
         from privopt_lr_geo.server_inference import attack_server
         from privopt_metric_dp.attacks import matrix_figures as attack
 
@@ -178,9 +179,9 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
                 "achieved": attack.achieved_epsilon(z, every),
                 "unit": f"per {data.unit}",
             },
-            "bayes_error": attack.bayes_error(z, prior),
+            "bayes_error": bayes_error(z, prior),
             "expected_loss": attack.expected_loss(z, data.cost[users], prior),
-            "entropy_bits": attack.entropy_bits(z, prior),
+            "entropy_bits": entropy_bits(z, prior),
         }
         gv = across_users(data, release)
         found["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}

@@ -14,6 +14,7 @@ from privopt.errors import CertificationError, Fault, InputError
 from privopt.execution.clock import limit
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt.interfaces.notions import NoGuarantee
+from privopt.run.attack_channel import entropy_bits
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.app.clean import copies_protected, copy_retained, score_copies, shortfall
 from privopt_photo_censor.app.guesses import guesses
@@ -209,11 +210,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if not problem.declared.scored or np.isneginf(problem.album.scores[release.kept].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
         posterior = belief(evolve(problem.album, margin=0.0), release.kept)
-        used = posterior[posterior > 0]
-        return {
-            "bayes_error": float(1.0 - posterior.max()),
-            "entropy_bits": float(max(0.0, -(used * np.log2(used)).sum())),
-        }
+        return {"bayes_error": float(1.0 - posterior.max()), "entropy_bits": entropy_bits(posterior[None], np.ones(1))}
 
 
 def _stated(album: Album, task: Task, bound: int) -> int:

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 
 from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import UtilityLoss
-from privopt.numbers.binomial import epsilon_lower
 from privopt.numbers.sampling import draw
+from privopt.run.attack_channel import attack_two, bayes_error, entropy_bits
 from privopt_metric_dp.matrix.certify import greatest_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -25,8 +25,6 @@ __all__ = [
     "Violations",
     "achieved_epsilon",
     "audit_matrix",
-    "bayes_error",
-    "entropy_bits",
     "expected_loss",
     "pair_blocks",
     "violations",
@@ -41,7 +39,6 @@ _CELLS = 1 << 22
 EQUAL: Final = 2.0**-49
 """Log-ratio up to which rows in doubles are equal."""
 
-CONFIDENCE_LEVEL: Final = 0.999
 RECORD_DRAWS: Final = 100_000
 """Draws for each of the two records that the statistical attack compares."""
 
@@ -146,19 +143,6 @@ def violations(
     )
 
 
-def bayes_error(probabilities: Floats, prior: Floats) -> float:
-    """Return the probability that an attacker who guesses the likeliest record of each output is wrong.
-
-    Args:
-        probabilities: (N, K).
-        prior: (N,) summing to 1.
-    """
-    best = np.zeros(probabilities.shape[1])
-    for part in slices(probabilities.shape[1], len(probabilities), _CELLS):
-        best[part] = (prior[:, None] * probabilities[:, part]).max(axis=0)
-    return float(min(1.0, max(0.0, 1.0 - math.fsum(best.tolist()))))
-
-
 def expected_loss(probabilities: Floats, cost: Floats, prior: Floats) -> float:
     """Return ``sum_ik p_i c_ik z_ik``, in the unit of cost.
 
@@ -168,18 +152,6 @@ def expected_loss(probabilities: Floats, cost: Floats, prior: Floats) -> float:
         prior: (N,) summing to 1.
     """
     return math.fsum((prior * np.einsum("ik,ik->i", cost, probabilities)).tolist())
-
-
-def entropy_bits(probabilities: Floats, prior: Floats) -> float:
-    """Return the entropy of the released output under the prior, in bits.
-
-    Args:
-        probabilities: (N, K).
-        prior: (N,) summing to 1.
-    """
-    marginal = prior @ probabilities
-    positive = marginal[marginal > 0]
-    return float(max(0.0, -(positive * np.log2(positive)).sum()))
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
@@ -221,12 +193,5 @@ def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
     spread = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[chosen]
     worst = chosen[int(spread.argmax())]
     i, j = release.pairs[worst].tolist()
-    bound = epsilon_lower(
-        draw(release.weights[i], RECORD_DRAWS), draw(release.weights[j], RECORD_DRAWS), CONFIDENCE_LEVEL
-    )
-    return {
-        "epsilon_lower": bound / float(release.distances[worst]),
-        "confidence": CONFIDENCE_LEVEL,
-        "draws": 2 * RECORD_DRAWS,
-        "records": [str(release.records[i]), str(release.records[j])],
-    }
+    drawn = [draw(release.weights[end], RECORD_DRAWS) for end in (i, j)]
+    return attack_two(drawn, [str(release.records[end]) for end in (i, j)], float(release.distances[worst]))

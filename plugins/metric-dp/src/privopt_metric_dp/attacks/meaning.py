@@ -17,7 +17,7 @@ from attrs import frozen
 from privopt.arrays import Floats, Ints
 from privopt.interfaces.claims import Objective
 from privopt.interfaces.notions import USELESS_FACTOR
-from privopt_metric_dp.attacks.matrix_figures import bayes_error
+from privopt.run.attack_channel import bayes_error
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
