@@ -82,26 +82,6 @@ _HOMES: Final = {
 }
 """Modules of the core's public names; plugins add theirs by the hook ``privopt_names``."""
 
-_BROUGHT_BY: Final = {
-    **dict.fromkeys(
-        (
-            "certify",
-            "cost",
-            "distances",
-            "grid",
-            "mesh",
-            "metric_problem",
-            "records",
-            "roads",
-            "travel_cost",
-            "vectors",
-        ),
-        "privopt-metric-dp",
-    ),
-    "curve": "privopt-studies",
-}
-"""Distributions that bring names: known here so that a message can say so where one is missing."""
-
 
 def __getattr__(name: str) -> object:
     if name.startswith("_"):
@@ -115,11 +95,11 @@ def __getattr__(name: str) -> object:
     if name == "sql":
         return import_module(f"{__name__}.sql")
     from privopt.registry import registry
+    from privopt.registry.brought import absent
 
     if name in registry().of("name"):
         return registry().imported("name", name)
-    missing = f"comes with {_BROUGHT_BY[name]}, which is not installed" if name in _BROUGHT_BY else "is not there"
-    raise AttributeError(f"module 'privopt' has no attribute {name!r}: it {missing}")
+    raise AttributeError(f"module 'privopt' has no attribute {name!r}: it {absent('name', name) or 'is not there'}")
 
 
 def __dir__() -> list[str]:

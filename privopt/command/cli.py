@@ -6,7 +6,7 @@ Nothing heavy is imported here: each command imports what it needs, so ``privopt
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import click
 
@@ -39,19 +39,6 @@ from privopt.version import VERSION
 __all__ = ["cli", "main"]
 
 
-BROUGHT_BY: Final = {
-    "apply": "privopt-tables",
-    "budget": "privopt-ledger",
-    "certify": "privopt-metric-dp",
-    "curve": "privopt-studies",
-    "disclose": "privopt-disclose",
-    "estimate": "privopt-estimate",
-    "explore": "privopt-studies",
-    "init": "privopt-studies",
-}
-"""Distributions that bring commands: known here so that a message can say so where one is missing."""
-
-
 class _Commands(click.Group):
     """The core's commands, and those that plugins register; these are imported when they are called."""
 
@@ -62,14 +49,15 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from privopt.registry import registry
+        from privopt.registry.brought import absent
 
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
         if cmd_name in registry().of("command"):
             return cast("click.Command", registry().imported("command", cmd_name))
-        if cmd_name in BROUGHT_BY:
-            ctx.fail(f"The command {cmd_name!r} comes with {BROUGHT_BY[cmd_name]}, which is not installed.")
+        if missing := absent("command", cmd_name):
+            ctx.fail(f"The command {cmd_name!r} {missing}.")
         return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,4 +1,4 @@
-"""What the core asks of distributions that may not be installed, by Python name."""
+"""Commands and names of distributions that may not be installed: what the core asks for, and who brings it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,43 @@ from privopt.errors import UsageError
 from privopt.registry.discovery import registry
 
 BROUGHT_BY: Final = {
-    "Charge": "privopt-ledger",
-    "estimate_of": "privopt-estimate",
+    "command": {
+        "apply": "privopt-tables",
+        "budget": "privopt-ledger",
+        "certify": "privopt-metric-dp",
+        "curve": "privopt-studies",
+        "disclose": "privopt-disclose",
+        "estimate": "privopt-estimate",
+        "explore": "privopt-studies",
+        "init": "privopt-studies",
+    },
+    "name": {
+        "Charge": "privopt-ledger",
+        "certify": "privopt-metric-dp",
+        "cost": "privopt-metric-dp",
+        "curve": "privopt-studies",
+        "distances": "privopt-metric-dp",
+        "estimate_of": "privopt-estimate",
+        "grid": "privopt-metric-dp",
+        "mesh": "privopt-metric-dp",
+        "metric_problem": "privopt-metric-dp",
+        "records": "privopt-metric-dp",
+        "roads": "privopt-metric-dp",
+        "travel_cost": "privopt-metric-dp",
+        "vectors": "privopt-metric-dp",
+    },
 }
-"""Distributions that bring what the core asks for: known here so that a message can say so where one is missing."""
+"""Distributions by category and name, known here so that a message can say who brings what is missing."""
+
+
+def absent(category: str, name: str) -> str:
+    """Say which distribution brings what is not installed; nothing where none is known to.
+
+    >>> absent("command", "curve")
+    'comes with privopt-studies, which is not installed'
+    """
+    owner = BROUGHT_BY[category].get(name)
+    return f"comes with {owner}, which is not installed" if owner else ""
 
 
 def brought(name: str, asked: str) -> Any:
@@ -26,5 +59,5 @@ def brought(name: str, asked: str) -> Any:
         RegistryError: it cannot be imported.
     """
     if name not in registry().of("name") and not registry().broken:
-        raise UsageError(f"{asked} comes with {BROUGHT_BY[name]}, which is not installed")
+        raise UsageError(f"{asked} {absent('name', name)}")
     return registry().imported("name", name)
