@@ -1,4 +1,4 @@
-"""Recognise columns by name: coordinates, people (``init``), places; and by what their values reveal of the secret."""
+"""Recognise columns by name: coordinates, places; and by what their values reveal of the secret."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ from typing import Any, Final
 import narwhals as nw
 from attrs import define, field
 
-__all__ = ["CONTACTS", "LATITUDES", "LONGITUDES", "PEOPLE", "PLANES", "LeakyColumns", "like_places", "like_positions"]
-
-LATITUDES: Final = ("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat")
-LONGITUDES: Final = (
-    *("lon", "lng", "long", "longitude", "start_lon", "start_lng", "start_longitude"),
-    *("pickup_longitude", "pickup_lon", "pickup_lng", "stop_lon"),
-)
-PLANES: Final = (("x", "y"), ("x_km", "y_km"))
+__all__ = ["LeakyColumns", "like_places", "like_positions"]
 
 _DEGREES: Final = frozenset(
     {"lat", "lats", "latitude", "lon", "lng", "lons", "longitude", "latlon", "latlng", "lonlat"}
@@ -46,20 +39,6 @@ _NO_PLACES: Final = frozenset(
 _ENDS: Final = frozenset({"from", "to", "id", "name", "code"})
 _REPORT: Final = re.compile(r"(?P<report>(?:.*_)?report)(?:_(?:lat|lon|x|y))?", re.DOTALL)
 _MARK: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|first)", re.DOTALL)
-
-PEOPLE: Final = re.compile(
-    r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
-    r"|student|subject|device|imei|msisdn|ssn|uid|uuid|account|acct|household|tenant|owner|guest|login)"
-    r"([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
-    re.IGNORECASE,
-)
-"""Columns that tell people, trips or devices apart, and so no places."""
-
-CONTACTS: Final = re.compile(
-    r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
-    re.IGNORECASE,
-)
-"""Columns that people have, and shops too: whose they are a place's own id tells."""
 
 
 def like_positions(names: Sequence[str]) -> list[str]:
