@@ -78,9 +78,7 @@ def test_no_bound_is_above_the_optimum_over_records_and_points_in_between(monkey
     priced = priced_records(data, count // 2 + 4)
     best = optimum(roads, count, 0.8, data.prior, 1)
     found = solve_street_bound(data, priced, gap=1e-3)
-    proof, bound = prove_over_streets(
-        found.multipliers, priced, data, data.weighted, 1.1 * best, gap=1e-3, memory_limit=1e9
-    )
+    proof, bound = prove_over_streets(found, priced, data, data.weighted, 1.1 * best, gap=1e-3, memory_limit=1e9)
     assert bound <= best * (1 + 1e-9)
     assert bound >= 0.6 * best
     rng = np.random.default_rng(seed)

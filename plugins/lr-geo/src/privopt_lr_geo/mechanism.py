@@ -19,8 +19,9 @@ from privopt_lr_geo.privacy import EveryRow, OwnMatrices, meaning
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.attacks.meaning import interpret_guarantee
+from privopt_metric_dp.matrix.privacy import SAME_WITHIN
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
-from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism
+from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.region.region import unlike
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import places_at_most

@@ -27,9 +27,10 @@ def _privacy(backend: Backend, data: Any) -> None:
     from privopt_metric_dp.kit.reference import best_loss
     from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
     from privopt_metric_dp.matrix.privacy import MetricDP
-    from privopt_metric_dp.mechanisms.optimal_lp import multipliers_of, optimal_model
+    from privopt_metric_dp.mechanisms.optimal_lp import optimal_model
     from privopt_metric_dp.problem.data import MetricInstance
     from privopt_metric_dp.problem.declared import MetricProblem
+    from privopt_metric_dp.proof import multipliers_of
     from privopt_metric_dp.proof.lagrangian_bound import lower_bound
 
     problem = data.draw(metric_problems(budgets=("1.0", "0.5", "2.0"), shapes=("grid", "points", "clique", "clusters")))

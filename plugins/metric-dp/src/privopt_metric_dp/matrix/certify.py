@@ -30,6 +30,7 @@ __all__ = [
     "exact_ratio",
     "greatest_log_ratios",
     "greatest_ratios",
+    "oriented",
     "wrong_rows",
 ]
 
@@ -307,7 +308,7 @@ def _judged(
     for p in failed[:_MAX_SHOWN]:
         i, j = pairs[p].tolist()
         columns, _ = _decide_pair(weights[i], weights[j], epsilon * Fraction(float(distances[p])), float(lower[p]))
-        failures.extend(_oriented(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
+        failures.extend(oriented(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
     worst, worst_pair = _worst(weights, ratios, pairs, distances, epsilon, failed)
     checked = len(pairs) * weights.shape[1]
     return Measurements(
@@ -326,7 +327,7 @@ def _judged(
     )
 
 
-def _oriented(weights: Unsigned, i: int, j: int, k: int) -> Failure:
+def oriented(weights: Unsigned, i: int, j: int, k: int) -> Failure:
     """Return the failing inequality with its greater side first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 

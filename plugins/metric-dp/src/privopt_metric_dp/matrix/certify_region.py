@@ -19,7 +19,15 @@ from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import ball_of, exactly, float_down, float_up
-from privopt_metric_dp.matrix.certify import ROOM, Failure, Measurements, exact_ratio, greatest_ratios, wrong_rows
+from privopt_metric_dp.matrix.certify import (
+    ROOM,
+    Failure,
+    Measurements,
+    exact_ratio,
+    greatest_ratios,
+    oriented,
+    wrong_rows,
+)
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, street_growth
 
 __all__ = ["certify_everywhere", "steepest", "steepest_output"]
@@ -88,10 +96,7 @@ def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[
         top, bottom = factors[s].numerator, factors[s].denominator
         broken = [k for k in doubt if int(above[k]) * bottom > int(below[k]) * top]
         failed += bool(broken)
-        failures += [
-            Failure(i=a, j=b, k=k) if weights[a, k] > weights[b, k] else Failure(i=b, j=a, k=k)
-            for k in broken[: max(0, _MAX_SHOWN - len(failures))]
-        ]
+        failures += [oriented(weights, a, b, k) for k in broken[: max(0, _MAX_SHOWN - len(failures))]]
     return failures, failed, exact, _worst_street(weights, region, ratios)
 
 

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 else:
     Model = MetricData = Any
 
-__all__ = ["SAME_WITHIN", "MatrixConstraint", "MetricDP", "both_ways", "not_covered"]
+__all__ = ["PRIVACY_ROWS", "SAME_WITHIN", "MatrixConstraint", "MetricDP", "both_ways", "not_covered"]
 
+PRIVACY_ROWS: Final = "geo-ind"
+"""Name of the family of a model's rows of metric DP."""
 SAME_WITHIN: Final = 1e-9
 """Relative difference allowed between a stored distance and the same distance computed again."""
 
@@ -174,7 +176,7 @@ class MetricDP(MatrixConstraint):
         return f"{self.unit} {self.way}".rstrip()
 
     def emit(self, model: Model, **symbols: Any) -> None:
-        """Add the family ``geo-ind`` to a model.
+        """Add the family :data:`PRIVACY_ROWS` to a model.
 
         Args:
             model: with a variable over records and outputs.
@@ -186,7 +188,7 @@ class MetricDP(MatrixConstraint):
         z, i, j, k, d, pairs = (symbols[name] for name in ("z", "i", "j", "k", "d", "pairs"))
         if len(pairs):
             model.require(
-                "geo-ind", Le(z[i, k], exp(float(self.epsilon) * d[i, j]) * z[j, k]), forall=(i, j, k), where=pairs
+                PRIVACY_ROWS, Le(z[i, k], exp(float(self.epsilon) * d[i, j]) * z[j, k]), forall=(i, j, k), where=pairs
             )
 
     def measure(self, release: MatrixRelease) -> Certificate:

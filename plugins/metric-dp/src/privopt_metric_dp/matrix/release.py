@@ -227,8 +227,8 @@ class MatrixRelease(Release):
 
     @classmethod
     def alone(cls, folder: Path) -> MatrixRelease:
-        """Read mechanism.npz: it has all that drawing takes."""
-        return cls.load(folder / ARTEFACT)
+        """Read mechanism.npz: it has all that single draws take, which are fresh reports where there are traces."""
+        return MatrixRelease.load(folder / ARTEFACT)
 
     @classmethod
     def load(cls, path: Path) -> MatrixRelease:

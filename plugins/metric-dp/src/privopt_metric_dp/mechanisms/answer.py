@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.interfaces import SolveContext
+from privopt_metric_dp.matrix.privacy import PRIVACY_ROWS
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import multipliers_of
@@ -50,33 +51,21 @@ class Matrix:
         return str(self.solver.get("name", "matrix"))
 
     @classmethod
-    def of(
-        cls,
-        solution: Solution,
-        data: MetricData,
-        context: SolveContext,
-        *,
-        variable: str = "z",
-        family: str = "geo-ind",
-        details: Mapping[str, Any] | None = None,
-    ) -> Matrix:
-        """Build an answer from a solved model: its matrix, the multipliers for the bound, and how it was found.
+    def of(cls, solution: Solution, data: MetricData, context: SolveContext) -> Matrix:
+        """Build an answer from a solved model: its matrix z, the multipliers for the bound, and how it was found.
 
         Args:
             solution: of a model to which :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit` added rows over
-                ``data.needed``, both ways.
+                ``data.needed``, both ways; without them no bound is given.
             data: the problem's.
             context: as it was solved.
-            variable: name of the (N, K) variable.
-            family: name of the privacy rows; without such a family no bound is given.
-            details: further ones.
         """
-        has_rows = any(block.name == family for block in solution.form.families)
+        has_rows = any(block.name == PRIVACY_ROWS for block in solution.form.families)
         return cls(
-            z=solution.value(variable),
-            multipliers=multipliers_of(solution, data, family) if has_rows else None,
+            z=solution.value("z"),
+            multipliers=multipliers_of(solution, data) if has_rows else None,
             over=data.needed,
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
-            details={"rows": solution.form.shape[0], "columns": solution.form.shape[1], **(details or {})},
+            details={"rows": solution.form.shape[0], "columns": solution.form.shape[1]},
             stopped=solution.status != "optimal",
         )

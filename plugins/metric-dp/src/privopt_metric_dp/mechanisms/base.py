@@ -30,9 +30,10 @@ from privopt.registry import registry
 from privopt.version import VERSION
 from privopt_metric_dp.attacks.meaning import Interpretation, costs_in_words, in_readers_unit, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
-from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MatrixConstraint, MetricDP, not_covered
+from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt_metric_dp.matrix.remap import worse_outputs
+from privopt_metric_dp.mechanisms import closing
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.closing import CertifiedRelease, Dual, MatrixClosing, MatrixIncumbent, MatrixOffers
 from privopt_metric_dp.problem.data import D, MetricInstance
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["SAME_WITHIN", "MetricMechanism"]
+__all__ = ["MetricMechanism"]
 
 CHOSEN: Final = "chosen"
 """What a bound speaks of that holds for mechanisms over the outputs that were chosen alone."""
@@ -85,6 +86,9 @@ class MetricMechanism(
 
     chooses: ClassVar[bool] = False
     """Whether it chooses outputs among the records where ``[outputs] choose`` asks for it (:meth:`choose`)."""
+
+    falls_back: ClassVar[bool] = False
+    """Whether one output for all and the exponential mechanism, which keep metric DP, are releases of it, too."""
 
     any_notion: ClassVar[frozenset[str]] = frozenset()
     """Methods that solve for whatever notion the problem names, through its rows; the others take metric DP alone."""
@@ -192,10 +196,10 @@ class MetricMechanism(
         context.report("distances")
         with context.timed("build"):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
-        closing = MatrixClosing(data, self.privacy(problem, context.method), loss, context)
+        step = MatrixClosing(data, self.privacy(problem, context.method), loss, context)
         noise = 1e-14 * data.shape[0] * float(max(data.weighted.max(), -data.weighted.min()))
         incumbent: MatrixIncumbent = Incumbent(
-            closing, SOLVER_GAP_SHARE * context.gap, asked=context.gap, noise=noise, progress=context.report
+            step, SOLVER_GAP_SHARE * context.gap, asked=context.gap, noise=noise, progress=context.report
         )
         stand_by = context.stand_by
         with context.timed("solve"):
@@ -218,7 +222,8 @@ class MetricMechanism(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
         """Return what offers entries that take moments, before the search; none where a release is a method's own."""
-        return ()
+        moments = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
+        return closing.first_entries(problem.data, incumbent, bounds=not self.programs) if moments else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Offer matrices and what bounds are proved from: by default the one of :meth:`matrix`.
@@ -294,20 +299,17 @@ class MetricMechanism(
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """Return the bytes of its matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
-        records, outputs = problem.shape
-        pairs = problem.whole.most_pairs
-        return matrix_bytes(records, outputs, pairs)
+        return matrix_bytes(*problem.shape, problem.whole.most_pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
         """Return records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
         data = problem.data
-        lines = []
-        for name, stored, wanted in (
-            ("records", release.records, data.records.ids),
-            ("outputs", release.outputs, data.outputs.ids),
-        ):
-            if stored.tolist() != list(wanted):
-                lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
+        ids = {"records": (release.records, data.records.ids), "outputs": (release.outputs, data.outputs.ids)}
+        lines = [
+            f"mechanism.npz: {name}: not those of the problem, in its order"
+            for name, (stored, wanted) in ids.items()
+            if stored.tolist() != list(wanted)
+        ]
         if data.remap and not lines:
             lines += worse_outputs(release, self.utility(problem, result.method), data)
         if release.region is not None or data.region is not None:
@@ -318,9 +320,8 @@ class MetricMechanism(
     def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
         """Return the bound that proof.npz proves, if the notion is metric DP and the loss the expected one."""
         loss = self.utility(problem, result.method)
-        if not isinstance(loss, ExpectedLoss) or not isinstance(self.privacy(problem, result.method), MetricDP):
-            return None
-        if not (folder / PROOF).exists():
+        by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
+        if not (by_distance and isinstance(loss, ExpectedLoss) and (folder / PROOF).exists()):
             return None
         return read_proof(folder, problem.data.shape).stated(problem.data, loss.weighted)
 
@@ -328,20 +329,18 @@ class MetricMechanism(
         """Return, if outputs were chosen, whether the bound covers mechanisms over these or over all records."""
         if problem.whole.choose is None:
             return None
-        if not (folder / PROOF).exists():
-            return CHOSEN
-        return ALL if isinstance(read_proof(folder, problem.data.shape), Streets) else CHOSEN
+        proof = read_proof(folder, problem.data.shape) if (folder / PROOF).exists() else None
+        return ALL if isinstance(proof, Streets) else CHOSEN
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return the promise between nearest neighbours, the best guess next to chance, and the cost to a reader."""
-        promised = self._interpret(problem, release, result).sentences
-        return (*promised, *costs_in_words(problem.data, result.objective))
+        return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Warn if the guarantee gives almost no protection, leaves records out, or a mesh is too coarse for it."""
         data = problem.data
         coarse = None if data.region is None else data.region.coarse(data.epsilon)
-        return [*self._interpret(problem, release, result).warnings, *([coarse] if coarse else [])]
+        return [*self._interpret(problem, release, result).warnings, *filter(None, [coarse])]
 
     def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)

@@ -193,7 +193,9 @@ def _measured(whole: File, name: str, options: Options) -> CertifiedMatrix:
         progress=options.progress,
     )
     with loading(context.need):
-        problem = mechanism.load(read_given(mechanism, whole), name)
+        declared = read_problem(mechanism, whole)
+        assert isinstance(declared, GivenProblem)  # the mechanism's own class
+        problem = mechanism.load(declared, name)
     data, (records, outputs) = problem.data, problem.data.shape
     needed = 8.0 * MATRIX_COPIES * records * outputs + 40.0 * data.most_pairs
     if needed > context.free_memory:
@@ -221,13 +223,6 @@ def _measured(whole: File, name: str, options: Options) -> CertifiedMatrix:
         stopped=stopped,
         problem=Problem(source=whole),
     )
-
-
-def read_given(mechanism: Given, source: File) -> GivenProblem:
-    """Return the problem with its matrix, as it is declared."""
-    declared = read_problem(mechanism, source)
-    assert isinstance(declared, GivenProblem)  # the mechanism's own class
-    return declared
 
 
 def _bound(

@@ -15,22 +15,13 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.closing import MatrixOffers, over_instance
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof import multipliers_of
 
 if TYPE_CHECKING:
     from privopt.dsl import Model
 else:
     Model = Any
 
-__all__ = [
-    "by_any_solver",
-    "full_bytes",
-    "multipliers_of",
-    "optimal_model",
-    "structured",
-    "whole_program",
-]
-
+__all__ = ["by_any_solver", "full_bytes", "optimal_model", "structured", "whole_program"]
 
 BYTES_A_NUMBER: Final = 180.0
 """Of a coefficient of the whole LP, here and in its solver's process together (tests/run/test_memory.py)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ from privopt.interfaces import Result, SolveContext
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.base import MetricMechanism
-from privopt_metric_dp.mechanisms.closing import MatrixIncumbent, MatrixOffers, first_entries
+from privopt_metric_dp.mechanisms.closing import MatrixOffers
 from privopt_metric_dp.mechanisms.predictive_problem import PredictiveProblem
 from privopt_metric_dp.mechanisms.trace_dp import TraceDP, TraceRelease
 from privopt_metric_dp.problem.data import MetricInstance
@@ -24,6 +24,7 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     """Keep the last report while a private test says that it is good (PETS 2014, by the sparse vector technique)."""
 
     problem_class = PredictiveProblem
+    falls_back = True
     release_class: ClassVar[type[TraceRelease]] = TraceRelease
     kit = "privopt_metric_dp.kit.profiles:PREDICTIVE"
     scope = (
@@ -47,12 +48,6 @@ class Predictive(MetricMechanism[PredictiveProblem]):
             found, wanted = f"{float(total):g}", f"at least epsilon, {float(report):g} (one report)"
             raise InputError([Fault(file, "predictive.total", found, wanted)])
         return problem
-
-    def first(
-        self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixIncumbent, context: SolveContext
-    ) -> Sequence[Callable[[], None]]:
-        """Offer one output for all and the exponential mechanism first."""
-        return first_entries(problem.data, incumbent, bounds=True)
 
     def search(
         self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixOffers, context: SolveContext

@@ -18,12 +18,12 @@ from privopt.execution.memory import GB
 from privopt.interfaces import Result, SolveContext
 from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
-from privopt_metric_dp.matrix.privacy import MetricDP
+from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.remap import remapped
 from privopt_metric_dp.matrix.repair import rounded
 from privopt_metric_dp.mechanisms.answer import Matrix
-from privopt_metric_dp.mechanisms.base import SAME_WITHIN, MetricMechanism
+from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.mechanisms.closing import MatrixIncumbent, MatrixOffers, first_entries
 from privopt_metric_dp.problem.data import D, MetricInstance
 from privopt_metric_dp.problem.declared import ConstOpt, MetricProblem
@@ -47,19 +47,13 @@ class Optimal(MetricMechanism[D], Generic[D]):
     """One that seeks the least expected loss, by the whole program or by structured solvers."""
 
     any_notion = frozenset({"full"})
+    falls_back = True
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
         """Return the matrix by the whole LP."""
         from privopt_metric_dp.mechanisms.optimal_lp import whole_program
 
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
-
-    def first(
-        self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
-    ) -> Sequence[Callable[[], None]]:
-        """Offer one output for all and the exponential mechanism first; they keep metric DP alone."""
-        keeps = isinstance(self.privacy(problem, context.method), MetricDP)
-        return first_entries(problem.data, incumbent, bounds=True) if keeps else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Search by the whole LP if it is asked for and fits into memory, otherwise by the structured solvers."""
@@ -114,14 +108,13 @@ class OptimalLP(Optimal[MetricProblem]):
         value = loss.state(release)[0] or 0.0
         with context.timed("verify"):
             return prove_over_streets(
-                found.multipliers, priced, data, loss.weighted, value, gap=context.gap, memory_limit=context.free_memory
+                found, priced, data, loss.weighted, value, gap=context.gap, memory_limit=context.free_memory
             )
 
 
 class _ClosedForm(MetricMechanism[MetricProblem]):
     """One whose matrix follows from the problem alone, so that ``verify`` makes it again."""
 
-    bounds = False
     spare: ClassVar[str | None] = None
     """The method whose release is in where a limit came before another was done."""
 
@@ -235,14 +228,8 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
     """LP near the record, exponential form beyond a radius (Imola et al., UAI 2022)."""
 
     problem_class = ConstOptProblem
-    bounds, programs = False, True
+    programs = falls_back = True
     kit = "privopt_metric_dp.kit.profiles:CONST_OPT"
-
-    def first(
-        self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixIncumbent, context: SolveContext
-    ) -> Sequence[Callable[[], None]]:
-        """Offer one output for all and the exponential mechanism first."""
-        return first_entries(problem.data, incumbent, bounds=False)
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Offer the exponential mechanism at its largest share; then the program's, which loses no more, if it fits."""

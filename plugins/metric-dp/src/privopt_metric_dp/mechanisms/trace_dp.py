@@ -68,11 +68,6 @@ class TraceRelease(MatrixRelease):
         fresh, prediction = MatrixRelease.load(folder / MATRIX), Prediction.read(folder)
         return cls.of(fresh, prediction=prediction, terms=problem.declared.terms(problem.data))
 
-    @classmethod
-    def alone(cls, folder: Path) -> MatrixRelease:
-        """Return the matrix alone: single draws are fresh reports."""
-        return MatrixRelease.alone(folder)
-
     @property
     def walker(self) -> Walker | None:
         """Draws reports of traces."""

@@ -12,6 +12,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError, ModelError
 from privopt.execution.clock import clock
 from privopt.files.archive import read_npz
+from privopt_metric_dp.matrix.privacy import PRIVACY_ROWS
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
 from privopt_metric_dp.proof.multipliers import Multipliers
@@ -156,20 +157,19 @@ def prove_over_streets(
         return None
     if not math.isfinite(bound):
         return None
-    return Streets.of_rows(Rows.round_to_bound(kept, bound, over.weighted, spare), priced).stating(
-        data, weighted, value
-    )
+    made = Streets.round_to_bound(kept, bound, over.weighted, spare, bound_outputs=priced)
+    return made.stating(data, weighted, value)
 
 
-def multipliers_of(solution: Solution, data: MetricData, family: str = "geo-ind") -> Multipliers | None:
+def multipliers_of(solution: Solution, data: MetricData) -> Multipliers | None:
     """Return the duals of a solved model's privacy rows over ``data.needed``, for the exact bound; None without."""
     if solution.duals is None:
         return None
     shape = (2, len(data.needed[0]), len(data.outputs))
-    duals = -np.asarray(solution.dual(family)) if shape[1] else np.zeros(0)
+    duals = -np.asarray(solution.dual(PRIVACY_ROWS)) if shape[1] else np.zeros(0)
     if duals.size != math.prod(shape):
         raise ModelError(
-            f"family {family} must have {math.prod(shape)} rows, both directions of the {shape[1]} pairs of "
+            f"family {PRIVACY_ROWS} must have {math.prod(shape)} rows, both directions of the {shape[1]} pairs of "
             f"data.needed for {shape[2]} outputs, got {duals.size}"
         )
     forward, backward = duals.reshape(shape)

@@ -57,8 +57,13 @@ class Rows(Proof):
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
     @classmethod
-    def round_to_bound(cls, multipliers: SparseMultipliers, bound: float, weighted: Floats, spare: float) -> Self:
-        """Make multipliers that prove a bound, to ``spare``: a single's first bits of each, singles, or doubles."""
+    def round_to_bound(
+        cls, multipliers: SparseMultipliers, bound: float, weighted: Floats, spare: float, **fields: Any
+    ) -> Self:
+        """Make multipliers that prove a bound, to ``spare``: a single's first bits of each, singles, or doubles.
+
+        ``fields`` are those that a subclass has next to multipliers.
+        """
         with np.errstate(over="ignore", under="ignore"):
             single = multipliers.values.astype(np.float32)
         short = ((single.view(np.uint32) + np.uint32(DROPPED // 2)) & ~np.uint32(DROPPED - 1)).view(np.float32)
@@ -68,7 +73,7 @@ class Rows(Proof):
             if found.bound(weighted) >= bound - spare:
                 best = found
                 break
-        return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values)
+        return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values, **fields)
 
     def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
         """See :meth:`Proof.enclosed`."""

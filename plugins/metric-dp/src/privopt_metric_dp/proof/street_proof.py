@@ -18,7 +18,7 @@ no less than the least of its values at 0, s (where the cost is 0) and l.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from attrs import frozen
@@ -75,11 +75,6 @@ class Streets(Rows):
         inside = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", inside, f"records from 0 to {shape[0] - 1}, rising"
         yield from super().numbers({name: parts[name] for name in Rows.KINDS}, shape)
-
-    @classmethod
-    def of_rows(cls, rows: Rows, priced: Ints) -> Self:
-        """Make a proof from multipliers over priced records (J,), as from those of any other outputs."""
-        return cls(pairs=rows.pairs, starts=rows.starts, rows=rows.rows, values=rows.values, bound_outputs=priced)
 
 
 def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -> Inside:

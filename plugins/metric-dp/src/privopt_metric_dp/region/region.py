@@ -104,16 +104,6 @@ class Region(ABC):
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Return the arrays for the artefact (contract): ``simplices``, ``snap_steps``, ``vertices`` or ``lengths``."""
 
-    def unlike(self, other: Region) -> str | None:
-        """Return the first array in which another region differs, in words; None if all are identical."""
-        mine, others = self.arrays(), other.arrays()
-        for name in (*mine, *(name for name in others if name not in mine)):
-            if name not in mine or name not in others:
-                return f"{name}: {'missing' if name in others else 'stored, though the problem has none'}"
-            if not np.array_equal(mine[name], others[name]):
-                return f"{name}: not those of the problem"
-        return None
-
 
 @frozen(kw_only=True, eq=False)
 class Streets(Region):
@@ -253,5 +243,11 @@ def unlike(stored: Region | None, wanted: Region | None, pairs: Ints) -> list[st
     lines = [f"mechanism.npz: pairs: expected none beside a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or wanted is None:
         return [*lines, "mechanism.npz: region: one without the other"]
-    found = stored.unlike(wanted)
-    return [*lines, f"mechanism.npz: {found}"] if found else lines
+    mine, others = stored.arrays(), wanted.arrays()
+    for name in (*mine, *(name for name in others if name not in mine)):
+        if name not in mine or name not in others:
+            found = "missing" if name in others else "stored, though the problem has none"
+            return [*lines, f"mechanism.npz: {name}: {found}"]
+        if not np.array_equal(mine[name], others[name]):
+            return [*lines, f"mechanism.npz: {name}: not those of the problem"]
+    return lines

@@ -14,38 +14,28 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 from attrs.converters import optional
-from numpy.typing import NDArray
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
 from privopt_metric_dp.proof.multipliers import Multipliers
 
-__all__ = ["Floats", "Instance", "Solution", "dual_bound", "one_output"]
+__all__ = ["Instance", "Solution", "dual_bound", "one_output"]
 
 EPSILON_SLACK = 1e-9
 """Share of epsilon that a solution leaves to rounding."""
 
 
-def _fixed(value: Any, dtype: type) -> Any:
-    array: Any = np.ascontiguousarray(value, dtype=dtype)
-    if array is value and array.flags.writeable:
-        array = array.view()
+def _floats(values: Any, dtype: type = np.float64) -> Any:
+    """Return numbers that no one can write to through what is returned, rows first; they are copied only if need be."""
+    array: Any = np.ascontiguousarray(values, dtype=dtype).view()
     array.flags.writeable = False
     return array
 
 
-def _floats(value: Any) -> Floats:
-    return np.asarray(_fixed(value, np.float64))
-
-
-def _distances(value: Any) -> Floats:
-    return _floats(value if np.size(value) else np.zeros(0))
-
-
-def _pairs(value: Any) -> NDArray[np.int64]:
-    return np.asarray(_fixed(value if np.size(value) else np.zeros((0, 2)), np.int64))
+def _pairs(values: Any) -> Any:
+    return _floats(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
 @frozen(kw_only=True, eq=False)
@@ -64,8 +54,8 @@ class Instance:
     """
 
     cost: Floats = field(converter=_floats)
-    pairs: NDArray[np.int64] = field(converter=_pairs)
-    distances: Floats = field(converter=_distances)
+    pairs: Ints = field(converter=_pairs)
+    distances: Floats = field(converter=_floats)
     epsilon: float = field(converter=float)
     coordinates: Floats | None = field(default=None, converter=optional(_floats))
 

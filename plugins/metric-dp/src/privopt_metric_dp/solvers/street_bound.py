@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, field
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
@@ -31,7 +31,7 @@ from privopt_metric_dp.solvers.interior_point_state import State
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.space.street_pieces import Inside, crossings
 
-__all__ = ["StreetMultipliers", "priced_records", "solve_street_bound"]
+__all__ = ["priced_records", "solve_street_bound"]
 
 LONGEST: Final = (0.1, 0.25, 0.5)
 """Epsilon times the length of a piece of street from which on it is cut, the first of which not too many are priced: of
@@ -39,21 +39,6 @@ LONGEST: Final = (0.1, 0.25, 0.5)
 DAMPING_EXPONENT: Final = 0.5
 MIN_THETA: Final = 1e-3
 """Thetas stay so far from 0 and 1."""
-
-
-@frozen(eq=False)
-class StreetMultipliers:
-    """Multipliers over priced records in place of outputs.
-
-    Attributes:
-        records: (J,) in order.
-        multipliers: of the pairs that models hold, (P, J).
-        bound: about what they prove.
-    """
-
-    records: Ints
-    multipliers: Multipliers
-    bound: float
 
 
 @define(eq=False)
@@ -116,8 +101,8 @@ def solve_street_bound(
     memory_limit: float = math.inf,
     seconds: float | None = None,
     progress: Progress | None = None,
-) -> StreetMultipliers | None:
-    """Solve for multipliers of the ends of all pieces of street.
+) -> Multipliers | None:
+    """Solve for multipliers, over priced records in place of outputs, of the pairs that models hold.
 
     Args:
         data: of a problem whose outputs are chosen among records on streets.
@@ -150,5 +135,4 @@ def solve_street_bound(
     found: Offers[Floats, Multipliers] = Offers(gap, progress=report_progress)
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
         InteriorPoint(between=shares.move).solve(part, found)
-    best = found.best
-    return None if best.proof is None else StreetMultipliers(priced, evaluate(best.proof), best.bound)
+    return None if found.best.proof is None else evaluate(found.best.proof)

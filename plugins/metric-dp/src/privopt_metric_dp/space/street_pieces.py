@@ -55,7 +55,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
     priced = {node for node in row if len(after[node]) != 2}
     priced |= {node for node in row if min(after[node].values(), default=1) == 0}
     for node in row:  # round trips without a crossing
-        if node not in priced and not any(_ends(after, node, priced)):
+        if node not in priced and all(end is None for _, end in _chains(after, node, priced)):
             priced.add(node)
     for start in sorted(priced):
         for chain, _ in _chains(after, start, priced):
@@ -67,22 +67,13 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
     return np.array(sorted(row[node] for node in priced), dtype=np.int64)
 
 
-def _ends(neighbours: list[dict[int, int]], node: int, priced: set[int]) -> Iterator[bool]:
-    """Yield, for each path from a node, whether it reaches a priced node."""
-    for first in neighbours[node]:
-        before, here = node, first
-        while here != node and here not in priced and len(neighbours[here]) == 2:
-            before, here = here, next(other for other in neighbours[here] if other != before)
-        yield here in priced
-
-
 def _chains(
     neighbours: list[dict[int, int]], start: int, priced: set[int]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
-    """Ways from a priced node: nodes inside with the steps up to each; the priced end with all steps, None without."""
+    """Ways from a node: nodes inside with the steps up to each; the priced end with all steps, None without."""
     for first in sorted(neighbours[start]):
         before, here, steps, inside = start, first, neighbours[start][first], list[tuple[int, int]]()
-        while here not in priced and len(neighbours[here]) == 2:
+        while here not in priced and here != start and len(neighbours[here]) == 2:
             inside.append((here, steps))
             following = next(other for other in neighbours[here] if other != before)
             steps += neighbours[here][following]
