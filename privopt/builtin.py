@@ -1,4 +1,4 @@
-"""Register the core's own roles, notions, solvers, decomposer, their checks and project templates, as a plugin does."""
+"""Register the core's own roles, notions, solvers, checks of kinds and project templates, as a plugin does."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the notions that belong to no plugin, the solvers and the decomposer."""
+    """Return the notions that belong to no plugin, and the solvers."""
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),
         ("notion", "local-dp", "privopt.interfaces.notions:LocalDP", "epsilon-DP of each sender's own report"),
@@ -31,7 +31,6 @@ def privopt_kinds() -> Sequence[KindSpec]:
         ("notion", "none", "privopt.interfaces.notions:NoGuarantee", "no privacy: for comparison"),
         ("solver", "cbc", "privopt.backends.cbc:Cbc", "COIN-OR CBC, in a process of its own"),
         ("solver", "highs", "privopt.backends.highs:Highs", "HiGHS"),
-        ("decomposer", "benders", "privopt.decompose.benders:Benders", "Benders decomposition, many cuts a round"),
     ]
     return [KindSpec(role=role, name=name, target=target, summary=summary) for role, name, target, summary in rows]
 

@@ -29,7 +29,6 @@ WORDS = {
         "testing": "the conformance kit",
         "report": "pages and maps",
         "run": "solve, verify, folder, audit",
-        "decompose": "Benders",
         "ledger": "what subjects spent",
         "interfaces": "what a plugin implements; notions",
         "backends": "solvers",
@@ -64,7 +63,6 @@ WORDS = {
 SHARES = {
     "privopt.report": 0.37,
     "privopt.run": 0.37,
-    "privopt.decompose": 0.5,
     f"{METRIC}.mechanisms": 0.22,
     f"{METRIC}.api": 0.56,
     f"{METRIC}.report": 0.43,

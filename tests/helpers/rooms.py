@@ -26,7 +26,7 @@ FLOORS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("files", "execution", "registry", "builtin"),
         ("declare", "numbers", "dsl"),
         ("backends", "interfaces"),
-        ("decompose", "ledger"),
+        ("ledger",),
         ("run",),
         ("report",),
         ("testing",),

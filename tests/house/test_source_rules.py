@@ -115,7 +115,7 @@ def test_threads_come_from_one_room():
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
 def test_interrupts_are_the_callers_alone(error):
     def elsewhere(path):
-        callers = named(path, CALLERS | {"execution/cluster.py", "decompose/benders.py"})
+        callers = named(path, CALLERS | {"execution/cluster.py", "privopt_benders/benders.py"})
         return not (callers or {"testing", *IN_ONE_GO} & set(path.parts))
 
     caught = (

@@ -24,7 +24,7 @@ start = "cold"
 PAUSED = """
 import os, signal, sys
 from privopt.__main__ import main
-from privopt.decompose import benders
+from privopt_benders import benders
 write = benders.write_checkpoint
 
 def first(*given):

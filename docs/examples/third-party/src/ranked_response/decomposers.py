@@ -4,7 +4,6 @@ import numpy as np
 from attrs import evolve
 
 from privopt.backends import Outcome, get
-from privopt.decompose.split import restrict
 from privopt.errors import InfeasibleError, StoppedError, UnboundedError
 from privopt.interfaces import Decomposed, Decomposer
 
@@ -20,16 +19,14 @@ class LazyRows(Decomposer):
 
     def solve(self, form, blocks, context):
         """Return the form's columns stay together; its rows come block by block."""
-        backend, every = get(context.solver), np.arange(form.shape[1])
+        backend = get(context.solver)
         block_of_row = self.block_of_row(form, blocks)
         taken = (block_of_row < 0) | (form.row_lower == form.row_upper)
         size = abs(form.A).max(axis=1).toarray().ravel() + 1.0
         for rounds in range(1, form.shape[0] + 2):
             if context.remaining == 0.0:
                 raise StoppedError(f"stopped after {rounds - 1} rounds with nothing feasible")
-            part, rows = restrict(form, np.flatnonzero(taken), every)
-            part = evolve(part, sense=form.sense, c0=form.c0)
-            answer = backend.solve(part, time_limit=context.remaining, gap=context.gap)
+            answer = backend.solve(self.with_rows(form, taken), time_limit=context.remaining, gap=context.gap)
             if answer.outcome is Outcome.INFEASIBLE:
                 raise InfeasibleError("the model has no solution: some of its rows have none")
             if answer.outcome is Outcome.UNBOUNDED:
@@ -46,7 +43,7 @@ class LazyRows(Decomposer):
             context.report("delayed rows", rounds, answer.bound)
             if not len(new):
                 duals = np.zeros(form.shape[0])
-                duals[rows] = 0.0 if answer.duals is None else answer.duals
+                duals[taken] = 0.0 if answer.duals is None else answer.duals
                 return Decomposed(
                     status="optimal",
                     x=answer.x,
@@ -58,6 +55,12 @@ class LazyRows(Decomposer):
                 )
             taken[new] = True
         raise AssertionError("every round brings a row in")
+
+    @staticmethod
+    def with_rows(form, taken):
+        """Return the form with some of its rows, without the names of their constraints."""
+        lower, upper = form.row_lower[taken], form.row_upper[taken]
+        return evolve(form, A=form.A[taken], row_lower=lower, row_upper=upper, families=())
 
     @staticmethod
     def block_of_row(form, blocks):

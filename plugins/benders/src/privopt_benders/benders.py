@@ -18,21 +18,21 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.backends import Outcome
-from privopt.decompose.block import BlockAnswer
-from privopt.decompose.blocks import Blocks
-from privopt.decompose.checkpoint import read_checkpoint, write_checkpoint
-from privopt.decompose.diagnose import explained, tell_unbounded
-from privopt.decompose.master import Master, MasterAnswer, ValidRows, proved
-from privopt.decompose.result import Start, inside
-from privopt.decompose.split import Cut, Split, cut_of, split_form
-from privopt.decompose.state import State
 from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, clock, limit
 from privopt.execution.memory import resident
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
+from privopt_benders.block import BlockAnswer
+from privopt_benders.blocks import Blocks
+from privopt_benders.checkpoint import read_checkpoint, write_checkpoint
+from privopt_benders.diagnose import explained, tell_unbounded
+from privopt_benders.master import Master, MasterAnswer, ValidRows, proved
+from privopt_benders.result import Start, inside
+from privopt_benders.split import Cut, Split, cut_of, split_form
+from privopt_benders.state import State
 
-__all__ = ["Benders", "Start"]
+__all__ = ["Benders", "Start", "ValidRows"]
 
 LARGEST_BOX: Final = 1e8
 """Columns without bounds are kept within it, at most."""
@@ -328,7 +328,7 @@ class _Run:
         """Raise what an unbounded part means for the whole form.
 
         Raises:
-            UnboundedError, InfeasibleError, SolverError: as of :func:`privopt.decompose.diagnose.tell_unbounded`.
+            UnboundedError, InfeasibleError, SolverError: as of :func:`privopt_benders.diagnose.tell_unbounded`.
         """
         tell_unbounded(self.split, self.options.solver, what, LARGEST_BOX)
 

@@ -6,9 +6,9 @@ import numpy as np
 from attrs import evolve
 
 from privopt.backends import get
-from privopt.decompose.split import Split
 from privopt.dsl.solution import solve_form
 from privopt.errors import SolverError, UnboundedError
+from privopt_benders.split import Split
 
 
 def tell_unbounded(split: Split, solver: str, what: str, largest: float) -> None:

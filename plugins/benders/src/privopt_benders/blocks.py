@@ -8,11 +8,11 @@ from uuid import uuid4
 
 from privopt.arrays import Floats
 from privopt.backends import Outcome
-from privopt.decompose.block import BlockAnswer, relax_block, solve_block
-from privopt.decompose.split import Cut, Split
-from privopt.decompose.state import State
 from privopt.errors import InfeasibleError
 from privopt.interfaces import SolveContext
+from privopt_benders.block import BlockAnswer, relax_block, solve_block
+from privopt_benders.split import Cut, Split
+from privopt_benders.state import State
 
 
 class Blocks:

@@ -10,13 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from privopt.backends import Basis
-from privopt.decompose.master import Master, follows, proved
-from privopt.decompose.result import inside
-from privopt.decompose.split import Split, cut_of
-from privopt.decompose.state import State
 from privopt.errors import Fault, InputError, UsageError, reason_of
 from privopt.files.archive import read_npz
 from privopt.files.regular import open_private, private_folder
+from privopt_benders.master import Master, follows, proved
+from privopt_benders.result import inside
+from privopt_benders.split import Split, cut_of
+from privopt_benders.state import State
 
 NAME: Final = "benders.npz"
 _NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")

@@ -10,10 +10,10 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats
 from privopt.backends import Basis, Outcome, Session, get
 from privopt.backends.session import elastic_ray
-from privopt.decompose.split import Cut, Piece, cut_of
 from privopt.errors import SolverError
 from privopt.execution import worker_state
 from privopt.execution.clock import clock
+from privopt_benders.split import Cut, Piece, cut_of
 
 CORE_POINT_STEP = 1e-4
 """How far the point is moved towards the core for the cut that no other dominates there."""

@@ -12,9 +12,9 @@ from scipy import sparse
 from privopt.arrays import Floats, Ints
 from privopt.backends import Basis, Outcome, get
 from privopt.backends.highs import BEARING
-from privopt.decompose.split import REDUCED_COST_TOLERANCE, Cut, Split, row_scale, sparse_rows
 from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm
+from privopt_benders.split import REDUCED_COST_TOLERANCE, Cut, Split, row_scale, sparse_rows
 
 MULTIPLIER_TOLERANCE = 1e-12
 """Multipliers up to this count as none."""
