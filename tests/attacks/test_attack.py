@@ -15,7 +15,6 @@ from privopt.numbers.binomial import clopper_pearson, epsilon_lower
 from privopt.run.attack_channel import bayes_error, entropy_bits
 from privopt_metric_dp.attacks.matrix_figures import (
     achieved_epsilon,
-    expected_loss,
     pair_blocks,
     violations,
 )
@@ -84,14 +83,13 @@ def test_violations_by_the_definition():
     assert violations(z, [], 1.0).ratio == 0.0
 
 
-def test_bayes_loss_and_entropy_by_the_definition():
-    z, distance = exponential()
+def test_bayes_error_and_entropy_by_the_definition():
+    z, _ = exponential()
     prior = np.arange(1.0, 8) / 28
     right = sum(max(prior[i] * z[i, k] for i in range(7)) for k in range(7))
     assert bayes_error(z, prior) == pytest.approx(1 - right)
     assert bayes_error(np.eye(4), np.full(4, 0.25)) == 0.0
     assert bayes_error(np.full((4, 2), 0.5), np.full(4, 0.25)) == pytest.approx(0.75)
-    assert expected_loss(z, distance, prior) == pytest.approx((prior[:, None] * distance * z).sum())
     assert entropy_bits(np.eye(8), np.full(8, 1 / 8)) == pytest.approx(3.0)
     assert entropy_bits(np.array([[1.0, 0.0]]), np.ones(1)) == 0.0
 

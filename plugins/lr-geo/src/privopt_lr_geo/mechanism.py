@@ -19,6 +19,7 @@ from privopt_lr_geo.privacy import EveryRow, OwnMatrices, meaning
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.attacks.meaning import interpret_guarantee
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import SAME_WITHIN
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt_metric_dp.mechanisms.base import MetricMechanism
@@ -181,7 +182,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
                 "unit": f"per {data.unit}",
             },
             "bayes_error": bayes_error(z, prior),
-            "expected_loss": attack.expected_loss(z, data.cost[users], prior),
+            "expected_loss": ExpectedLoss(weighted=prior[:, None] * data.cost[users]).evaluate(release),
             "entropy_bits": entropy_bits(z, prior),
         }
         gv = across_users(data, release)

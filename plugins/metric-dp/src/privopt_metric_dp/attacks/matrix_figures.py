@@ -1,4 +1,4 @@
-"""The figures of a matrix's audit, from arrays: achieved epsilon, violations, Bayes error, loss, entropy.
+"""The figures of a matrix's audit, from arrays: achieved epsilon, violations, what its draws alone prove.
 
 Nothing here trusts a claim. Probabilities are doubles (of weights / 2**63); verdicts are for the certificate to give.
 """
@@ -25,7 +25,6 @@ __all__ = [
     "Violations",
     "achieved_epsilon",
     "audit_matrix",
-    "expected_loss",
     "pair_blocks",
     "violations",
 ]
@@ -141,17 +140,6 @@ def violations(
         violated=violated,
         checked=checked,
     )
-
-
-def expected_loss(probabilities: Floats, cost: Floats, prior: Floats) -> float:
-    """Return ``sum_ik p_i c_ik z_ik``, in the unit of cost.
-
-    Args:
-        probabilities: (N, K).
-        cost: (N, K), not weighted by the prior.
-        prior: (N,) summing to 1.
-    """
-    return math.fsum((prior * np.einsum("ik,ik->i", cost, probabilities)).tolist())
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
