@@ -7,6 +7,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -269,6 +270,26 @@ class OpenRelease:
         return card(f"Release of {self.result.mechanism}", facts)
 
 
+@frozen(kw_only=True, eq=False, slots=False)
+class _Incomplete(OpenRelease):
+    """A certified release whose mechanism names a handle that is not installed, such as one for tables."""
+
+    def _no_rows(self, what: str) -> UsageError:
+        package = self.opened.mechanism.handle.partition(".")[0]
+        return UsageError(f"{what} comes with {package.replace('_', '-')}, which is not installed")
+
+    def draws_at(
+        self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
+    ) -> Draw:
+        raise self._no_rows("a report for a position")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        kind = self.opened.mechanism.handle.partition(":")[2]
+        raise AttributeError(f"OpenRelease has no attribute {name!r}: {self._no_rows(f'what {kind} has besides')}")
+
+
 def warn_all(lines: Iterable[str]) -> None:
     """Warn the user who called the public function that calls this one."""
     for line in lines:
@@ -278,10 +299,15 @@ def warn_all(lines: Iterable[str]) -> None:
 def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
     """Return an opened release as the object that its mechanism names (:attr:`Mechanism.handle`).
 
+    Where the package of that object is not installed, what comes back says so when it is asked for more than the core
+    can do.
+
     Raises:
         RegistryError: that object cannot be loaded, or is not a :class:`OpenRelease`.
     """
-    made: OpenRelease = load_class(opened.mechanism.handle, OpenRelease)(opened=opened, meaning=tuple(meaning))
+    handle = opened.mechanism.handle
+    kind = _Incomplete if find_spec(handle.partition(".")[0]) is None else load_class(handle, OpenRelease)
+    made: OpenRelease = kind(opened=opened, meaning=tuple(meaning))
     return made
 
 

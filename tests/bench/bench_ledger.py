@@ -70,9 +70,9 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
     """``apply`` without a ledger, with one, and with reports that are kept."""
     from privopt.ledger.charge import Charge
     from privopt.run.solve import solve
-    from privopt_metric_dp.tables.application import Application
-    from privopt_metric_dp.tables.apply import apply
-    from privopt_metric_dp.tables.secret_columns import Secret
+    from privopt_tables.application import Application
+    from privopt_tables.apply import apply
+    from privopt_tables.secret_columns import Secret
 
     (folder / "p.toml").write_text(
         "[records]\ngrid = { rows = 20, cols = 25, cell_km = 0.5 }\n[distance]\nkind = 'euclidean'\n"

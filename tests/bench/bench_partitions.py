@@ -95,7 +95,7 @@ def by_spark(folder: Path) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     import privopt as po
-    from privopt_metric_dp.tables.partitions import TALLY
+    from privopt_tables.partitions import TALLY
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{CORES}]").config("spark.ui.enabled", "false")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from helpers.lake import COLUMNS, NOTES, charges, drawn
 
-from privopt_metric_dp.tables.partitions import TALLY
+from privopt_tables.partitions import TALLY
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings(NOTES), pytest.mark.filterwarnings("ignore")]

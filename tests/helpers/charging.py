@@ -4,7 +4,7 @@ from click.testing import CliRunner
 
 from privopt.command.cli import cli
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.secret_columns import Secret
 
 TOWN = """
 [records]

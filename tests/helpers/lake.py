@@ -4,7 +4,7 @@ import polars as pl
 
 import privopt as po
 from privopt.numbers import TOTAL
-from privopt_metric_dp.api.released_matrix import ReleasedMatrix
+from privopt_tables.released_matrix import ReleasedMatrix
 
 PLACES = {f"p{n}": (45.0 + 0.01 * (n // 3), 7.0 + 0.012 * (n % 3)) for n in range(9)}
 TRIPS = 3000

@@ -41,7 +41,7 @@ FLOORS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("problem",),
         ("traces",),
         ("matrix",),
-        ("proof", "attacks", "tables"),
+        ("proof", "attacks"),
         ("solvers",),
         ("report",),
         ("api",),

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def summed(threshold, test, kept, renewed):
-    """Compute :func:`privopt_metric_dp.kit.trace_law.segment_of`'s closed form by a sum."""
+    """Compute :func:`privopt_tables.kit.trace_law.segment_of`'s closed form by a sum."""
     noise = np.arange(int(40 / threshold) + 2)
     weight = np.exp(-threshold * noise) * -np.expm1(-threshold)
     for x in kept:

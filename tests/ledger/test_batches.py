@@ -26,8 +26,8 @@ from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_metric_dp.tables import apply as apply_module
-from privopt_metric_dp.tables.protect import Protector
+from privopt_tables import apply as apply_module
+from privopt_tables.protect import Protector
 
 NAME = "night of 2026-03-29"
 SLOW = pytest.mark.slow

@@ -20,10 +20,10 @@ from privopt.ledger.charge import Charge
 from privopt.ledger.entries import Cost
 from privopt.ledger.exports import to_dp_accounting, to_opendp
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.tables import apply as module
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import apply
-from privopt_metric_dp.tables.protect import Protector
+from privopt_tables import apply as module
+from privopt_tables.application import Application
+from privopt_tables.apply import apply
+from privopt_tables.protect import Protector
 
 
 def test_every_row_is_charged_to_its_subject(town, tmp_path):

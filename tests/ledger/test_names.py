@@ -13,8 +13,8 @@ from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.ledger.charge import Charge
 from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import apply
+from privopt_tables.application import Application
+from privopt_tables.apply import apply
 
 ONE = Cost(epsilon=1, unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
 UNSEEN = "\ufeff\u200b\u200c\u200d\u2060\u00ad\u034f\u115f\u3164\uffa0\u180b\ufe0f\u202e\U000e0001\U000e0101\u2800"

@@ -19,9 +19,9 @@ from privopt.ledger.kept_reports import KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import apply
-from privopt_metric_dp.tables.protect import Protector
+from privopt_tables.application import Application
+from privopt_tables.apply import apply
+from privopt_tables.protect import Protector
 
 
 @pytest.fixture(scope="module")

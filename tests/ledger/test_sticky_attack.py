@@ -18,9 +18,9 @@ from privopt.ledger.charge import Charge
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import apply
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.application import Application
+from privopt_tables.apply import apply
+from privopt_tables.secret_columns import Secret
 
 SIDE, WITHIN = 0.1, 0.075
 POINTS = [0.0, 0.024, 0.026, 0.049, 0.051, 0.074, 0.1, 0.19]

@@ -12,9 +12,9 @@ from helpers.toys import grid_text
 from privopt.errors import UsageError
 from privopt.ledger.charge import Charge
 from privopt.run.solve import solve
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import apply
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.application import Application
+from privopt_tables.apply import apply
+from privopt_tables.secret_columns import Secret
 
 POSITION = Secret.of(x="x", y="y")
 HALF = 0.1 * 2**-0.5  # km, half the diagonal of cells of 100 m

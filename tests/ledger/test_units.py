@@ -18,7 +18,7 @@ from privopt.ledger.entries import EPSILON, PAIR, RHO, AccountKey, Cost
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.gaussian import delta_of, epsilon_of
-from privopt_metric_dp.tables.charge_rows import RowCharger
+from privopt_tables.charge_rows import RowCharger
 
 WHO = "per individual in fixed groups"
 PURE = Cost(epsilon="0.5", unit=WHO, notion="pure-dp")

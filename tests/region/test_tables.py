@@ -16,8 +16,8 @@ from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.region.snap_to_region import Snapper
-from privopt_metric_dp.tables.apply import apply
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.apply import apply
+from privopt_tables.secret_columns import Secret
 
 STREETS = "from,to,km\na,b,0.8\nb,c,0.5\nc,a,1.1\nc,d,0.3\n"
 PLACES = "id,lat,lon\na,41.90,12.40\nb,41.90,12.41\nc,41.905,12.41\n"

@@ -22,10 +22,10 @@ from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.tables import apply as module
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import apply
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables import apply as module
+from privopt_tables.application import Application
+from privopt_tables.apply import apply
+from privopt_tables.secret_columns import Secret
 
 TOWN = """
 [records]
@@ -295,8 +295,8 @@ def test_a_release_without_a_matrix_ends_with_2(example, tmp_path, privopt):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from privopt_metric_dp.tables import apply as module
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables import apply as module
+from privopt_tables.secret_columns import Secret
 
 write = module.TableWriter.write
 

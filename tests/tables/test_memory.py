@@ -20,7 +20,7 @@ from privopt.registry import registry
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.tables.application import limits_of
+from privopt_tables.application import limits_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guide" / "in-memory.md"

@@ -16,9 +16,9 @@ from privopt.ledger.charge import Charge
 from privopt.registry import Registered, registry, using
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import apply, protected
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.application import Application
+from privopt_tables.apply import apply, protected
+from privopt_tables.secret_columns import Secret
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from privopt.declare.column_texts import texts_of
 from privopt.errors import UsageError
 from privopt.numbers.distances import haversine
 from privopt_metric_dp.space.places import Space
-from privopt_metric_dp.tables.nearest_record import REASONS, Snap
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.nearest_record import REASONS, Snap
+from privopt_tables.secret_columns import Secret
 
 AT = Secret.of(lat="lat", lon="lon")
 latitudes = st.floats(-90, 90) | st.sampled_from([90.0, -90.0, 89.999, 0.0])

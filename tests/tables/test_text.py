@@ -24,11 +24,11 @@ from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import apply
-from privopt_metric_dp.tables.charge_rows import RowCharger
-from privopt_metric_dp.tables.protect_text import MASK, split_words, vocabulary, word_number
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.application import Application
+from privopt_tables.apply import apply
+from privopt_tables.charge_rows import RowCharger
+from privopt_tables.protect_text import MASK, split_words, vocabulary, word_number
+from privopt_tables.secret_columns import Secret
 
 WORDS = ["the", "cat", "café", "sat", "Rome", "don't"]
 TEXT = Secret.of(id="said")
@@ -174,7 +174,7 @@ def test_a_batch_of_sentences_is_charged_once_and_repeats_its_words(words, tmp_p
     texts = ["cat cat", "30", "the cat sat", "Rome", "sat sat"] * 3
     rows = table(tmp_path / "t.csv", *texts, who=["anna", "bert", "anna", "bert", "anna"] * 3)
     asked = Application(text="said", charge=Charge(ledger=tmp_path / "book", subject="who"), batch="one")
-    from privopt_metric_dp.tables.protect_text import TextProtector
+    from privopt_tables.protect_text import TextProtector
 
     drawn = []
     protect = TextProtector.protect

@@ -12,8 +12,8 @@ import pytest
 import privopt as po
 from privopt.declare import table_files as files
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
-from privopt_metric_dp.tables.apply import apply
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.apply import apply
+from privopt_tables.secret_columns import Secret
 
 NODES = {"node": ["a", "b", "c"], "north": [41.9, 41.9, 41.91], "east": [12.4, 12.41, 12.4]}
 TRIPS = {"trip": [1, 2], "start_lat": [41.9, 41.9], "start_lon": [12.4, 12.41], "endLat": [41.91, 41.9]}

@@ -19,7 +19,7 @@ from privopt.errors import InputError, UsageError
 from privopt.numbers.sampling import seeded
 from privopt_estimate.count_reports import counted
 from privopt_estimate.estimate_tables import channel_of
-from privopt_metric_dp.tables.trace_rows import Tracer, ranks_of
+from privopt_tables.trace_rows import Tracer, ranks_of
 
 PROBLEM = (
     grid_text(3, 3)

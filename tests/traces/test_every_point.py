@@ -15,15 +15,15 @@ from privopt.errors import PrivoptError
 from privopt.numbers import TOTAL
 from privopt.numbers.sampling import seeded
 from privopt.run.verify import verify
-from privopt_metric_dp.kit.trace_law import Law, cost_of
 from privopt_metric_dp.mechanisms import trace_dp as notion
 from privopt_metric_dp.region.region import MM_PER_KM, Plane
 from privopt_metric_dp.region.snap_to_region import Snapper
-from privopt_metric_dp.tables import trace_rows as traces
 from privopt_metric_dp.traces import interpolate as ways
 from privopt_metric_dp.traces import prediction
 from privopt_metric_dp.traces.draw_trace import Limit, State
 from privopt_metric_dp.traces.interpolate import SLACK_STEPS, Ways
+from privopt_tables import trace_rows as traces
+from privopt_tables.kit.trace_law import Law, cost_of
 
 STEP = 20_000
 """mm: a coarse step, so that sums over noise are short; what it adds to distances is counted."""

@@ -15,11 +15,11 @@ from scipy.stats import chisquare
 import privopt
 from privopt.errors import InputError
 from privopt.numbers.sampling import seeded
-from privopt_metric_dp.kit.trace_law import Law, cost_of, segment_of
 from privopt_metric_dp.matrix.repair import rounded
 from privopt_metric_dp.traces import prediction as grids
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 from privopt_metric_dp.traces.prediction import Prediction, Terms
+from privopt_tables.kit.trace_law import Law, cost_of, segment_of
 
 ROOM = 1e-9
 

@@ -14,9 +14,8 @@ from scipy.stats import chisquare
 
 from privopt.run.verify import open_verified
 from privopt_clients.client import Client
-from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
 from privopt_metric_dp.region.snap_to_region import Snapper
-from privopt_metric_dp.tables.apply_table import matrix_of
 
 
 @pytest.fixture(scope="module", params=ENGINES)

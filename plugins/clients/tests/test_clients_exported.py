@@ -28,9 +28,8 @@ from privopt_clients.command import export as export_command
 from privopt_clients.export import export
 from privopt_clients.fewer_outputs import fewer_outputs
 from privopt_metric_dp.matrix.certify import certify
-from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
 from privopt_metric_dp.region.snap_to_region import Snapper
-from privopt_metric_dp.tables.apply_table import matrix_of
 
 KINDS = ("earth", "plane", "streets", "words")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privopt.run.verify import open_verified
-from privopt_metric_dp.tables.apply_table import matrix_of
+from privopt_metric_dp.matrix.release import matrix_of
 from privopt_metric_dp.traces.draw_trace import Limit, State
 
 NODE = shutil.which("node")

@@ -28,13 +28,12 @@ from privopt_clients.fewer_outputs import fewer_outputs
 from privopt_clients.jvm import JAR, write_jar
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.certify_region import certify_everywhere
-from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
 from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.region.region import Plane
 from privopt_metric_dp.region.snap_to_region import Snapper, read_positions
 from privopt_metric_dp.space.places import Space
-from privopt_metric_dp.tables.apply_table import matrix_of
 
 __all__ = ["ExportResult", "export"]
 

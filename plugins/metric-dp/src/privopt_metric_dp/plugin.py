@@ -11,7 +11,6 @@ from privopt.specs import (
     NameSpec,
     RoleSpec,
     TemplateSpec,
-    TraitSpec,
     hookimpl,
 )
 
@@ -128,10 +127,9 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the commands that protect tables and certify matrices."""
+    """Return the command that certifies matrices."""
     commands = "privopt_metric_dp.commands"
     return [
-        CommandSpec(name="apply", target=f"{commands}.apply:apply", summary="Protect a table: a report in each row."),
         CommandSpec(
             name="certify",
             target=f"{commands}.certify:certify",
@@ -150,8 +148,8 @@ def privopt_names() -> Sequence[NameSpec]:
 
 
 @hookimpl
-def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
-    """Return the kit's checks of matrices, distances, regions and traces, and those of kinds of metric problems."""
+def privopt_checks() -> Sequence[CheckSpec]:
+    """Return the kit's checks of matrices, distances and regions, and those of kinds of metric problems."""
     kit = "privopt_metric_dp.kit"
     of_matrices = {
         "rows-sum-to-one": "rows_sum_to_one",
@@ -164,11 +162,9 @@ def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
     }
     kinds = f"{kit}.check_kinds"
     return [
-        TraitSpec(name="traces", missing="the release draws no traces", target=f"{kit}.check_traces:draws_traces"),
         *(CheckSpec(name=name, target=f"{kit}.check_matrix:{member}") for name, member in of_matrices.items()),
         CheckSpec(name="distances", target=f"{kit}.check_distances:distances"),
         CheckSpec(name="every-point", target=f"{kit}.check_region:every_point"),
-        CheckSpec(name="traces", target=f"{kit}.check_traces:traces"),
         CheckSpec(role="distance", name="distances", target=f"{kinds}:distances"),
         CheckSpec(role="loss", name="losses", target=f"{kinds}:losses"),
         CheckSpec(role="notion", name="planted-violation", target=f"{kinds}:planted_violation"),

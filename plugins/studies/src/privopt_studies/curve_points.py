@@ -23,7 +23,7 @@ from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
-from privopt_metric_dp.tables.application import BETWEEN_RECORDS, limits_of
+from privopt_tables.application import BETWEEN_RECORDS, limits_of
 
 __all__ = ["OF_RELEASE", "Line", "Point", "Refusals", "Setting", "Status", "adversary_error", "point_of", "read_lines"]
 

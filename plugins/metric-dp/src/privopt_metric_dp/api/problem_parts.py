@@ -34,7 +34,7 @@ from privopt.errors import Fault, Faults, InputError, UsageError, reason_of
 from privopt_metric_dp.problem.data import space_of
 from privopt_metric_dp.problem.declared import Places
 from privopt_metric_dp.problem.kinds import MetricPrivacy
-from privopt_metric_dp.tables.secret_columns import Secret, positions_of
+from privopt_metric_dp.space.wkb import points_in
 
 __all__ = ["cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors"]
 
@@ -74,7 +74,7 @@ def records(
     _check_columns(frame, "records", wanted)
     kept = text_frame(frame.select([name for name in wanted if name != geometry]))
     if geometry is not None:
-        places, _ = positions_of(frame, Secret.of(geometry=geometry))
+        places, _ = points_in(frame[geometry])
         names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
         sides = [pl.Series(names[side], places[:, axis]) for axis, side in enumerate(("lat", "lon"))]
         kept = kept.with_columns(sides).fill_nan(None)

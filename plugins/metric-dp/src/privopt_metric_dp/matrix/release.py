@@ -15,21 +15,23 @@ from attrs import evolve, field, fields, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UnknownNameError
+from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UnknownNameError, UsageError
 from privopt.files.archive import read_arrays
 from privopt.interfaces import Channel, Release, SolveContext
 from privopt.numbers.sampling import TOTAL, draw
 from privopt_metric_dp.matrix.repair import RepairedWeights, repair
+from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.region.region import ARRAYS, Region, region_of
 from privopt_metric_dp.space.road_metric import RoadMetric
 from privopt_metric_dp.traces.draw_trace import Walker
 
 if TYPE_CHECKING:
+    from privopt.run.verify import OpenedFolder
     from privopt_metric_dp.problem.metric_data import MetricData
 else:
-    MetricData = Any
+    MetricData = OpenedFolder = Any
 
-__all__ = ["ARTEFACT", "MatrixRelease", "matrix_bytes"]
+__all__ = ["ARTEFACT", "MatrixRelease", "matrix_bytes", "matrix_of"]
 
 ARTEFACT: Final = "mechanism.npz"
 
@@ -298,3 +300,21 @@ class MatrixRelease(Release):
         if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():
             raise DoesNotHoldError(f"{ARTEFACT}: outputs: not {whole.choose} of the records, in their order")
         return rows
+
+
+def matrix_of(opened: OpenedFolder, *, traces: bool = True) -> tuple[MatrixRelease, MetricInstance[Any]]:
+    """Return the matrix in a folder, and its problem.
+
+    Args:
+        opened: the release.
+        traces: whether it may be one that reports traces, whose rows depend on one another.
+
+    Raises:
+        UsageError: the folder's mechanism has none, or it reports traces.
+    """
+    if not isinstance(opened.release, MatrixRelease) or not isinstance(opened.problem, MetricInstance):
+        name = opened.registered.spec.name
+        raise UsageError(f"{opened.folder}: {name} writes no {ARTEFACT} to draw from: its release is one result")
+    if opened.release.walker is not None and not traces:
+        raise UsageError("release must draw rows one by one, got one of traces: use apply")
+    return opened.release, opened.problem

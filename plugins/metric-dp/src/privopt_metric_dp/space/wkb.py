@@ -1,4 +1,4 @@
-"""Points in well-known binary, as GeoParquet holds them."""
+"""Points in well-known binary, as GeoParquet holds them, and of frames of geopandas."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from privopt.arrays import Floats
+from privopt.declare.column_texts import TABLE
 from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
+    from narwhals import Series as Column
     from polars import Series
 else:
-    Series = Any
+    Column = Series = Any
 
-__all__ = ["check_degrees", "geometries_of", "points_of"]
+__all__ = ["check_degrees", "geometries_of", "points_in", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
 """A point, little-endian, as nearly every program writes it."""
@@ -68,6 +70,25 @@ def _point(raw: bytes) -> tuple[float, float] | None:
         return None
     x, y = struct.unpack_from(f"{order}2d", raw, start)
     return y, x
+
+
+def points_in(column: Column[Any]) -> tuple[Floats, Floats]:
+    """Return the points of a column of a table in memory, a GeoSeries or well-known binary, as :func:`points_of`."""
+    native = column.to_native()
+    if not hasattr(native, "geom_type"):
+        import polars as pl
+
+        values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
+        return points_of(values, TABLE)
+    if native.crs is None:  # a GeoSeries: what geopandas knows of it is asked of itself
+        wanted = "a reference system (set_crs(4326) where they are longitudes and latitudes)"
+        raise InputError([Fault(TABLE, f"column {column.name}", "points without a reference system (crs)", wanted)])
+    native = native.to_crs(4326)
+    given = native.notna().to_numpy()
+    point = (native.geom_type == "Point").to_numpy() & given & ~native.is_empty.to_numpy()
+    flat = np.full((len(native), 2), np.nan)
+    flat[point, 0], flat[point, 1] = native[point].y.to_numpy(), native[point].x.to_numpy()
+    return flat, (given & ~point & ~native.is_empty.to_numpy()) * 1.0
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:

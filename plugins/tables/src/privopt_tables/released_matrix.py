@@ -18,13 +18,14 @@ from privopt.api.released import OpenRelease, warn_all
 from privopt.errors import InputError, UsageError, cut
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply import protected
-from privopt_metric_dp.tables.apply_table import matrix_of, whole_secret
-from privopt_metric_dp.tables.partitions import PartitionedBatch, Partitions
-from privopt_metric_dp.tables.protect import Protector
-from privopt_metric_dp.tables.row_reports import RowReports
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_metric_dp.matrix.release import matrix_of
+from privopt_tables.application import Application
+from privopt_tables.apply import protected
+from privopt_tables.apply_table import whole_secret
+from privopt_tables.partitions import PartitionedBatch, Partitions
+from privopt_tables.protect import Protector
+from privopt_tables.row_reports import RowReports
+from privopt_tables.secret_columns import Secret
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -49,7 +50,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         import duckdb
         import pyarrow as pa
     except ImportError as error:
-        missing = f"{error.name} is not installed: the extra sql of privopt-metric-dp has it"
+        missing = f"{error.name} is not installed: the extra sql of privopt-tables has it"
         raise UsageError(f"sql.register: {missing}") from error
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         raise UsageError(f"connection must be one to DuckDB, got {type(connection).__name__}")

@@ -19,17 +19,17 @@ from privopt.ledger.batches import Batch, Coins, Digest
 from privopt.ledger.cost_of_report import cost_of
 from privopt.ledger.entries import Cost
 from privopt.run.verify import OpenedFolder
-from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease
+from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
 from privopt_metric_dp.problem.data import MetricInstance
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.charge_rows import RowCharger
-from privopt_metric_dp.tables.protect import Protector
-from privopt_metric_dp.tables.protect_text import TextProtector
-from privopt_metric_dp.tables.protecting import SampledProtector, TableProtector
-from privopt_metric_dp.tables.secret_columns import GeoSource, Secret
-from privopt_metric_dp.tables.trace_rows import check_subject
+from privopt_tables.application import Application
+from privopt_tables.charge_rows import RowCharger
+from privopt_tables.protect import Protector
+from privopt_tables.protect_text import TextProtector
+from privopt_tables.protecting import SampledProtector, TableProtector
+from privopt_tables.secret_columns import GeoSource, Secret
+from privopt_tables.trace_rows import check_subject
 
-__all__ = ["ApplySummary", "applied", "cost_of_row", "matrix_of", "whole_secret"]
+__all__ = ["ApplySummary", "applied", "cost_of_row", "whole_secret"]
 
 STEP_ROWS: Final = 1_000
 """Rows that a release draws for at once where it draws for itself: then it is said how far it is."""
@@ -66,24 +66,6 @@ class ApplySummary:
         """Return the object that ``privopt apply --json`` prints."""
         more = {} if self.sequence is None else {"sequence": self.sequence}
         return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **self.counts, **more}
-
-
-def matrix_of(opened: OpenedFolder, *, traces: bool = True) -> tuple[MatrixRelease, MetricInstance[Any]]:
-    """Return the matrix in a folder, and its problem.
-
-    Args:
-        opened: the release.
-        traces: whether it may be one that reports traces, whose rows depend on one another.
-
-    Raises:
-        UsageError: the folder's mechanism has none, or it reports traces.
-    """
-    if not isinstance(opened.release, MatrixRelease) or not isinstance(opened.problem, MetricInstance):
-        name = opened.registered.spec.name
-        raise UsageError(f"{opened.folder}: {name} writes no {ARTEFACT} to draw from: its release is one result")
-    if opened.release.walker is not None and not traces:
-        raise UsageError("release must draw rows one by one, got one of traces: use apply")
-    return opened.release, opened.problem
 
 
 def cost_of_row(opened: OpenedFolder, asked: Application, purpose: str) -> Cost:

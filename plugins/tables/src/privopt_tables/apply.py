@@ -19,10 +19,11 @@ from privopt.interfaces.claims import SEEDED
 from privopt.ledger.batches import Batch
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import OpenedFolder, open_verified
-from privopt_metric_dp.tables.application import Application, limits_of, words_of
-from privopt_metric_dp.tables.apply_table import ApplySummary, applied, matrix_of, whole_secret
-from privopt_metric_dp.tables.protect import Protector
-from privopt_metric_dp.tables.secret_columns import GeoSource, Secret
+from privopt_metric_dp.matrix.release import matrix_of
+from privopt_tables.application import Application, limits_of, words_of
+from privopt_tables.apply_table import ApplySummary, applied, whole_secret
+from privopt_tables.protect import Protector
+from privopt_tables.secret_columns import GeoSource, Secret
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -28,7 +28,7 @@ from privopt.ledger.entries import AccountKey, Cost, Limit
 from privopt.ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
-from privopt_metric_dp.tables.nearest_record import REASONS
+from privopt_tables.nearest_record import REASONS
 
 __all__ = ["Drawn", "Places", "RowCharger", "check_no_calendar"]
 

@@ -25,13 +25,13 @@ from privopt_metric_dp.problem.kinds import MetricPrivacy
 from privopt_metric_dp.problem.read_points import COORDINATES
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
-from privopt_metric_dp.tables.application import BETWEEN_RECORDS, Application, check_asked, limits_of, positions_asked
-from privopt_metric_dp.tables.charge_rows import Drawn, Places, RowCharger
-from privopt_metric_dp.tables.nearest_record import Snap, Strays, on_earth
-from privopt_metric_dp.tables.protecting import SEEDED, TableProtector
-from privopt_metric_dp.tables.secret_columns import Secret, positions_of
-from privopt_metric_dp.tables.trace_rows import Tracer
 from privopt_metric_dp.traces.interpolate import Ways
+from privopt_tables.application import BETWEEN_RECORDS, Application, check_asked, limits_of, positions_asked
+from privopt_tables.charge_rows import Drawn, Places, RowCharger
+from privopt_tables.nearest_record import Snap, Strays, on_earth
+from privopt_tables.protecting import SEEDED, TableProtector
+from privopt_tables.secret_columns import Secret, positions_of
+from privopt_tables.trace_rows import Tracer
 
 __all__ = ["Protector"]
 

@@ -25,10 +25,10 @@ from privopt.errors import Fault, InputError, UsageError, cut
 from privopt.numbers.sampling import Source
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.tables.charge_rows import Drawn, RowCharger
-from privopt_metric_dp.tables.nearest_record import REASONS
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 from privopt_metric_dp.traces.interpolate import SLACK_STEPS, STEP_MM
+from privopt_tables.charge_rows import Drawn, RowCharger
+from privopt_tables.nearest_record import REASONS
 
 __all__ = ["Tracer", "check_subject", "ranks_of"]
 

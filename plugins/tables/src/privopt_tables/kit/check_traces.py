@@ -1,6 +1,6 @@
 """Check reports along traces: charges cover what they reveal, and draws follow the stated distribution.
 
-The law is summed up by the kit (:mod:`privopt_metric_dp.kit.trace_law`), from the numbers that the release holds.
+The law is summed up by the kit (:mod:`privopt_tables.kit.trace_law`), from the numbers that the release holds.
 Traces go from record to record: those through any point of a region are not tried here.
 """
 
@@ -26,12 +26,12 @@ from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.samples import plausible
 from privopt.testing.problems import GeneratedProblem
 from privopt_metric_dp.kit.spaces import closed
-from privopt_metric_dp.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.protect import Protector
-from privopt_metric_dp.tables.secret_columns import Secret
 from privopt_metric_dp.traces.draw_trace import Walker
+from privopt_tables.application import Application
+from privopt_tables.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
+from privopt_tables.protect import Protector
+from privopt_tables.secret_columns import Secret
 
 if TYPE_CHECKING:
     from privopt.testing.under_trial import Run

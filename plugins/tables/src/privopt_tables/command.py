@@ -161,9 +161,9 @@ def apply(
     """
     from privopt.command.terminal import progress_display
     from privopt.interfaces.claims import SEEDED
-    from privopt_metric_dp.tables.application import Application, words_of
-    from privopt_metric_dp.tables.apply import apply as run
-    from privopt_metric_dp.tables.apply_table import whole_secret
+    from privopt_tables.application import Application, words_of
+    from privopt_tables.apply import apply as run
+    from privopt_tables.apply_table import whole_secret
 
     if unknown is not None and text is None:
         raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")

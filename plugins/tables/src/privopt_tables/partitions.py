@@ -33,11 +33,12 @@ from privopt.ledger.entries import AccountKey, Cost
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.subject_columns import row_names
 from privopt.run.verify import OpenedFolder
-from privopt_metric_dp.tables.application import Application
-from privopt_metric_dp.tables.apply_table import cost_of_row, matrix_of
-from privopt_metric_dp.tables.charge_rows import check_no_calendar
-from privopt_metric_dp.tables.protect import Protector
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_metric_dp.matrix.release import matrix_of
+from privopt_tables.application import Application
+from privopt_tables.apply_table import cost_of_row
+from privopt_tables.charge_rows import check_no_calendar
+from privopt_tables.protect import Protector
+from privopt_tables.secret_columns import Secret
 
 if TYPE_CHECKING:
     from pyarrow import Schema, Table

@@ -28,7 +28,7 @@ from privopt.numbers.sampling import RowStreams, Source
 from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import SimplexMixture, Snapper
 from privopt_metric_dp.space.places import MAX_COORDINATE, Space
-from privopt_metric_dp.tables.secret_columns import Secret, positions_of
+from privopt_tables.secret_columns import Secret, positions_of
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -48,7 +48,7 @@ REASONS: Final = (
     "no known word",
 )
 """Why a row has no report. No row of its own: its nearest record, or a vertex around it, has none in the release. A
-budget, subjects and times come with a ledger (:mod:`privopt_metric_dp.tables.charge_rows`), the last two with text. A
+budget, subjects and times come with a ledger (:mod:`privopt_tables.charge_rows`), the last two with text. A
 row that has a report: -1."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)

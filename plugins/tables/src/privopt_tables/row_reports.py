@@ -20,12 +20,13 @@ from privopt.ledger.charge import Charge
 from privopt.ledger.entries import Cost
 from privopt.ledger.ledger import Ledger
 from privopt.run.verify import OpenedFolder
+from privopt_metric_dp.matrix.release import matrix_of
 from privopt_metric_dp.problem.read_points import COORDINATES
-from privopt_metric_dp.tables.application import Application, limits_of, positions_are_planar
-from privopt_metric_dp.tables.apply_table import cost_of_row, matrix_of
-from privopt_metric_dp.tables.charge_rows import RowCharger, check_no_calendar
-from privopt_metric_dp.tables.protect import Protector
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.application import Application, limits_of, positions_are_planar
+from privopt_tables.apply_table import cost_of_row
+from privopt_tables.charge_rows import RowCharger, check_no_calendar
+from privopt_tables.protect import Protector
+from privopt_tables.secret_columns import Secret
 
 __all__ = ["RowReports"]
 

@@ -17,7 +17,7 @@ from privopt.declare.problems_in_memory import frame_of
 from privopt.declare.table_files import TableSource, refuse_table
 from privopt.errors import Fault, InputError, UsageError
 from privopt.ledger.batches import secrets_of
-from privopt_metric_dp.space.wkb import check_degrees, geometries_of, points_of
+from privopt_metric_dp.space.wkb import check_degrees, geometries_of, points_in
 
 __all__ = ["GeoSource", "Secret", "positions_of"]
 
@@ -213,26 +213,9 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
         number nor a point.
     """
     if secret.geometry:
-        return _points(frame[secret.columns[0]])
+        return points_in(frame[secret.columns[0]])
     (first, wrong), (second, also) = (_numbers(frame[name]) for name in secret.columns)
     return np.column_stack([first, second]), np.maximum(wrong, also)
-
-
-def _points(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Points of geometries: a GeoSeries, or well-known binary."""
-    native = column.to_native()
-    if not hasattr(native, "geom_type"):
-        values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
-        return points_of(values, TABLE)
-    if native.crs is None:  # a GeoSeries: what geopandas knows of it is asked of itself
-        wanted = "a reference system (set_crs(4326) where they are longitudes and latitudes)"
-        raise InputError([Fault(TABLE, f"column {column.name}", "points without a reference system (crs)", wanted)])
-    native = native.to_crs(4326)
-    given = native.notna().to_numpy()
-    point = (native.geom_type == "Point").to_numpy() & given & ~native.is_empty.to_numpy()
-    flat = np.full((len(native), 2), np.nan)
-    flat[point, 0], flat[point, 1] = native[point].y.to_numpy(), native[point].x.to_numpy()
-    return flat, (given & ~point & ~native.is_empty.to_numpy()) * 1.0
 
 
 @frozen(kw_only=True, eq=False)

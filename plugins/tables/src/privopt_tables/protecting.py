@@ -21,11 +21,11 @@ from privopt.errors import Fault, InputError, UnknownNameError, UsageError, cut,
 from privopt.interfaces import Guarantee, Release
 from privopt.ledger.batches import Coins, Digest
 from privopt.numbers.sampling import Source
-from privopt_metric_dp.tables.application import Application, check_asked, limits_of, positions_asked, words_of
-from privopt_metric_dp.tables.charge_rows import RowCharger
-from privopt_metric_dp.tables.column_names import LeakyColumns, like_places, like_positions
-from privopt_metric_dp.tables.nearest_record import REASONS
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.application import Application, check_asked, limits_of, positions_asked, words_of
+from privopt_tables.charge_rows import RowCharger
+from privopt_tables.column_names import LeakyColumns, like_places, like_positions
+from privopt_tables.nearest_record import REASONS
+from privopt_tables.secret_columns import Secret
 
 __all__ = ["SEEDED", "SampledProtector", "TableProtector"]
 

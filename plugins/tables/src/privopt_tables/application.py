@@ -13,7 +13,7 @@ from privopt.interfaces import Guarantee
 from privopt.ledger.charge import Charge
 from privopt.specs import NOTHING
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.secret_columns import Secret
 
 __all__ = [
     "BETWEEN_RECORDS",

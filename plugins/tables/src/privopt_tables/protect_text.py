@@ -20,11 +20,11 @@ from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, secrets_of
 from privopt.numbers.sampling import RowStreams, draw_each, seeded
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.tables.application import Application, check_asked
-from privopt_metric_dp.tables.charge_rows import RowCharger
-from privopt_metric_dp.tables.nearest_record import REASONS
-from privopt_metric_dp.tables.protecting import SEEDED, TableProtector
-from privopt_metric_dp.tables.secret_columns import Secret
+from privopt_tables.application import Application, check_asked
+from privopt_tables.charge_rows import RowCharger
+from privopt_tables.nearest_record import REASONS
+from privopt_tables.protecting import SEEDED, TableProtector
+from privopt_tables.secret_columns import Secret
 
 __all__ = ["MASK", "TextProtector", "split_words", "vocabulary", "word_number"]
 

@@ -1,1 +1,0 @@
-"""Protected tables: read in batches that fit memory, written completely or not at all."""
