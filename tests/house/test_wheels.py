@@ -57,6 +57,8 @@ def registered(distribution):
         specs = [one.spec for one in brought.values() if one.plugin == distribution]
         own = [spec for spec in specs if not isinstance(spec, TemplateSpec)]
         targets += [spec.base if isinstance(spec, RoleSpec) else spec.target for spec in own]
+    handles = [one.load().handle for one in found.mechanisms.values()]  # of whatever distribution
+    targets += [handle for handle in handles if handle.startswith(f"{distribution.replace('-', '_')}.")]
     points = [*entry_points(group=GROUP), *entry_points(group=PARTS)]
     hooks = [point.value for point in points if point.dist.name == distribution]
     return [target.partition(":")[0] for target in (*hooks, *targets)]

@@ -15,9 +15,9 @@ from attrs import field, frozen
 from privopt.declare.frames import PARQUET, table_of
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
-from privopt_metric_dp.tables.column_names import like_places
 from privopt_studies.draft_grid import grid_over
 from privopt_studies.draft_text import relative
+from privopt_tables.column_names import like_places
 
 __all__ = ["RecognisedTable", "recognised"]
 

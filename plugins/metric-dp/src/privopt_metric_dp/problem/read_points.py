@@ -21,7 +21,7 @@ from privopt_metric_dp.space.wkb import check_degrees, points_of
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Columns", "points_as_csv", "read_points"]
+__all__ = ["COORDINATES", "Columns", "points_as_csv", "read_points"]
 
 _GEOJSON: Final = (".geojson", ".json")
 BETWEEN: Final = "/"

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import narwhals as nw
 import numpy as np
 
 from privopt.arrays import Floats
@@ -14,10 +15,9 @@ from privopt.declare.column_texts import TABLE
 from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from narwhals import Series as Column
     from polars import Series
 else:
-    Column = Series = Any
+    Series = Any
 
 __all__ = ["check_degrees", "geometries_of", "points_in", "points_of"]
 
@@ -72,7 +72,7 @@ def _point(raw: bytes) -> tuple[float, float] | None:
     return y, x
 
 
-def points_in(column: Column[Any]) -> tuple[Floats, Floats]:
+def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     """Return the points of a column of a table in memory, a GeoSeries or well-known binary, as :func:`points_of`."""
     native = column.to_native()
     if not hasattr(native, "geom_type"):
