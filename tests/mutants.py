@@ -58,8 +58,10 @@ SWAPS: Final[Mapping[type[ast.AST], type[ast.AST]]] = {
 }
 FOLDERS: Final = {
     "api": "run",
+    "benders": "decompose",
     "checkers": "checker",
     "commands": "command",
+    "disclose": "report",
     "interfaces": "run",
     "kit": "testing",
     "problem": "space",
