@@ -1,6 +1,7 @@
 """What a distribution brings that is not installed is said with its name."""
 
 import re
+from copy import copy
 
 import pytest
 from attrs import evolve
@@ -47,3 +48,21 @@ def test_a_method_that_needs_a_distribution_names_it(solved_toy, alone):
     wanted = re.escape("release.estimate comes with privopt-estimate, which is not installed")
     with pytest.raises(UsageError, match=wanted):
         release.estimate({"report": ["a"]})
+
+
+def test_a_handle_that_is_missing_names_its_distribution(solved_toy, monkeypatch):
+    """The release is there with all that every release has, and can be copied."""
+    monkeypatch.setattr("privopt.api.released.find_spec", lambda package: None)
+    release = copy(po.open(solved_toy))
+    assert release.sample("p1", 3)
+    assert not hasattr(release, "_ipython_display_")
+    wanted = "comes with privopt-tables, which is not installed"
+    for ask in (
+        lambda: release.apply({"id": ["p1"]}, id="id"),
+        lambda: po.sql.register(None, release),
+        lambda: release.sample(xy=(0.0, 0.0)),
+    ):
+        with pytest.raises(UsageError, match=wanted):
+            ask()
+    with pytest.raises(AttributeError, match=f"no attribute 'expr': what ReleasedMatrix has besides {wanted}"):
+        release.expr("x", "y")
