@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 from privopt.errors import UsageError
 from privopt.registry.discovery import registry
@@ -47,8 +48,8 @@ def absent(category: str, name: str) -> str:
     return f"comes with {owner}, which is not installed" if owner else ""
 
 
-def brought(name: str, asked: str) -> Any:
-    """Import what a plugin brings under a Python name (:class:`privopt.specs.NameSpec`).
+def brought(name: str, asked: str) -> Callable[..., Any]:
+    """Import a class or function that a plugin brings under a Python name (:class:`privopt.specs.NameSpec`).
 
     Args:
         name: one of :data:`BROUGHT_BY`.
@@ -60,4 +61,4 @@ def brought(name: str, asked: str) -> Any:
     """
     if name not in registry().of("name") and not registry().broken:
         raise UsageError(f"{asked} {absent('name', name)}")
-    return registry().imported("name", name)
+    return cast("Callable[..., Any]", registry().imported("name", name))

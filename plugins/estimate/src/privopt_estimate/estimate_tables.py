@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -20,7 +19,7 @@ from privopt.run.publish import check_files, new_file
 from privopt.run.verify import OpenedFolder, open_verified
 from privopt_estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
 from privopt_estimate.page import estimate_page, share_layer
-from privopt_estimate.shares import Estimate, EstimateOptions, estimate, estimate_of_counts
+from privopt_estimate.shares import Estimate, EstimateOptions, Intervals, estimate, estimate_of_counts
 
 
 def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
@@ -171,15 +170,18 @@ def estimate_of(
     subject: str | None,
     by: Mapping[str, str] | None,
     also: Sequence[tuple[OpenedFolder, object]],
-    **options: Any,
+    confidence: float,
+    gap: float,
+    intervals: Intervals,
+    resolution: float | None,
 ) -> Estimate:
-    """Do what :meth:`privopt.api.released.OpenRelease.estimate` promises; ``options`` as of ``EstimateOptions``."""
+    """Do what :meth:`privopt.api.released.OpenRelease.estimate` promises."""
     ids = list(channel_of(opened).inputs)
     return _estimated(
         opened,
         _source(reports, column, "reports"),
         lambda channel: _noisy_counts(reports, channel.inputs),
-        EstimateOptions(**options),
+        EstimateOptions(confidence=confidence, gap=gap, intervals=intervals, resolution=resolution),
         None if by is None else _groups(by, ids),
         None,
         column=column,
