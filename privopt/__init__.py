@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from privopt.api.released import open_release as open
     from privopt.declare.problems_in_memory import Part, Problem, problem, read_problem, table
     from privopt.errors import PrivoptError
-    from privopt.ledger.entries import Cost
-    from privopt.ledger.ledger import Ledger
+    from privopt.interfaces.cost import Cost
+    from privopt_ledger.ledger import Ledger
     from privopt_metric_dp.api.problem_parts import (
         cost,
         distances,
@@ -67,8 +67,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Cost": "ledger.entries:Cost",
-    "Ledger": "ledger.ledger:Ledger",
+    "Cost": "interfaces.cost:Cost",
     "Part": "declare.problems_in_memory:Part",
     "PrivoptError": "errors:PrivoptError",
     "PrivoptWarning": "api.released:PrivoptWarning",

@@ -7,6 +7,7 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -15,15 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from attrs import field, fields, frozen
 
-from privopt.api.draws import Draw, draw_of, sampled
+from privopt.api.draws import Draw, draw_of, in_blocks
 from privopt.declare.column_texts import REPORT
 from privopt.declare.notebook import card
 from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.files.release_folder import check_sums
-from privopt.interfaces import Certificate, Guarantee, Result
-from privopt.ledger.charge import Charge
-from privopt.ledger.ledger import Ledger
+from privopt.interfaces import Certificate, Charge, Guarantee, Result
 from privopt.registry import brought, load_class
 from privopt.report.promise_text import claim
 from privopt.run import audit as auditing
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from privopt_estimate.shares import Estimate, Intervals
+    from privopt_ledger.ledger import Ledger
 else:  # may not be installed
-    DuckDBPyConnection = Estimate = Intervals = Any
+    DuckDBPyConnection = Estimate = Intervals = Ledger = Any
 
 __all__ = ["OpenRelease", "PrivoptWarning", "handle_of", "open_release", "solve", "warn_all"]
 
@@ -175,8 +175,14 @@ class OpenRelease:
             raise UsageError(
                 "sample: ledger and subject must be given together, got one of them: draws are charged to a subject"
             )
-        charge = Charge(ledger=ledger, subject=subject)
-        made = sampled(draw, int(count), charge, self.opened)
+        charge: Charge = brought("Charge", "sample: ledger")(ledger=ledger, subject=subject)
+        made = charge.charge_draws(
+            partial(in_blocks, draw),
+            int(count),
+            folder=self.opened.folder,
+            result=self.result,
+            relation=self.opened.relation,
+        )
         warn_all([made.refused] if made.refused is not None else [])
         return list(chain.from_iterable(made.reports))
 

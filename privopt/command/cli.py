@@ -29,7 +29,6 @@ from privopt.command.exit_codes import (
     positive,
     utf8,
 )
-from privopt.command.ledger_commands import budget
 from privopt.command.program import HELP, run_program, say_result
 from privopt.command.release_commands import audit, disclose, report, sample, sign
 from privopt.command.terminal import complain, print_result, progress_display, say_json, summary
@@ -198,7 +197,7 @@ def solve(
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
     from privopt.files.release_folder import dump_json
-    from privopt.ledger.charge import Charge
+    from privopt.registry import brought
     from privopt.run.options import Options
     from privopt.run.signatures import check_key
     from privopt.run.signatures import sign as sign_folder
@@ -208,7 +207,7 @@ def solve(
         check_key(signer)
     if ledger is None and (subject is not None or key is not None):
         raise UsageError("solve: --subject and --hash-subjects must be used with --ledger FILE, got no ledger")
-    charged = None if ledger is None else Charge(ledger=ledger, subject=subject, key=key)
+    charged = None if ledger is None else brought("Charge", "--ledger")(ledger=ledger, subject=subject, key=key)
     limit = options["time_limit"]
     also = "" if ledger is None else f"; what {ledger} was charged stays charged"
     with ending(limit, also=also), progress_display(quiet=quiet, limit=limit) as progress:
@@ -362,7 +361,7 @@ def new(name: str, into: Path, kind: str) -> None:
     print_result(f"{folder}: install it with {how}, then 'privopt check {name}'")
 
 
-for _command in (sample, audit, report, budget, sign, disclose):
+for _command in (sample, audit, report, sign, disclose):
     cli.add_command(_command)
 
 

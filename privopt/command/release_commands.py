@@ -5,8 +5,9 @@ As in :mod:`privopt.command.cli`, each imports what it needs.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -18,7 +19,6 @@ from privopt.command.exit_codes import (
     utf8,
     warn_of_no_privacy,
 )
-from privopt.command.ledger_commands import charge_of
 from privopt.command.program import say_result
 from privopt.command.terminal import complain, print_result, progress_display, say_ids
 from privopt.errors import UsageError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privopt.api.draws import Draw
-    from privopt.ledger.charge import Charge
+    from privopt.interfaces import Charge
     from privopt.run.verify import OpenedFolder
 
 
@@ -65,12 +65,16 @@ def sample(
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.api.draws import draw_of, in_blocks
     from privopt.api.released import handle_of
+    from privopt.registry import brought
     from privopt.run.verify import open_to_sample, open_verified
 
     if sum(given is not None for given in (input_id, at, xy)) != 1:
         raise UsageError("sample: must be given one of --input ID, --at LAT,LON and --xy X,Y")
-    because = "draws are charged to a subject in a ledger"
-    charge = charge_of("sample", ledger, subject, key, whom="ID", because=because)
+    charge: Charge | None = None
+    if any(given is not None for given in (ledger, subject, key)):
+        because = "draws are charged to a subject in a ledger"
+        charging = cast("type[Charge]", brought("Charge", "--ledger"))
+        charge = charging.of_options("sample", ledger, subject, key, whom="ID", because=because)
     if charge is not None:
         charge.check_apart(folder)
     position = at or xy
@@ -94,10 +98,17 @@ def sample(
 
 def _charged(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
     """Charge draws, as many as the limit allows, and yield them; notes and refusals go to standard error."""
-    from privopt.api.draws import sampled
+    from privopt.api.draws import in_blocks
 
     with progress_display(quiet=False) as progress:
-        made = sampled(draw, count, charge, opened, progress)
+        made = charge.charge_draws(
+            partial(in_blocks, draw),
+            count,
+            folder=opened.folder,
+            result=opened.result,
+            relation=opened.relation,
+            progress=progress,
+        )
     complain(f"note: {made.sequence}")
     if made.refused is not None:
         complain(f"{charge.path}: {made.refused}")

@@ -21,6 +21,7 @@ BROUGHT_BY: Final = {
     },
     "name": {
         "Charge": "privopt-ledger",
+        "Ledger": "privopt-ledger",
         "certify": "privopt-metric-dp",
         "cost": "privopt-metric-dp",
         "curve": "privopt-studies",

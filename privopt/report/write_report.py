@@ -11,8 +11,7 @@ from privopt.declare import files_of
 from privopt.errors import UsageError
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.interfaces import Progress, Release
-from privopt.ledger.cost_of_report import priced
-from privopt.ledger.entries import sum_text
+from privopt.interfaces.cost import priced, sum_text
 from privopt.report import Section, page
 from privopt.report.map_files import write_layer
 from privopt.report.theme import save

@@ -9,10 +9,7 @@ from typing import Any, Final
 from attrs import Attribute, Converter, field, frozen
 
 from privopt.errors import check_number
-from privopt.interfaces import (
-    Progress,
-)
-from privopt.ledger.charge import Charge
+from privopt.interfaces import Charge, Progress
 
 __all__ = ["ABOVE", "Options"]
 

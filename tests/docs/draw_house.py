@@ -29,7 +29,6 @@ WORDS = {
         "testing": "the conformance kit",
         "report": "pages and maps",
         "run": "solve, verify, folder, audit",
-        "ledger": "what subjects spent",
         "interfaces": "what a plugin implements; notions",
         "backends": "solvers",
         "declare": "problem files, tables",

@@ -26,7 +26,6 @@ FLOORS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("files", "execution", "registry", "builtin"),
         ("declare", "numbers", "dsl"),
         ("backends", "interfaces"),
-        ("ledger",),
         ("run",),
         ("report",),
         ("testing",),

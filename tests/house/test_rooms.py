@@ -40,7 +40,7 @@ DEPENDS = {
     "privopt_tables": {"privopt_ledger", METRIC},
 }
 """Plugins that stand on other plugins; all others stand on the core alone."""
-TYPES_OF_PLUGINS = {"privopt", "privopt.api.released"}
+TYPES_OF_PLUGINS = {"privopt", "privopt.api.released", "privopt.sql"}
 """Modules of the core that import plugins, for types alone: type checkers then know ``privopt.records``."""
 KNOWS_METRIC_DP = {"privopt.command.cli", "privopt.registry.brought"}
 """Modules of the core whose strings name metric DP: messages, kinds of projects."""

@@ -73,8 +73,8 @@ def test_no_module_travels_that_the_mechanism_does_not_use(plugin):
     commands += [target.partition(":")[0] for target in project.get("scripts", {}).values()]
     commands += [f"{package.name}.__main__"] if project.get("scripts") else []  # the same by "python -m"
     guides = "".join(page.read_text("utf-8") for page in (ROOT / "docs/guide").glob("*.md"))
-    kit = re.findall(rf"{package.name}\.kit\.\w+", guides)  # for whoever tests what is like it
-    assert unused(package, [*commands, *registered(project["name"]), *kit]) == []
+    shown = re.findall(rf"\b{package.name}(?:\.\w+)+", guides)  # to whoever builds on it, or tests what is like it
+    assert unused(package, [*commands, *registered(project["name"]), *shown]) == []
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=IDS)

@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from privopt.ledger.entries import Cost
-from privopt.ledger.ledger import Ledger
+from privopt.interfaces.cost import Cost
+from privopt_ledger.ledger import Ledger
 
 
 def forked(work):

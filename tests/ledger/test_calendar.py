@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.errors import BudgetSpentError, InputError, UsageError
-from privopt.ledger.entries import Cost
-from privopt.ledger.ledger import Ledger
-from privopt.ledger.periods import Calendar, periods_of
+from privopt.interfaces.cost import Cost
+from privopt_ledger.ledger import Ledger
+from privopt_ledger.periods import Calendar, periods_of
 
 HALF = Cost(epsilon="0.5", unit="per km")
 ROME = "Europe/Rome"

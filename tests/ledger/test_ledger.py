@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from privopt.errors import BudgetSpentError, DoesNotHoldError, InputError, UsageError
-from privopt.ledger.entries import Cost
-from privopt.ledger.ledger import Ledger
-from privopt.ledger.subject_names import key_at
+from privopt.interfaces.cost import Cost
+from privopt_ledger.ledger import Ledger
+from privopt_ledger.subject_names import key_at
 
 HALF = Cost(epsilon="0.5", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
 ONE = Cost(epsilon=1, unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
@@ -289,13 +289,6 @@ class TwoConnections(RuleBasedStateMachine):
 
 TestTwoConnections = TwoConnections.TestCase
 TestTwoConnections.settings = settings(max_examples=15, stateful_step_count=15)
-
-
-def test_the_command_knows_the_units():
-    from privopt.command import ledger_commands
-    from privopt.ledger import entries
-
-    assert ledger_commands.UNITS == entries.UNITS
 
 
 def test_terms_that_no_entry_can_have_are_found(ledger):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import privopt as po
 from privopt.declare.name_forms import folded
 from privopt.errors import BudgetSpentError, InputError, UsageError
-from privopt.ledger.charge import Charge
-from privopt.ledger.entries import Cost
-from privopt.ledger.ledger import Ledger
+from privopt.interfaces.cost import Cost
+from privopt_ledger.charge import Charge
+from privopt_ledger.ledger import Ledger
 from privopt_tables.application import Application
 from privopt_tables.apply import apply
 

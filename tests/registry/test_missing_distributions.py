@@ -66,3 +66,14 @@ def test_a_handle_that_is_missing_names_its_distribution(solved_toy, monkeypatch
             ask()
     with pytest.raises(AttributeError, match=f"no attribute 'expr': what ReleasedMatrix has besides {wanted}"):
         release.expr("x", "y")
+
+
+def test_a_ledger_that_is_asked_for_names_its_distribution(solved_toy, alone, tmp_path):
+    missing = "comes with privopt-ledger, which is not installed"
+    solve = ["solve", "exponential", "p.toml", "--out", str(tmp_path / "o"), "--ledger", str(tmp_path / "l")]
+    sample = ["sample", str(solved_toy), "--input", "a", "--ledger", str(tmp_path / "l"), "--subject", "anna"]
+    for command in (solve, sample):
+        done = CliRunner().invoke(cli, command)
+        assert (done.exit_code, done.stdout, f"--ledger {missing}" in done.stderr) == (2, "", True), done.stderr
+    with pytest.raises(UsageError, match=f"sample: ledger {missing}"):
+        po.open(solved_toy).sample("a", ledger=tmp_path / "l", subject="anna")

@@ -18,10 +18,10 @@ from privopt.declare.columns import read_columns, write_columns
 from privopt.declare.tables import Column, File, read_table
 from privopt.errors import MOST_FAULTS, DoesNotHoldError, Fault, Faults, InputError, UsageError
 from privopt.files.archive import read_arrays
+from privopt.files.durable_log import DurableLog
 from privopt.interfaces import Guarantee, Mechanism, Reporting
 from privopt.interfaces.additive import NoiseCall, certify_noise
 from privopt.interfaces.reporting import Section
-from privopt.ledger.durable_log import DurableLog
 from privopt.testing import GeneratedProblem, Profile, csv_bytes, export_again, npy_bytes, relabel, reorder
 
 COLUMNS = [

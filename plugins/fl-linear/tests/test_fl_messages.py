@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from privopt import Ledger
 from privopt.errors import InputError
-from privopt.ledger.durable_log import DurableLog
+from privopt.files.durable_log import DurableLog
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify

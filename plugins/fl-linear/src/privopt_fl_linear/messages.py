@@ -28,7 +28,7 @@ from privopt.declare import File
 from privopt.declare.frames import text_of
 from privopt.declare.tables import Column, check_column, duplicate_faults, is_parquet, table_of
 from privopt.errors import Fault, Faults, InputError, cut, reason_of
-from privopt.ledger.durable_log import DurableLog
+from privopt.files.durable_log import DurableLog
 from privopt_fl_linear.location import MOST_NOISY, noisy_counts
 from privopt_fl_linear.privacy import LocalLaplace
 from privopt_fl_linear.quantiles import Noise
@@ -157,7 +157,7 @@ def repeat_or_draw(
     """Return the message of a round: the one that was sent before, or a new one, kept on the disk before it returns.
 
     Args:
-        sent_file: the location's messages sent (:class:`privopt.ledger.durable_log.DurableLog`); made if missing, but
+        sent_file: the location's messages sent (:class:`privopt.files.durable_log.DurableLog`); made if missing, but
             not its folder, for one that is misspelt would draw again.
         location, clients, epsilon, round_, noise: as `report` takes them; ``clients`` is not read for a message sent.
         ledger: charged before a message is drawn.

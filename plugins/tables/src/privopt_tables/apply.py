@@ -16,9 +16,9 @@ from privopt.errors import Fault, InputError, UsageError, number_of
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress
 from privopt.interfaces.claims import SEEDED
-from privopt.ledger.batches import Batch
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import OpenedFolder, open_verified
+from privopt_ledger.batches import Batch
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_tables.application import Application, limits_of, words_of
 from privopt_tables.apply_table import ApplySummary, applied, whole_secret

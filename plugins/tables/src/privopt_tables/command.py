@@ -18,7 +18,6 @@ from privopt.command.exit_codes import (
     utf8,
     warn_of_no_privacy,
 )
-from privopt.command.ledger_commands import charge_of
 from privopt.command.terminal import complain, say_json
 from privopt.errors import UsageError, number_of
 
@@ -161,6 +160,7 @@ def apply(
     """
     from privopt.command.terminal import progress_display
     from privopt.interfaces.claims import SEEDED
+    from privopt_ledger.charge import Charge
     from privopt_tables.application import Application, words_of
     from privopt_tables.apply import apply as run
     from privopt_tables.apply_table import whole_secret
@@ -173,7 +173,9 @@ def apply(
     charge = None  # --subject alone says whose traces they are: nothing is charged
     if ledger is not None or sticky or key is not None or batch is not None:
         because = "reports are charged to subjects in a ledger"
-        charge = charge_of("apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within)
+        charge = Charge.of_options(
+            "apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within
+        )
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
     asked = Application(

@@ -27,12 +27,12 @@ from privopt.declare.column_texts import subjects_of, texts_of
 from privopt.declare.problems_in_memory import frame_of
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
-from privopt.ledger.batches import Batch, Digest
-from privopt.ledger.charge import Charge
-from privopt.ledger.entries import AccountKey, Cost
-from privopt.ledger.ledger import Ledger
-from privopt.ledger.subject_columns import row_names
+from privopt.interfaces.cost import Cost
 from privopt.run.verify import OpenedFolder
+from privopt_ledger.batches import Batch, Digest, row_names
+from privopt_ledger.charge import Charge
+from privopt_ledger.entries import AccountKey
+from privopt_ledger.ledger import Ledger
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_tables.application import Application
 from privopt_tables.apply_table import cost_of_row

@@ -16,7 +16,7 @@ from privopt.declare.column_texts import TABLE, naming, texts_of
 from privopt.declare.problems_in_memory import frame_of
 from privopt.declare.table_files import TableSource, refuse_table
 from privopt.errors import Fault, InputError, UsageError
-from privopt.ledger.batches import secrets_of
+from privopt_ledger.batches import secrets_of
 from privopt_metric_dp.space.wkb import check_degrees, geometries_of, points_in
 
 __all__ = ["GeoSource", "Secret", "positions_of"]

@@ -370,7 +370,7 @@ class MetricMechanism(
 
     def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
         """Return a map to explore, losses, worst pairs, baselines, convergence."""
-        from privopt.ledger.cost_of_report import limit_meaning
+        from privopt.interfaces.cost import limit_meaning
         from privopt_metric_dp.report.pages import meaning_section, metric_sections
 
         sections = metric_sections(release, problem.data, result, self.utility(problem, result.method))

@@ -18,11 +18,11 @@ from typing import Final
 from attrs import define, field
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
+from privopt.files.log_file import Form, LogFile, translated_errors
 from privopt.files.regular import private_folder
-from privopt.ledger.balances import Mark
-from privopt.ledger.ledger import Ledger
-from privopt.ledger.log_file import Form, LogFile, translated_errors
-from privopt.ledger.subject_names import key_at
+from privopt_ledger.balances import Mark
+from privopt_ledger.ledger import Ledger
+from privopt_ledger.subject_names import key_at
 
 FORM: Final = Form(
     name="store of reports",
@@ -62,7 +62,7 @@ class KeptReports(LogFile):
         UsageError: the folder is none, another user's, or others may enter it.
         StoppedError: it cannot be made.
         InputError: they are another ledger's.
-        InputError, DoesNotHoldError, StoppedError: see :class:`privopt.ledger.log_file.LogFile`.
+        InputError, DoesNotHoldError, StoppedError: see :class:`privopt.files.log_file.LogFile`.
     """
 
     def __init__(self, ledger: Ledger, *, make: bool = True) -> None:

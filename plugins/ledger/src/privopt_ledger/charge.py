@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from attrs import AttrsInstance, frozen
 
+from privopt import interfaces
 from privopt.declare import files_of
-from privopt.errors import UsageError, cut
-from privopt.interfaces import PrivacyConstraint, Progress, Release
-from privopt.ledger.cost_of_report import priced
-from privopt.ledger.entries import sum_text
-from privopt.ledger.ledger import Ledger
+from privopt.errors import UsageError, cut, number_of
+from privopt.interfaces import DrawnReports, PrivacyConstraint, Progress, Release, Result
+from privopt.interfaces.cost import priced, sum_text
+from privopt_ledger.cost_of_report import cost_of, sequence_of
+from privopt_ledger.ledger import Ledger
+from privopt_ledger.subject_names import subject_name
 
 
 @frozen(kw_only=True)
-class Charge:
+class Charge(interfaces.Charge):
     """The ledger and the subject to charge before anything is drawn.
 
     Attributes:
@@ -36,6 +38,29 @@ class Charge:
     key: Path | None = None
     sticky: bool = False
     within: float | None = None
+
+    @classmethod
+    def of_options(
+        cls,
+        command: str,
+        ledger: Path | None,
+        subject: str | None,
+        key: Path | None,
+        *,
+        whom: str,
+        because: str,
+        sticky: bool = False,
+        within: float | None = None,
+    ) -> Self | None:
+        """Return the charge that a command was asked for; ``sticky`` and ``within`` are options of tables alone."""
+        given = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
+        found = " and ".join(name for name, value in given.items() if value is not None)
+        if not found:
+            return None
+        if ledger is None or subject is None:
+            lacks = "--ledger FILE" if ledger is None else f"--subject {whom}"
+            raise UsageError(f"{command}: {found} must be used with {lacks}: {because}")
+        return cls(ledger=ledger, subject=subject, sticky=sticky, within=within, key=key)
 
     @property
     def path(self) -> Path:
@@ -80,26 +105,7 @@ class Charge:
         purpose: str,
         progress: Progress | None = None,
     ) -> str:
-        """Charge a release whose noise is about to be drawn, durably.
-
-        Args:
-            privacy: of what is about to be drawn.
-            declared: the problem, which names its secret files.
-            release: what will be published: one result, or what later draws come from.
-            seeded: whether a seed would draw it.
-            mechanism: SHA-256 of the public problem file.
-            purpose: what is charged for, in words.
-            progress: called with how many entries are checked.
-
-        Returns:
-            What stays charged whatever comes of it, a sentence.
-
-        Raises:
-            UsageError: nothing is drawn, or nothing that could be counted; or no subject, where one is needed.
-            BudgetSpentError: the subject has not enough left; nothing was charged.
-            DoesNotHoldError: the ledger was changed.
-            InputError: no ledger, or one of another unit.
-        """
+        """Charge a release whose noise is about to be drawn, durably; return what stays charged."""
         mark = "a seed, and no epsilon covers what it draws" if seeded else None
         cost = priced(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
         if isinstance(cost, str):
@@ -117,3 +123,36 @@ class Charge:
         with self.opened(progress) as ledger:
             ledger.charge(subject, cost, alone=self.subject is None)
         return f"{self.path}: subject {cut(subject)} was charged {sum_text(cost.amount)} all the same"
+
+    def charge_draws(
+        self,
+        draw: Callable[[int], Iterator[list[str]]],
+        count: int,
+        *,
+        folder: Path,
+        result: Result,
+        relation: str,
+        progress: Progress | None = None,
+    ) -> DrawnReports:
+        """Charge draws to the subject, durably, and then draw as many as the limit allows."""
+        subject = self.subject or ""
+        subject_name(subject)  # what is none is refused before a ledger is made
+        cost = cost_of(folder, result, relation, "sample")
+        with self.opened(progress) as ledger:
+            if progress is not None:
+                progress("charging", 0, None, None)
+            granted = ledger.charge_times(subject, count, cost)
+            if not granted:
+                raise ledger.refusal(subject, cost)
+            left, limit = ledger.account(subject, unit=cost.account).left_text, ledger.limit_of(cost.account)
+        try:
+            reports = draw(granted)
+        except UsageError as error:
+            raise UsageError(f"{error}; charged all the same: {number_of(granted, 'draw')}") from error
+        refused = None
+        if granted < count and left is not None:
+            refused = (
+                f"{count - granted:,} of {count:,} draws refused: budget spent: subject {cut(subject)} has "
+                f"{left} left, each takes {sum_text(cost.amount)}"
+            )
+        return DrawnReports(reports=reports, refused=refused, sequence=sequence_of(cost, limit, "draw"))

@@ -11,19 +11,9 @@ from typing import Final
 from attrs import define, field
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
-from privopt.ledger.accounts import Account, Charge
-from privopt.ledger.entries import (
-    BEGINNING,
-    AccountKey,
-    Cost,
-    Entry,
-    Limit,
-    Sum,
-    Terms,
-    added,
-    sum_of,
-    zero_sum,
-)
+from privopt.interfaces.cost import Cost, Sum
+from privopt_ledger.accounts import Account, Charge
+from privopt_ledger.entries import BEGINNING, AccountKey, Entry, Limit, Terms, added, sum_of, zero_sum
 
 SCHEMA: Final = (
     "CREATE TABLE accounts (id INTEGER PRIMARY KEY, subject TEXT NOT NULL, unit TEXT NOT NULL, period TEXT NOT NULL, "
@@ -140,7 +130,7 @@ class LedgerTransaction:
 
     @property
     def names(self) -> str:
-        """How subjects are named (:attr:`privopt.ledger.subject_names.Names.label`); empty before the first charge."""
+        """How subjects are named (:attr:`privopt_ledger.subject_names.Names.label`); empty before the first charge."""
         said = self._last_terms("names")
         return "" if said is None else said.purpose
 

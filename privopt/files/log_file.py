@@ -1,7 +1,7 @@
 """The file of a ledger, of kept reports or of a log: SQLite, durable with every transaction, never created in part.
 
-What SQLite reports is sorted into three: bytes that are not what was written, a file that is something else, and a disk
-or a lock that is in the way.
+What SQLite reports is sorted into three: bytes that are not what was written; a file of another kind; a disk or a lock
+that is in the way.
 """
 
 from __future__ import annotations

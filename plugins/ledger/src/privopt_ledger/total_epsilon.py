@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from privopt.errors import UsageError
-from privopt.ledger.entries import EPSILON, PAIR, RHO, Sum
+from privopt.interfaces.cost import EPSILON, PAIR, RHO, Sum
 from privopt.numbers.gaussian import epsilon_of
 
 

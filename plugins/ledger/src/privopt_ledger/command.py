@@ -1,28 +1,20 @@
-"""``privopt budget``, and what other commands charge to a ledger.
-
-As in :mod:`privopt.command.cli`, what is needed is imported where it is.
-"""
+"""The command ``privopt budget``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from privopt.command.exit_codes import PATH, guarded, utf8
 from privopt.command.terminal import complain, progress_display
 from privopt.errors import UsageError
-
-if TYPE_CHECKING:
-    from privopt.ledger.accounts import Account
-    from privopt.ledger.charge import Charge
-    from privopt.ledger.ledger import Ledger
-else:
-    Account = Charge = Ledger = Any
-
-UNITS: Final = ("epsilon", "rho", "(epsilon, delta)")
-"""Of :data:`privopt.ledger.entries.UNITS`, which nothing need load to list commands."""
+from privopt.interfaces.cost import UNITS
+from privopt_ledger.accounts import Account
+from privopt_ledger.batches import Batch
+from privopt_ledger.command_accounts import delta_given, limit_given, show_accounts
+from privopt_ledger.kept_reports import KeptReports
+from privopt_ledger.ledger import Ledger
 
 
 @click.command()
@@ -84,9 +76,6 @@ def budget(
     as_json: bool,
 ) -> None:
     """Show what subjects have spent, exactly; every entry of the ledger is checked."""
-    from privopt.command.ledger_accounts import delta_given, limit_given, show_accounts
-    from privopt.ledger.ledger import Ledger
-
     if per is not None and limit is None:
         raise UsageError("--per must be used with --set AMOUNT, got it alone")
     if zone is not None and per is None:
@@ -124,8 +113,6 @@ def _accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[
 
 
 def _forget(book: Ledger, subject: str) -> None:
-    from privopt.ledger.kept_reports import KeptReports
-
     book.account(subject)  # refuses another key than the ledger's, under which nothing would be found
     with KeptReports(book, make=False) as kept:
         gone = kept.forget(book.name_of(subject))
@@ -133,39 +120,6 @@ def _forget(book: Ledger, subject: str) -> None:
 
 
 def _forget_batch(book: Ledger, name: str) -> None:
-    from privopt.ledger.batches import Batch
-
     with Batch(ledger=book.path, name=name).opened() as batch:
         gone = "removed" if batch.forget() else "was gone already"
     complain(f"{book.path}: key of batch {name} {gone}; what was charged stays charged, and the name is used up")
-
-
-def charge_of(
-    command: str,
-    ledger: Path | None,
-    subject: str | None,
-    key: Path | None,
-    *,
-    whom: str,
-    because: str,
-    sticky: bool = False,
-    within: float | None = None,
-) -> Charge | None:
-    """Return the charge that a command was asked for; None for nothing.
-
-    Args:
-        command: its name.
-        ledger, subject, key, sticky, within: its options.
-        whom: the value of ``--subject``, for messages.
-        because: why the one option needs the other.
-    """
-    given = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
-    found = " and ".join(name for name, value in given.items() if value is not None)
-    if not found:
-        return None
-    if ledger is None or subject is None:
-        lacks = "--ledger FILE" if ledger is None else f"--subject {whom}"
-        raise UsageError(f"{command}: {found} must be used with {lacks}: {because}")
-    from privopt.ledger.charge import Charge
-
-    return Charge(ledger=ledger, subject=subject, sticky=sticky, within=within, key=key)

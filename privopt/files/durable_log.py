@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from privopt.ledger.log_file import Form, LogFile, translated_errors
+from privopt.files.log_file import Form, LogFile, translated_errors
 
 __all__ = ["DurableLog"]
 

@@ -16,27 +16,15 @@ from attrs import define, field
 from attrs.converters import optional
 
 from privopt.errors import BudgetSpentError, Fault, InputError, UsageError, cut
+from privopt.files.log_file import Form, LogFile
 from privopt.interfaces import Progress
-from privopt.ledger.accounts import Account, Charge
-from privopt.ledger.balances import SCHEMA, LedgerTransaction, Mark
-from privopt.ledger.check_chain import check_chain, head_of
-from privopt.ledger.entries import (
-    BEGINNING,
-    EPSILON,
-    PAIR,
-    UNITS,
-    AccountKey,
-    Amount,
-    Cost,
-    Limit,
-    Terms,
-    micros_of,
-    sum_of,
-    sum_text,
-)
-from privopt.ledger.log_file import Form, LogFile
-from privopt.ledger.periods import Calendar
-from privopt.ledger.subject_names import PLAIN, Names, key_at, subject_name
+from privopt.interfaces.cost import EPSILON, PAIR, UNITS, Amount, Cost, sum_text
+from privopt_ledger.accounts import Account, Charge
+from privopt_ledger.balances import SCHEMA, LedgerTransaction, Mark
+from privopt_ledger.check_chain import check_chain, head_of
+from privopt_ledger.entries import BEGINNING, AccountKey, Limit, Terms, micros_of, sum_of
+from privopt_ledger.periods import Calendar
+from privopt_ledger.subject_names import PLAIN, Names, key_at, subject_name
 
 __all__ = ["FORM", "Ledger"]
 
@@ -133,7 +121,7 @@ class Ledger(LogFile):
             subject: whom it is about; names of one form are one (:func:`privopt.declare.name_forms.folded`).
             cost: of the report.
             alone: refuse if the ledger knows another subject, for a name that no one chose.
-            period: that it is charged to, as :class:`~privopt.ledger.periods.Calendar` names it; None for that of now
+            period: that it is charged to, as :class:`~privopt_ledger.periods.Calendar` names it; None for that of now
                 where the limit is by the calendar.
 
         Raises:
@@ -171,7 +159,7 @@ class Ledger(LogFile):
         Args:
             subjects: whom each report is about; the same one may come again.
             cost: of each.
-            periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
+            periods: that each is charged to, as :class:`~privopt_ledger.periods.Calendar` names them; None for that of
                 now where the limit is by the calendar.
             times: by how much each one's cost is multiplied: 0 charges nothing and counts as none; None for once.
             closed: of accounts the least of ``times`` that was refused: no report of that cost, or of more, is charged.
@@ -221,10 +209,7 @@ class Ledger(LogFile):
             priced = {count: Terms.of_cost(cost.times(count)) for count in dict.fromkeys(counts) if count}
             charged = dict.fromkeys(each for each, count in zip(whose, counts, strict=True) if count)
             names = {subject: self._names.of(subject) for subject in dict.fromkeys(subject for subject, _ in charged)}
-            keys = {
-                (subject, period): book.key_of(names[subject], period, limit, cost.account)
-                for subject, period in charged
-            }
+            keys = {each: book.key_of(names[each[0]], each[1], limit, cost.account) for each in charged}
             marks: list[Mark | None] = []
             for each, count in zip(whose, counts, strict=True):
                 if not count:
@@ -290,7 +275,7 @@ class Ledger(LogFile):
         Args:
             amount: that each subject may spend, exactly: text, whole number or rational.
             delta: in addition, where epsilon and delta add up.
-            unit: one of :data:`privopt.ledger.entries.UNITS`; None: that of the charges, which must be one.
+            unit: one of :data:`privopt.interfaces.cost.UNITS`; None: that of the charges, which must be one.
             hours: in each window of that length, however it lies; what all windows together add up to is not limited.
                 None: once, for ever, or by the calendar.
             per: in each calendar ``"day"``, ``"week"`` or ``"month"`` in which reports' own times lie; None for no
@@ -341,8 +326,7 @@ class Ledger(LogFile):
         with self._reading() as book:
             book.check_names(self._names.label)
             name, limit = self._names.of(subject), book.limit_of(unit)
-            key = book.key_of(name, period, limit, unit)
-            return book.account(key, subject_name(subject), micros_of(hours), limit)
+            return book.account(book.key_of(name, period, limit, unit), subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
         """Return every subject's account in a unit, by the ledger's names, and by period; see :meth:`account`."""

@@ -1,45 +1,29 @@
-"""Costs and limits, exactly; entries of a ledger as text, and the hash that chains each to the one before."""
+"""Limits, exactly; entries of a ledger as text, and the hash that chains each to the one before."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import re
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from attrs.validators import in_
 
 from privopt.declare.exact_text import exact_text
-from privopt.declare.name_forms import MAX_TEXT_CHARACTERS
-from privopt.errors import UsageError, cut
-from privopt.ledger.periods import Calendar
+from privopt.errors import UsageError
+from privopt.interfaces.cost import EPSILON, NUMBERS, PAIR, UNITS, Amount, Cost, Sum, amount_of, sum_text
+from privopt_ledger.periods import Calendar
 
-__all__ = ["EPSILON", "PAIR", "RHO", "UNITS", "AccountKey", "Amount", "Cost", "Limit", "amount_of", "sum_text"]
+__all__ = ["AccountKey", "Limit"]
 
 BEGINNING: Final = bytes(32)
 """The hash before the first entry's."""
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 """Microseconds of an hour: times are whole microseconds since 1970, UTC."""
-
-EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
-NUMBERS: Final = {EPSILON: ("epsilon",), RHO: ("rho",), PAIR: ("epsilon", "delta")}
-"""What notions add up, by unit: pure DP epsilon, zero-concentrated DP rho, approximate DP both of its numbers. A
-subject has an account in each."""
-
-UNITS: Final = tuple(NUMBERS)
-
-_AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
-
-Amount = str | int | Fraction
-"""How a caller may say an amount: no double, for it would not be what was meant."""
-
-Sum = tuple[Fraction, ...]
-"""What charges come to: one number, or epsilon and delta."""
 
 
 @lru_cache(maxsize=4096)
@@ -58,119 +42,16 @@ def added(one: Sum, other: Sum) -> Sum:
     return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
-def sum_text(value: Sum) -> str:
-    """Return a sum as exact text: one number, or ``(epsilon, delta)``.
-
-    >>> sum_text((Fraction(1, 2),)), sum_text((Fraction(1), Fraction(1, 1000)))
-    ('0.5', '(1, 0.001)')
-    """
-    texts = [exact_text(part) for part in value]
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
-
-
-def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
-    """Return an amount, exactly.
-
-    >>> amount_of("0.10", "epsilon")
-    Fraction(1, 10)
-
-    Args:
-        value: a rational, a whole number, or text: a decimal or a quotient. No double: it would not be what was meant.
-        what: its name in messages.
-        zero: whether it may be 0.
-
-    Raises:
-        UsageError: something else, or an amount below 0.
-    """
-    found: Fraction | None = None
-    if isinstance(value, str) and _AMOUNT.fullmatch(value.strip()):
-        found = Fraction(value.strip())
-    elif isinstance(value, int | Fraction) and not isinstance(value, bool):
-        found = Fraction(value)
-    if found is None or found < 0 or (found == 0 and not zero):
-        least = "of at least 0" if zero else "above 0"
-        raise UsageError(f"{what} must be an amount {least}, 0.5 or 1/3, as text or exact, got {cut(repr(value))}")
-    return found
-
-
-def _epsilon(value: Amount | None) -> Fraction | None:
-    return None if value is None else amount_of(value, "epsilon")
-
-
-def _rho(value: Amount | None) -> Fraction | None:
-    return None if value is None else amount_of(value, "rho")
-
-
-def _delta(value: Amount | None) -> Fraction | None:
-    return None if value is None else amount_of(value, "delta", zero=True)
-
-
 def _limit(value: Amount) -> Fraction:
     return amount_of(value, "limit", zero=True)
 
 
+def _limit_delta(value: Amount | None) -> Fraction | None:
+    return None if value is None else _limit(value)
+
+
 def _hours(value: Amount | None) -> Fraction | None:
     return None if value is None else amount_of(value, "window")
-
-
-def _short(instance: object, attribute: object, value: str) -> None:
-    name = getattr(attribute, "name", "")
-    if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS or not value.isprintable():
-        raise UsageError(f"{name} must be a line of at most {MAX_TEXT_CHARACTERS:,} characters, got {cut(repr(value))}")
-
-
-@frozen(kw_only=True)
-class Cost:
-    """What one report, or one release, costs a subject.
-
-    >>> Cost(epsilon="0.5", unit="per km", purpose="morning").epsilon
-    Fraction(1, 2)
-
-    Attributes:
-        epsilon: exactly; text is read as a decimal or a quotient. None where the notion is counted by rho.
-        rho: of zero-concentrated DP, exactly.
-        delta: of approximate DP, in addition to epsilon.
-        unit: whom it is for, as the notion has it: the relation of neighbours. A ledger has one.
-        notion: name of the notion of privacy; empty where it has none.
-        mechanism: SHA-256 of what is drawn from: of a folder's SHA256SUMS, or of a problem file.
-        purpose: what it was charged for, in words.
-
-    Raises:
-        UsageError: an amount that is none, neither or both of epsilon and rho, or text of more than a line.
-    """
-
-    epsilon: Fraction | None = field(default=None, converter=_epsilon)
-    rho: Fraction | None = field(default=None, converter=_rho)
-    delta: Fraction | None = field(default=None, converter=_delta)
-    unit: str = field(validator=_short)
-    notion: str = field(default="", validator=_short)
-    mechanism: str = field(default="", validator=_short)
-    purpose: str = field(default="", validator=_short)
-
-    def __attrs_post_init__(self) -> None:
-        if tuple(self._numbers) not in NUMBERS.values():
-            found = " and ".join(self._numbers) or "nothing"
-            raise UsageError(f"epsilon must be an amount above 0, or of rho, or of epsilon and delta, got {found}")
-
-    @property
-    def _numbers(self) -> dict[str, Fraction]:
-        numbers = {"epsilon": self.epsilon, "rho": self.rho, "delta": self.delta}
-        return {name: value for name, value in numbers.items() if value is not None}
-
-    @property
-    def amount(self) -> Sum:
-        """What is added to the account."""
-        return tuple(self._numbers.values())
-
-    def times(self, count: int) -> Cost:
-        """Return the cost of several reports."""
-        numbers: dict[str, Any] = {name: count * value for name, value in self._numbers.items()}
-        return evolve(self, **numbers)
-
-    @property
-    def account(self) -> str:
-        """One of `UNITS`: the account that it is charged to."""
-        return RHO if self.rho is not None else EPSILON if self.delta is None else PAIR
 
 
 @frozen(kw_only=True)
@@ -190,7 +71,7 @@ class Limit:
     """
 
     amount: Fraction = field(converter=_limit)
-    delta: Fraction | None = field(default=None, converter=_delta)
+    delta: Fraction | None = field(default=None, converter=_limit_delta)
     hours: Fraction | None = field(default=None, converter=_hours)
     calendar: Calendar | None = None
     account: str = field(default=EPSILON, validator=in_(UNITS))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from privopt.errors import DoesNotHoldError, UsageError, cut
 from privopt.interfaces import Progress
-from privopt.ledger.entries import BEGINNING, UNITS, AccountKey, Entry, Sum, Terms, added, sum_of, zero_sum
+from privopt.interfaces.cost import UNITS, Sum
+from privopt_ledger.entries import BEGINNING, AccountKey, Entry, Terms, added, sum_of, zero_sum
 
 _ENTRIES_PER_PROGRESS = 50_000
 """Entries between reports of progress."""

@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from privopt.errors import UsageError
+from privopt.interfaces.cost import Cost
 from privopt.interfaces.notions import LocalDP, PureDP
-from privopt.ledger.entries import Cost
 from privopt.numbers.exp_log_bounds import float_up
 from privopt.registry import registry
 

@@ -21,13 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
+import narwhals as nw
 from attrs import define, field, frozen
 
-from privopt.errors import DoesNotHoldError, StoppedError, UsageError, cut
+from privopt.declare.column_texts import TABLE, subjects_of, texts_of
+from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError, cut
 from privopt.files.regular import flush, open_private, private_folder
 from privopt.files.release_folder import sha256
 from privopt.files.working_folder import claimed
-from privopt.ledger.subject_names import key_at
+from privopt_ledger.subject_names import key_at
 
 LONGEST_NAME: Final = 200
 """Characters of a batch's name."""
@@ -297,6 +299,23 @@ class Batch:
     def _delete_key(self) -> None:
         (self.folder / _KEY).unlink(missing_ok=True)
         flush(self.folder)
+
+
+def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
+    """Name each row of a table by its subject and its id among the subject's rows.
+
+    Args:
+        frame: the table.
+        columns: of subjects and of ids.
+
+    Raises:
+        InputError: a row with a subject has no id.
+    """
+    subjects, ids = subjects_of(frame[columns[0]]), texts_of(frame[columns[1]])
+    if (ids.is_null() & subjects.is_not_null()).any():
+        raise InputError([Fault(TABLE, f"column {columns[1]}", "nothing", "an id of each row")])
+    whose = zip(subjects.fill_null("").to_list(), ids.fill_null("").to_list(), strict=True)
+    return [encoded((subject.encode("utf-8"), own.encode("utf-8"))) for subject, own in whose]
 
 
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:

@@ -10,17 +10,18 @@ from typing import Any, Final
 from privopt.command.terminal import complain, print_result, say_json
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError, number_of
-from privopt.ledger.accounts import Account, Charge
-from privopt.ledger.cost_of_report import limit_text
-from privopt.ledger.entries import EPSILON, Limit, Sum, added, amount_of, sum_text, zero_sum
-from privopt.ledger.ledger import Ledger
-from privopt.ledger.total_epsilon import total_epsilon
+from privopt.interfaces.cost import EPSILON, Sum, amount_of, sum_text
+from privopt_ledger.accounts import Account, Charge
+from privopt_ledger.cost_of_report import limit_text
+from privopt_ledger.entries import Limit, added, zero_sum
+from privopt_ledger.ledger import Ledger
+from privopt_ledger.total_epsilon import total_epsilon
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
 """Notions whose amounts come to an (epsilon, delta); "": charged by hand, without a notion."""
 
 MAX_AMOUNT_DIGITS: Final = 40
-"""Of an amount before its point, and behind it, at most (:func:`privopt.ledger.entries.amount_of`)."""
+"""Of an amount before its point, and behind it, at most (:func:`privopt.interfaces.cost.amount_of`)."""
 
 SPENT_AT_DELTA: Final = (
     "what is said at a delta holds for a limit always; for what was spent where amounts were fixed beforehand, and not "

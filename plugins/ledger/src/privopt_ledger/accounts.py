@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from attrs import frozen
 
-from privopt.ledger.entries import Cost, Sum, sum_text
+from privopt.interfaces.cost import Cost, Sum, sum_text
 
 __all__ = ["Account", "Charge"]
 
