@@ -59,12 +59,18 @@ WORDS = {
 }
 """Rooms with what is in them; helper files (version, __main__, plugin) and the checkers are omitted."""
 SHARES = {
-    "privopt.report": 0.37,
-    "privopt.run": 0.37,
+    "privopt.testing": 0.75,
+    "privopt.report": 0.29,
+    "privopt.run": 0.29,
+    f"{METRIC}.kit": 0.73,
     f"{METRIC}.mechanisms": 0.22,
-    f"{METRIC}.api": 0.56,
-    f"{METRIC}.report": 0.43,
+    f"{METRIC}.api": 0.84,
+    f"{METRIC}.report": 0.4,
     f"{METRIC}.solvers": 0.2,
+    f"{METRIC}.proof": 0.18,
+    f"{METRIC}.attacks": 0.48,
+    f"{METRIC}.matrix": 0.35,
+    f"{METRIC}.traces": 0.35,
 }
 """Rooms that stand elsewhere than in the middle of their share of the row, so that no arrow runs behind a room."""
 WIDTH, HEIGHT, TOP, STEP, EDGE = 14.0, 11.6, 9.2, 0.7, 0.19
@@ -130,7 +136,8 @@ def draw() -> Figure:
     for (level, package), row in plugin_rows().items():
         left, right = SPANS[package]
         for column, name in enumerate(row):
-            x = left + (right - left) * (column + 0.5) / len(row)
+            inside = 0.5 if level or package == CORE else 0.33  # beside the arrows from the row above
+            x = left + (right - left) * (column + inside) / len(row)
             write(name, name.removeprefix("privopt_").replace("_", "-"), x, TOP + 0.6 + STEP * level)
     for one, two in sorted(arrows()):
         (x, y), (u, v) = places[one], places[two]
