@@ -73,9 +73,8 @@ LOCATIONS = csv_bytes(
 )
 BOUNDED = csv_bytes(
     ["id", "facility_cost", "opening_cost", "capacity", "clients"],
-    [["a", 0.2, 3, 150, 40], ["b", 0.3, 5, 200, 35], ["c", 0.1, 0, 250, ""], ["d", 0.1, 4, "", 60]],
+    [["a", 0.2, 3, 150, 40], ["b", 0.3, 5, 200, 35], ["c", 0.1, 0, 250, 25], ["d", 0.1, 4, "", 60]],
 )
-STREETS = csv_bytes(["from", "to", "km"], [["a", "b", 0.3], ["b", "x", 0.2], ["x", "c", 0.1], ["c", "d", 0.9]])
 COUNTS = csv_bytes(
     ["level_1", "level_2", "size", "groups"],
     [["US", state, size, 20 + 3 * size] for state in ("GA", "NY") for size in (1, 2, 3)],
@@ -96,10 +95,6 @@ PEOPLE = csv_bytes(
     ],
 )
 BOUNDS = csv_bytes(["region", "at_least", "at_most"], [["GA", "", 2]])
-AGES = csv_bytes(
-    ["level_1", "level_2", "age", "count"],
-    [["US", state, age, 30] for state in ("GA", "NY") for age in ("child", "adult")],
-)
 SCORES = np.log(np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4], [0.5, 0.3, 0.2]]))
 
 
@@ -190,12 +185,11 @@ PROBLEMS: Final = [
         mechanism="fl-linear",
         method="laplace",
         tables={
-            "locations": {"points": "locations.csv"},
-            "distance": {"kind": "graph", "edges": "roads.csv"},
+            "locations": {"points": "locations.csv", "matrix": "d.npy"},
             "privacy": {"epsilon": 0.5, "failure_probability": 0.1},
             "fl-linear": {"most_facilities": 2},
         },
-        files={"locations.csv": BOUNDED, "roads.csv": STREETS},
+        files={"locations.csv": BOUNDED, "d.npy": npy(LINE)},
     ),
     Given(
         mechanism="hierarchical-dp",
@@ -263,12 +257,13 @@ PROBLEMS: Final = [
         tables={
             "hierarchy": {
                 "regions": "regions.csv",
-                "attributes": {"age": ["child", "adult"]},
-                "tables": {"age": {"by": ["age"], "counts": "ages.csv"}},
+                "records": "people.csv",
+                "attributes": {"age": ["child", "adult"], "tenure": ["owned", "rented"]},
+                "tables": {"age": {"by": ["age"]}},
             },
             "privacy": {"kind": "zcdp", "rho": 0.1, "relation": "attributes"},
         },
-        files={"regions.csv": REGIONS, "ages.csv": AGES},
+        files={"regions.csv": REGIONS, "people.csv": PEOPLE},
     ),
     Given(
         mechanism="photo-censor",
