@@ -30,7 +30,7 @@ from privopt.command.exit_codes import (
     utf8,
 )
 from privopt.command.program import HELP, run_program, say_result
-from privopt.command.release_commands import audit, disclose, report, sample, sign
+from privopt.command.release_commands import audit, report, sample, sign
 from privopt.command.terminal import complain, print_result, progress_display, say_json, summary
 from privopt.errors import UsageError
 from privopt.version import VERSION
@@ -361,7 +361,7 @@ def new(name: str, into: Path, kind: str) -> None:
     print_result(f"{folder}: install it with {how}, then 'privopt check {name}'")
 
 
-for _command in (sample, audit, report, sign, disclose):
+for _command in (sample, audit, report, sign):
     cli.add_command(_command)
 
 

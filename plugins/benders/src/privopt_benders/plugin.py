@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from privopt.specs import KindSpec, hookimpl
 
+__all__ = ["privopt_kinds"]
+
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 from privopt.errors import Fault, InputError, cut
 from privopt.files.release_folder import dump_json
 from privopt.numbers.exp_log_bounds import float_up
-from privopt.report.disclose.catalogue import CLAIMS, TITLES
-from privopt.report.disclose.documents import plain, select
-from privopt.report.disclose.statements import Statement
+from privopt_disclose.catalogue import CLAIMS, TITLES
+from privopt_disclose.documents import plain, select
+from privopt_disclose.statements import Statement
 
 TEXTS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "basic": {

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from privopt.files.release_folder import dump_json
-from privopt.report.disclose.catalogue import CLAIMS, TITLES
-from privopt.report.disclose.statements import Statement
+from privopt_disclose.catalogue import CLAIMS, TITLES
+from privopt_disclose.statements import Statement
 
 FORMATS: Final = ("registry", "nist", "dpia", "card")
 

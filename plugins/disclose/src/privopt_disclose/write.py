@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from privopt.interfaces import Progress
-from privopt.report.disclose.documents import document
-from privopt.report.disclose.entry import check_answers, entry
-from privopt.report.disclose.facts import questions_text, read_facts
-from privopt.report.disclose.statements import statements
 from privopt.run.audit import audit
 from privopt.run.publish import check_files, new_file
 from privopt.run.verify import open_verified
+from privopt_disclose.documents import document
+from privopt_disclose.entry import check_answers, entry
+from privopt_disclose.facts import questions_text, read_facts
+from privopt_disclose.statements import statements
 
 
 def write_disclosure(
@@ -28,7 +28,7 @@ def write_disclosure(
 
     Args:
         folder: DIR.
-        form: one of :data:`privopt.report.disclose.documents.FORMATS`.
+        form: one of :data:`privopt_disclose.documents.FORMATS`.
         out: file to write.
         facts: TOML of what only the owner knows, or None.
         ask: file to write the questions into, with the answers so far, or None.

@@ -13,10 +13,10 @@ from privopt.errors import ModelError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Result
 from privopt.registry import registry
-from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS
 from privopt.report.promise_text import claim, limits
 from privopt.run.build_result import warned
 from privopt.run.verify import OpenedFolder
+from privopt_disclose.catalogue import CLAIMS, QUESTIONS, TEXTS
 
 LOCAL: Final = "local-dp"
 """The kind whose promise holds against the server, by its definition (Kasiviswanathan et al. 2011)."""
@@ -32,7 +32,7 @@ class Statement:
     Attributes:
         key: of its text in the catalogue; of what the owner answers ``owner.`` and the question's name.
         text: the sentence, as plain text.
-        claim: what it rests on, one of :data:`privopt.report.disclose.catalogue.CLAIMS`.
+        claim: what it rests on, one of :data:`privopt_disclose.catalogue.CLAIMS`.
         values: what was filled in, by name.
     """
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from privopt.declare import File
 from privopt.errors import Fault, InputError, cut, reason_of
-from privopt.report.disclose.catalogue import QUESTIONS
+from privopt_disclose.catalogue import QUESTIONS
 
 MAX_CHARACTERS: Final = 4_000
 """Characters of an answer: a form's field, not a report."""
