@@ -1,4 +1,4 @@
-"""Tables from any source; CSV and Parquet files read in batches that fit memory, and written batch by batch.
+"""Tables from any source; CSV and Parquet files read in batches that fit memory.
 
 Cells of a CSV file are text and stay what they are, to the letter: the id 007 is not 7, and 1.10 is not 1.1. A line
 with nothing in it is not a row; one of commas alone is. No message quotes a cell: it may be the secret.
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self
 
 import narwhals as nw
 import polars as pl
-from attrs import define, field, frozen
+from attrs import frozen
 
 from privopt.declare.tables import stripped
-from privopt.errors import Fault, InputError, StoppedError, UsageError
+from privopt.errors import Fault, InputError, UsageError
 from privopt.files.regular import Unreadable, open_regular
 
 ENDINGS: Final = (".csv", ".parquet")
@@ -136,10 +135,9 @@ def _scan(path: Path, ending: str, columns: tuple[str, ...]) -> pl.LazyFrame:
     return lazy.rename(dict(zip(names, columns, strict=True)))  # polars leaves doubled quotes as they are
 
 
-def _scan_parquet(path: Path | list[Path]) -> pl.LazyFrame:
-    """Exactly the files of these names, with the columns that they hold; polars would expand ``*``, ``[`` and ``~``."""
-    paths = path if isinstance(path, list) else path.absolute()
-    return pl.scan_parquet(paths, glob=False, hive_partitioning=False)
+def _scan_parquet(path: Path) -> pl.LazyFrame:
+    """Exactly the file of this name, with the columns that it holds; polars would expand ``*``, ``[`` and ``~``."""
+    return pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -207,57 +205,3 @@ def _csv_fault(path: Path) -> Fault:
                 return Fault(path.name, f"row {number}", f"{len(row)} fields", f"{width} fields, as the header has")
         return Fault(path.name, "", "text that is not a table", "comma-separated values")
     return Fault(path.name, f"row {number + 1}", "text that is not a row", "fields whose quotes are closed")
-
-
-@define
-class TableWriter:
-    """Writes a table that comes in batches.
-
-    Parquet is gathered from parts in a folder next to it, so that no more than a batch is in memory.
-
-    Attributes:
-        path: of the file; parts lie next to it until :meth:`finish`.
-        ending: ``".csv"`` or ``".parquet"``.
-    """
-
-    path: Path
-    ending: str
-    _parts: list[Path] = field(factory=list)
-    _begun: bool = False
-
-    def write(self, batch: pl.DataFrame) -> None:
-        """Add rows."""
-        with self._report_errors():
-            self._add(batch)
-
-    def _add(self, batch: pl.DataFrame) -> None:
-        if self.ending == ".csv":
-            for name, kind in batch.schema.items():
-                if kind.is_nested() or kind in (pl.Binary, pl.Object):
-                    found = f"column {name}: got values of type {kind}, which CSV cannot hold"
-                    raise UsageError(f"--out: {found}; write .parquet, or omit the column")
-            with self.path.open("ab") as stream:
-                batch.write_csv(stream, include_header=not self._begun)
-        else:
-            folder = self.path.with_name("parts")  # no table's name: it has no ending
-            folder.mkdir(exist_ok=True)
-            part = folder / f"{len(self._parts):06d}.parquet"
-            batch.write_parquet(part, compression="lz4")
-            self._parts.append(part)
-        self._begun = True
-
-    def finish(self) -> None:
-        """Finish the file: it appears whole, under its own name."""
-        if self._parts:
-            with self._report_errors():
-                _scan_parquet(self._parts).sink_parquet(self.path)
-            shutil.rmtree(self._parts[0].parent)
-
-    @contextmanager
-    def _report_errors(self) -> Iterator[None]:
-        """Report a system error, such as a full disk, in one sentence; Python's own writers report theirs."""
-        try:
-            yield
-        except pl.exceptions.PolarsError as error:
-            reason = str(error).strip().splitlines()[0]
-            raise StoppedError(f"{self.path.name}: {reason}; nothing written") from None

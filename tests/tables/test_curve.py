@@ -16,13 +16,13 @@ from attrs import evolve
 from helpers.toys import grid_text
 
 import privopt as po
-from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.errors import StoppedError, UsageError
 from privopt.run.options import Options
 from privopt_studies import curve as module
 from privopt_studies.curve import Point, draw_curves
 from privopt_studies.curve_pictures import figure_of
+from privopt_studies.epsilon_range import epsilons_of
 
 TOML = grid_text(4, 4)
 COLUMNS = [

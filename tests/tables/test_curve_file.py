@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from helpers.toys import grid_text
 
-from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.errors import InputError, UsageError
 from privopt.run.options import Options
@@ -19,6 +18,7 @@ from privopt_studies.curve_file import PointsFile
 from privopt_studies.curve_page import write_curves
 from privopt_studies.curve_pictures import figures_of, latex_of
 from privopt_studies.curve_points import Point, adversary_error
+from privopt_studies.epsilon_range import epsilons_of
 
 NAMES = ["exponential", "optimal-lp"]
 

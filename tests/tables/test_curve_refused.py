@@ -5,7 +5,6 @@ import polars as pl
 import pytest
 from helpers.toys import grid_text
 
-from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt.interfaces import SolveContext
@@ -16,6 +15,7 @@ from privopt_studies import curve as module
 from privopt_studies.curve import draw_curves
 from privopt_studies.curve_page import curve_page
 from privopt_studies.curve_pictures import figure_of
+from privopt_studies.epsilon_range import epsilons_of
 
 STREETS = """
 [records]

@@ -6,11 +6,11 @@ import re
 import pytest
 from helpers.toys import grid_text
 
-from privopt.declare.exact_text import epsilons_of
 from privopt.declare.schema import File
 from privopt.run.options import Options
 from privopt_studies.curve import draw_curves
 from privopt_studies.curve_page import curve_page, write_curves
+from privopt_studies.epsilon_range import epsilons_of
 
 
 def content(page):

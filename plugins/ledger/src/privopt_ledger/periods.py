@@ -11,8 +11,8 @@ import narwhals as nw
 from attrs import field, frozen
 
 from privopt.declare.column_texts import TABLE, texts_of
-from privopt.declare.iso_times import read_iso_time
 from privopt.errors import Fault, InputError, UsageError, cut
+from privopt_ledger.iso_times import read_iso_time
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from attrs import evolve, field, frozen
 
-from privopt.declare.exact_text import epsilons_of, exact_text
+from privopt.declare.exact_text import exact_text
 from privopt.declare.problems_in_memory import Problem
 from privopt.declare.schema import File, files_of
 from privopt.errors import CertificationError, InfeasibleError, InputError, StoppedError, UsageError
@@ -40,6 +40,7 @@ from privopt_studies.curve_points import (
     point_of,
     read_lines,
 )
+from privopt_studies.epsilon_range import epsilons_of
 
 __all__ = ["Curves", "Point", "curve", "draw_curves"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from privopt.declare.exact_text import epsilons_of, exact_text
+from privopt.declare.exact_text import exact_text
 from privopt.declare.schema import File
 from privopt.registry import registry
 from privopt.report.page import document, drawing, script_json, table
@@ -24,6 +24,7 @@ from privopt_studies.curve import Curves, draw_curves
 from privopt_studies.curve_file import PointsFile
 from privopt_studies.curve_pictures import by_mechanism, figure_of, figures_of, latex_of
 from privopt_studies.curve_points import OF_RELEASE, Point
+from privopt_studies.epsilon_range import epsilons_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

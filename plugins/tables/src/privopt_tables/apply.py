@@ -11,7 +11,7 @@ import narwhals as nw
 import numpy as np
 
 from privopt.declare.column_texts import REPORT
-from privopt.declare.table_files import TableWriter, ending_of
+from privopt.declare.table_files import ending_of
 from privopt.errors import Fault, InputError, UsageError, number_of
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress
@@ -24,6 +24,7 @@ from privopt_tables.application import Application, limits_of, words_of
 from privopt_tables.apply_table import ApplySummary, applied, whole_secret
 from privopt_tables.protect import Protector
 from privopt_tables.secret_columns import GeoSource, Secret
+from privopt_tables.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
