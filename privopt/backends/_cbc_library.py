@@ -55,22 +55,9 @@ class CbcModel:
     def load(self, problem: dict[str, Any]) -> None:
         """Load a problem by columns (keys start, index, value, c, col_lower ... as ``problem_arrays`` makes them)."""
         self.columns, self.rows = len(problem["c"]), len(problem["row_lower"])
-        start, index = self._ints(problem["start"]), self._ints(problem["index"])
-        names = ("value", "col_lower", "col_upper", "c", "row_lower", "row_upper")
-        value, low, high, cost, row_low, row_high = (self._doubles(problem[n]) for n in names)
-        cbc.cbclib.Cbc_loadProblem(
-            self.handle,
-            self.columns,
-            self.rows,
-            start[0],
-            index[0],
-            value[0],
-            low[0],
-            high[0],
-            cost[0],
-            row_low[0],
-            row_high[0],
-        )
+        doubles = ("value", "col_lower", "col_upper", "c", "row_lower", "row_upper")
+        kept = [self._ints(problem[n]) for n in ("start", "index")] + [self._doubles(problem[n]) for n in doubles]
+        cbc.cbclib.Cbc_loadProblem(self.handle, self.columns, self.rows, *(pointer for pointer, _ in kept))
         for column in np.flatnonzero(problem["integrality"]).tolist():
             cbc.cbclib.Cbc_setInteger(self.handle, column)
         self._check()

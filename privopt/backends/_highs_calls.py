@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     Highs = HighsCallbackEvent = HighsStatus = Any
 
-BEARING = CoefficientRange(smallest=1e-9, largest=1e15, privacy="symmetric", log_cap=34.0)
+BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
 ROW_TOLERANCE = 1e-9
 
 _REDIRECTING = threading.Lock()
@@ -96,7 +96,7 @@ def settings_of(
     return settings | {name: value for name, value in asked.items() if value is not None}
 
 
-def new_solver(*, tolerance: float, method: str) -> Highs:
+def new_solver(*, tolerance: float = ROW_TOLERANCE, method: str = "auto") -> Highs:
     """Return a silent HiGHS instance of one thread."""
     solver = create()
     for name, value in settings_of(tolerance=tolerance, threads=1, seed=0, method=method).items():
@@ -120,11 +120,6 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
     }
 
 
-def load(solver: Highs, conditioned: ScaledForm, *, integers: bool = True) -> None:
-    """Hand a scaled form over in one call."""
-    load_arrays(solver, problem_arrays(conditioned, integers=integers))
-
-
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
     """Hand a model over in one call."""
     count = len(arrays["value"])
@@ -139,12 +134,12 @@ def outcome_of(solver: Highs) -> Outcome | None:
     """Return the outcome that HiGHS claims; None where it gave up."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
-    if status in (kinds.kOptimal, kinds.kModelEmpty):
-        return Outcome.OPTIMAL
-    if status == kinds.kInfeasible:
-        return Outcome.INFEASIBLE
-    if status == kinds.kUnbounded:
-        return Outcome.UNBOUNDED
+    ends = {
+        kinds.kOptimal: Outcome.OPTIMAL,
+        kinds.kModelEmpty: Outcome.OPTIMAL,
+        kinds.kInfeasible: Outcome.INFEASIBLE,
+        kinds.kUnbounded: Outcome.UNBOUNDED,
+    }
     limits = (
         kinds.kTimeLimit,
         kinds.kIterationLimit,
@@ -157,7 +152,7 @@ def outcome_of(solver: Highs) -> Outcome | None:
     if status in limits:
         feasible = solver.getInfo().primal_solution_status == highspy_module().kSolutionStatusFeasible
         return Outcome.FEASIBLE if feasible else Outcome.STOPPED
-    return None
+    return ends.get(status)
 
 
 def run(solver: Highs) -> None:

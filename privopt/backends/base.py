@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -17,7 +17,7 @@ from privopt.dsl.condition import CoefficientRange, ScaledForm, condition, tight
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Outcome, Result
-from privopt.dsl.solution import SolveInterrupt
+from privopt.dsl.solution import SolveInterrupt, SolveOptions
 from privopt.errors import SolverError, UsageError
 from privopt.execution.clock import granted
 
@@ -39,7 +39,15 @@ INTEGER_TOLERANCE = 1e-5
 
 @frozen(kw_only=True)
 class Options:
-    """Options of one solve, as :meth:`Backend.solve` takes them."""
+    """Options of one solve, as :meth:`Backend.solve` takes them.
+
+    Attributes:
+        time_limit: seconds of wall time; what the scopes of time around leave, where that is less.
+        gap: relative gap at which a search over integers may stop.
+        method: "auto", "simplex" or "ipm" for LPs.
+        threads: for the solver.
+        seed: of the solver's own tie breaking.
+    """
 
     time_limit: float | None = None
     gap: float = 1e-6
@@ -79,16 +87,7 @@ class Backend(ABC):
     capabilities: Capabilities
     attempts: int = 1
 
-    def solve(
-        self,
-        form: StandardForm,
-        *,
-        time_limit: float | None = None,
-        gap: float = 1e-6,
-        method: str = "auto",
-        threads: int = 1,
-        seed: int = 0,
-    ) -> Result:
+    def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
         """Solve a form.
 
         A vector that fails its check is not returned: where integers had to be rounded the rest is solved again
@@ -96,35 +95,32 @@ class Backend(ABC):
 
         Args:
             form: the model.
-            time_limit: seconds of wall time; what the scopes of time around leave, where that is less.
-            gap: relative gap at which a search over integers may stop.
-            method: "auto", "simplex" or "ipm" for LPs.
-            threads: for the solver.
-            seed: of the solver's own tie breaking.
+            options: those of :class:`Options`.
 
         Raises:
             SolverError: the solver died, refused the form, or its vector misses rows, bounds or integers.
             SolveInterrupt: an interrupt came, and a feasible point is known.
             UsageError: an option that cannot be meant so.
         """
-        if time_limit is not None and not time_limit > 0:
-            raise UsageError(f"time limit must be seconds above 0, got {time_limit}")
-        time_limit = granted(time_limit)
-        if method not in ("auto", "simplex", "ipm"):
-            raise UsageError(f"method must be auto, simplex or ipm, got {method!r}")
+        asked = Options(**options)
+        if asked.time_limit is not None and not asked.time_limit > 0:
+            raise UsageError(f"time limit must be seconds above 0, got {asked.time_limit}")
+        time_limit = granted(asked.time_limit)
+        if asked.method not in ("auto", "simplex", "ipm"):
+            raise UsageError(f"method must be auto, simplex or ipm, got {asked.method!r}")
+        asked = evolve(asked, time_limit=time_limit)
         conditioned = condition(form, self.capabilities.bearing)
-        options = Options(time_limit=time_limit, gap=gap, method=method, threads=threads, seed=seed)
         solver, started = f"{self.name} {self.version()}", time.monotonic()
         for attempt in range(self.attempts):
             if time_limit is not None and attempt:  # the first is made, however late a busy machine comes to it
                 left = time_limit - (time.monotonic() - started)
                 if left <= 0:
                     break
-                options = evolve(options, time_limit=left)
+                asked = evolve(asked, time_limit=left)
             raw = None
             try:
-                raw = self.solve_scaled(conditioned, options, attempt)
-                result = self._finish(conditioned, raw, options, solver)
+                raw = self.solve_scaled(conditioned, asked, attempt)
+                result = self._finish(conditioned, raw, asked, solver)
             except RejectedAnswerError as error:
                 if raw is not None and raw.interrupted:
                     raise KeyboardInterrupt from error
@@ -140,7 +136,6 @@ class Backend(ABC):
         form: StandardForm,
         *,
         tolerance: float = 1e-9,
-        method: str = "auto",
         options: Mapping[str, Any] | None = None,
     ) -> Session:
         """Return an LP that is changed and solved again; here each time from new, which all backends can.
@@ -148,7 +143,6 @@ class Backend(ABC):
         Args:
             form: the model as it is at first.
             tolerance: by which rows and reduced costs may be missed, where the solver takes such a setting.
-            method: as of :meth:`solve`, likewise.
             options: settings of the solver by its own names, where it keeps sessions of its own.
         """
         return ColdSession(self, form)

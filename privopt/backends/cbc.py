@@ -15,7 +15,7 @@ from privopt.dsl.condition import CoefficientRange, ScaledForm
 LIBRARY = "privopt.backends._cbc_library"
 """What the worker process loads."""
 
-BEARING = CoefficientRange(smallest=1e-9, largest=1e12, privacy="symmetric", log_cap=22.0)
+BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
 CBC_INFINITY = 1e18
 

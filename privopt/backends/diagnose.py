@@ -9,7 +9,7 @@ from privopt.arrays import Floats, Indices
 from privopt.backends._highs_calls import (
     BEARING,
     ROW_TOLERANCE,
-    load,
+    load_arrays,
     new_solver,
     outcome_of,
     problem_arrays,
@@ -98,20 +98,17 @@ class _Probe:
         self.arrays = problem_arrays(conditioned)
         self.arrays |= {name: self.arrays[name].copy() for name in ("row_lower", "row_upper")}
         self.arrays["c"] = np.zeros_like(conditioned.c)
-        self.load(conditioned)
+        self.load()
 
     @property
     def left(self) -> float:
         """Seconds that the next question may take."""
         return max(clock().left, 0.1)
 
-    def load(self, conditioned: ScaledForm) -> None:
+    def load(self) -> None:
         """Load a solver that is changed and solved again."""
-        self.solver = new_solver(tolerance=ROW_TOLERANCE, method="auto")
-        load(self.solver, conditioned, integers=False)
-        n = conditioned.form.shape[1]
-        if n:
-            self.solver.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
+        self.solver = new_solver()
+        load_arrays(self.solver, self.arrays | {"integrality": np.zeros_like(self.arrays["integrality"])})
 
     def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
         """Change the bounds of rows."""
@@ -127,7 +124,7 @@ class _Probe:
 class _WholeProbe(_Probe):
     """The same with its integers: each question is a solve from new, in a process that can be ended."""
 
-    def load(self, conditioned: ScaledForm) -> None:
+    def load(self) -> None:
         """Nothing is kept between questions."""
 
     def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
@@ -169,11 +166,11 @@ def _subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str,
     left = clock().left
     if left < 0.5 or form.A.nnz > 2_000_000:
         return (), ()
-    solver = new_solver(tolerance=ROW_TOLERANCE, method="auto")
+    solver = new_solver()
     solver.setOptionValue("iis_time_limit", left)
     solver.setOptionValue("time_limit", left)
     solver.setOptionValue("iis_strategy", 2 + 4)
-    load(solver, conditioned, integers=False)
+    load_arrays(solver, problem_arrays(conditioned, integers=False))
     _, found = solver.getIis()
     if not found.valid_:
         return (), ()

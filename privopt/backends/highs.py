@@ -16,7 +16,7 @@ from privopt.backends._highs_calls import (
     ROW_TOLERANCE,
     call,
     create,
-    load,
+    load_arrays,
     new_solver,
     outcome_of,
     problem_arrays,
@@ -31,7 +31,7 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 from privopt.execution.clock import granted
 
-__all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "load", "new_solver", "outcome_of"]
+__all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "new_solver"]
 
 LAST_TRY_TOLERANCE = 1e-7
 """Tolerance of a session's last attempt; bounds are proved from multipliers, so that they stay true."""
@@ -53,11 +53,10 @@ class Highs(Backend):
         form: StandardForm,
         *,
         tolerance: float = ROW_TOLERANCE,
-        method: str = "auto",
         options: Mapping[str, Any] | None = None,
     ) -> Session:
         """Return a model in this process, warm from one solve to the next."""
-        return HighsSession(form, tolerance=tolerance, method=method, options=options)
+        return HighsSession(form, tolerance=tolerance, options=options)
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
         """Solve in this process; a model with integers in a worker process, which can be ended."""
@@ -111,7 +110,6 @@ class HighsSession(Session):
         form: StandardForm,
         *,
         tolerance: float = ROW_TOLERANCE,
-        method: str = "auto",
         options: Mapping[str, Any] | None = None,
     ) -> None:
         conditioned = condition(form, BEARING)
@@ -119,10 +117,10 @@ class HighsSession(Session):
         self._stale = False
         self._row_scale = conditioned.row_scale
         self._flip = 1.0 if form.sense == "min" else -1.0
-        self._solver = new_solver(tolerance=tolerance, method=method)
+        self._solver = new_solver(tolerance=tolerance)
         for name, value in (options or {}).items():
             call(self._solver.setOptionValue(name, value), f"set {name}")
-        load(self._solver, conditioned)
+        load_arrays(self._solver, problem_arrays(conditioned))
         self.change_costs(np.arange(form.shape[1]), form.c)
 
     @property
@@ -156,18 +154,7 @@ class HighsSession(Session):
         count = rows.shape[0]
         if count:
             _, low, high = _bounds(np.arange(count), lower, upper)
-            call(
-                self._solver.addRows(
-                    count,
-                    low,
-                    high,
-                    rows.nnz,
-                    rows.indptr[:-1].astype(np.int32),
-                    rows.indices.astype(np.int32),
-                    rows.data.astype(np.float64),
-                ),
-                "add rows",
-            )
+            call(self._solver.addRows(count, low, high, *_entries(rows)), "add rows")
             self._row_scale = np.concatenate([self._row_scale, np.ones(count)])
             self._stale = True
 
@@ -181,19 +168,8 @@ class HighsSession(Session):
             columns.data = columns.data * self._row_scale[columns.indices]
             _, low, high = _bounds(np.arange(count), lower, upper)
             cost = np.broadcast_to(np.asarray(costs, dtype=np.float64), (count,)) * self._flip
-            call(
-                self._solver.addCols(
-                    count,
-                    np.ascontiguousarray(cost),
-                    low,
-                    high,
-                    columns.nnz,
-                    columns.indptr[:-1].astype(np.int32),
-                    columns.indices.astype(np.int32),
-                    columns.data,
-                ),
-                "add columns",
-            )
+            added = self._solver.addCols(count, np.ascontiguousarray(cost), low, high, *_entries(columns))
+            call(added, "add columns")
 
     def delete_rows(self, rows: Ints) -> None:
         """See :class:`Session`."""
@@ -296,6 +272,16 @@ class HighsSession(Session):
     def _ray(self) -> Floats | None:
         _, found, ray = self._solver.getDualRay()
         return np.array(ray, dtype=np.float64) * self._row_scale if found else None
+
+
+def _entries(matrix: Any) -> tuple[int, Any, Any, Floats]:
+    """Return how many entries a sparse matrix has, where each row (or column) begins, their places, and themselves."""
+    return (
+        matrix.nnz,
+        matrix.indptr[:-1].astype(np.int32),
+        matrix.indices.astype(np.int32),
+        matrix.data.astype(np.float64),
+    )
 
 
 def _bounds(places: Any, lower: Floats | float, upper: Floats | float) -> tuple[Any, Floats, Floats]:

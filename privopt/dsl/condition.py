@@ -13,7 +13,7 @@ symmetric rows and tolerance 1e-12 is within 1e-8 up to L = 22.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -34,13 +34,11 @@ class CoefficientRange:
     Attributes:
         smallest: coefficients below it are dropped by the solver.
         largest: coefficients from it on are refused, or kill it.
-        privacy: how privacy rows are scaled: "plain" ``z_i - e^L z_j``, "symmetric" ``e^(-L/2) z_i - e^(L/2) z_j``.
         log_cap: the largest L that a privacy row may have; beyond it the row is tightened to the cap.
     """
 
     smallest: float = 1e-9
     largest: float = 1e15
-    privacy: Literal["plain", "symmetric"] = "symmetric"
     log_cap: float = 20.0
 
 
@@ -178,10 +176,7 @@ def _privacy_rows(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats,
     # rounded down by more than exp and the product that made L can err
     slack = _UP * (4.0 + np.minimum(np.abs(log_ratio), cap))  # beyond the cap its own error cannot reach it
     safe = np.clip(log_ratio, -cap, cap) - slack
-    if bearing.privacy == "symmetric":
-        shift = safe / 2
-    else:
-        shift = np.minimum(safe, 0.0)
+    shift = safe / 2
     a, b = np.exp(-shift), np.exp(safe - shift)
     b = np.where(hopeless, 0.0, b)
     return a, b, a.copy(), too_far | hopeless

@@ -166,14 +166,8 @@ class StandardForm:
 
     def __attrs_post_init__(self) -> None:
         m, n = self.A.shape
-        for name, size in (
-            ("c", n),
-            ("col_lower", n),
-            ("col_upper", n),
-            ("integrality", n),
-            ("row_lower", m),
-            ("row_upper", m),
-        ):
+        sizes = {"c": n, "col_lower": n, "col_upper": n, "integrality": n, "row_lower": m, "row_upper": m}
+        for name, size in sizes.items():
             shape = getattr(self, name).shape
             if shape != (size,):
                 raise ModelError(f"{name} must have shape ({size},) for a matrix of shape {(m, n)}, got {shape}")

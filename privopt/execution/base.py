@@ -58,10 +58,6 @@ class Executor(ABC):
 
     jobs: int = 1
 
-    def __init__(self) -> None:
-        self._numbers = iter(range(1 << 62))
-        self._places: dict[Hashable, int] = {}
-
     @abstractmethod
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Run ``function(*arguments)`` on the worker of ``key``, after what was submitted there before.
@@ -83,10 +79,6 @@ class Executor(ABC):
         ]
         return (future.result() for future in futures)
 
-    def _place(self, key: Hashable) -> int:
-        """Return the worker of ``key``: round robin in order of first use, so the same program places the same way."""
-        return self._places.setdefault(key, len(self._places) % self.jobs)
-
     def __enter__(self) -> Executor:
         return self
 
@@ -98,8 +90,8 @@ class WorkerExecutor(Executor):
     """Workers elsewhere, each fed by a thread of its own, which keeps its tasks in order."""
 
     def __init__(self, jobs: int) -> None:
-        super().__init__()
         self.jobs = jobs
+        self._numbers, self._places = iter(range(1 << 62)), dict[Hashable, int]()
         self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
         self._live: WeakValueDictionary[int, Held] = WeakValueDictionary()
 
@@ -111,7 +103,8 @@ class WorkerExecutor(Executor):
 
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """See :class:`Executor`."""
-        place = self._place(key)
+        # round robin in order of first use, so that the same program places the same way
+        place = self._places.setdefault(key, len(self._places) % self.jobs)
         return self._pools[place].submit(copy_context().run, self._timely, place, function, arguments)
 
     def _timely(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
@@ -122,6 +115,11 @@ class WorkerExecutor(Executor):
         except StoppedError:
             check()
             raise
+
+    def close(self, *, wait: bool = True) -> None:
+        """See :class:`Executor`."""
+        for pool in self._pools:
+            pool.shutdown(wait=wait, cancel_futures=not wait)
 
     @abstractmethod
     def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:

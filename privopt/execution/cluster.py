@@ -84,8 +84,7 @@ class _Dask(WorkerExecutor):
         return not isinstance(future.exception() if future.status == "error" else None, KilledWorker)
 
     def close(self, *, wait: bool = True) -> None:
-        for pool in self._pools:
-            pool.shutdown(wait=wait, cancel_futures=not wait)
+        super().close(wait=wait)
         self._client.close()
 
 

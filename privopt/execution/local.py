@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from privopt.errors import SolverError, UsageError
@@ -22,20 +21,14 @@ class _Serial(Executor):
         return future
 
 
-class _Threads(Executor):
+class _Threads(WorkerExecutor):
     """For functions that release the interpreter lock (numba with nogil, LAPACK): nothing is copied."""
 
-    def __init__(self, jobs: int) -> None:
-        super().__init__()
-        self.jobs = jobs
-        self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
+    def hold(self, value: object) -> object:
+        return value
 
-    def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
-        return self._pools[self._place(key)].submit(copy_context().run, function, *arguments)
-
-    def close(self, *, wait: bool = True) -> None:
-        for pool in self._pools:
-            pool.shutdown(wait=wait, cancel_futures=not wait)
+    def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+        return function(*arguments)
 
 
 class _Processes(WorkerExecutor):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import field, frozen
 
+from privopt import dsl
 from privopt.arrays import Floats, Ints
-
-if TYPE_CHECKING:
-    from privopt.dsl import StandardForm
-    from privopt.interfaces.solving import SolveContext
-else:
-    SolveContext = StandardForm = Any
+from privopt.interfaces.solving import SolveContext
 
 
 @frozen(kw_only=True, eq=False)
@@ -51,7 +47,9 @@ class Decomposer(ABC):
     """
 
     @abstractmethod
-    def solve(self, form: StandardForm, blocks: Sequence[Sequence[int] | Ints], context: SolveContext) -> Decomposed:
+    def solve(
+        self, form: dsl.StandardForm, blocks: Sequence[Sequence[int] | Ints], context: SolveContext
+    ) -> Decomposed:
         """Solve a form whose columns outside ``blocks`` are complicating.
 
         Args:

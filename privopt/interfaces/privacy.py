@@ -5,19 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal
+from typing import Any, ClassVar, Generic, Literal
 
 from attrs import frozen
 
+from privopt import dsl
 from privopt.errors import ModelError
 from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
 from privopt.interfaces.result import Result
 from privopt.interfaces.utility import R_contra
-
-if TYPE_CHECKING:
-    from privopt.dsl import Model
-else:
-    Model = Any
 
 
 @frozen(kw_only=True)
@@ -104,7 +100,7 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
         """What a ledger's amounts are for: the guarantee's unit, with its distance. No others are added to them."""
         return self.guarantee.unit
 
-    def emit(self, model: Model, **symbols: Any) -> None:
+    def emit(self, model: dsl.Model, **symbols: Any) -> None:
         """Add its rows to a model; ``symbols`` are the variables and indices they speak of."""
         raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
 

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from privopt import dsl
 from privopt.errors import CertificationError, ModelError
 from privopt.numbers.stated_rounding import COARSEST, FINEST, stated_above, unit_for
-
-if TYPE_CHECKING:
-    from privopt.dsl import Model
-else:
-    Model = Any
 
 R_contra = TypeVar("R_contra", contravariant=True)
 
@@ -23,7 +19,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
     unit: str
     maximise: bool = False
 
-    def emit(self, model: Model, **symbols: Any) -> None:
+    def emit(self, model: dsl.Model, **symbols: Any) -> None:
         """Set the model's objective; ``symbols`` are the variables and indices it speaks of."""
         raise ModelError(f"{type(self).__name__} has no form in a model")
 

@@ -17,7 +17,7 @@ from privopt.dsl.condition import CoefficientRange, condition, dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
-BEARINGS = [CoefficientRange(privacy=p, log_cap=c) for p in ("plain", "symmetric") for c in (12.0, 34.0)]
+BEARINGS = [CoefficientRange(log_cap=c) for c in (12.0, 34.0)]
 
 
 def pairs_model(logs: np.ndarray) -> StandardForm:

@@ -97,7 +97,7 @@ def test_errors_say_where_they_came_from(workers):
 def test_values_that_nobody_holds_are_forgotten(workers):
     held = workers.hold(np.zeros(10))
     assert workers.submit("a", np.sum, held).result() == 0
-    worker = workers._workers[workers._place("a")]
+    worker = workers._workers[workers._places["a"]]
     number = held.number
     assert number in worker.held
     del held

@@ -105,7 +105,7 @@ def answers():
     pairs, lengths = required_pairs(metric)
     kept = reduce_pairs(pairs, lengths)
     weights = rng.integers(0, 2**62, (9, 9), dtype=np.uint64)
-    ratios = greatest_ratios(weights, *np.ascontiguousarray(pairs.T))
+    ratios = greatest_ratios(weights, pairs)
     found = solve(Instance(cost=metric.table() / 9, pairs=pairs, distances=lengths, epsilon=4.0))
     bound = lower_bound(metric.table() / 9, pairs, lengths, Fraction(4), found.multipliers)
     return [metric.table(), kept, ratios, np.array(bound)], found.objective

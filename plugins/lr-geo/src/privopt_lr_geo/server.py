@@ -162,7 +162,8 @@ def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
     Returns:
         The start; None where the method gives none, or none in time.
     """
-    session = get("highs").session(form, tolerance=ROW_TOLERANCE, method="ipm", options={"run_crossover": "off"})
+    options = {"solver": "ipm", "run_crossover": "off"}
+    session = get("highs").session(form, tolerance=ROW_TOLERANCE, options=options)
     try:
         answer = session.solve(time_limit=seconds)
     except SolverError:  # it gave up: rounds begin without a start

@@ -93,8 +93,9 @@ class Measurements:
     wrong_rows: tuple[int, ...] = ()
 
 
-def greatest_ratios(weights: Floats | Unsigned, first: Ints, second: Ints) -> Floats:
-    """Return the greatest ratio of each pair over all columns, in doubles, too low by less than 2**-50 relative."""
+def greatest_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
+    """Return (P,) the greatest ratio of each pair, either way, over all columns; too low by less than 2**-50 of it."""
+    first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     if first.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
         values = np.where(weights == 0, ZERO, weights)
         ratios = values[first] * (1.0 / values)[second]
@@ -130,7 +131,7 @@ def greatest_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
         rows: (N, K) weights, or probabilities that are 0 or at least 2**-64.
         pairs: (P, 2).
     """
-    ratios = greatest_ratios(rows, *(np.ascontiguousarray(pairs[:, end]) for end in (0, 1)))
+    ratios = greatest_ratios(rows, pairs)
     return np.where(ratios > 2.0**100, np.inf, np.log(ratios))
 
 
@@ -261,7 +262,7 @@ def certify(
     if remembered is not None and key in remembered:
         known: Measurements = remembered[key]
         return known
-    ratios = _measure(weights, pairs)
+    ratios = greatest_ratios(weights, pairs)
     measured = _judged(weights, pairs, distances, epsilon, ratios, exp_bounds(distances, epsilon))
     if remembered is not None:
         remembered[key] = measured
@@ -273,7 +274,7 @@ def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilo
 
     Rows at distance 0 are looked at exactly where doubles see no difference.
     """
-    ratios = _measure(weights, pairs)
+    ratios = greatest_ratios(weights, pairs)
     bounds = exp_bounds(distances, epsilon)
     if not ((ratios * ROOM <= bounds[0]) | ((distances == 0) & (ratios == 1.0))).all():
         return None
@@ -330,10 +331,6 @@ def _judged(
 def oriented(weights: Unsigned, i: int, j: int, k: int) -> Failure:
     """Return the failing inequality with its greater side first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
-
-
-def _measure(weights: Unsigned, pairs: Ints) -> Floats:
-    return greatest_ratios(weights, *(np.ascontiguousarray(pairs[:, end]) for end in (0, 1)))
 
 
 def _worst(

@@ -79,8 +79,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
 def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
     """First failures, simplices that fail, inequalities decided by integers, and the worst."""
-    first, second = (np.ascontiguousarray(region.simplices[:, end]) for end in (0, 1))
-    ratios = greatest_ratios(weights, first, second)
+    ratios = greatest_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
     low = np.array([float_down(min(factor, Fraction(2**1000))) for factor in factors])
     failures: list[Failure] = []
@@ -89,7 +88,7 @@ def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[
         if ratios[s] > low[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
             failed += 1  # beyond doubt, and enough are named
             continue
-        a, b = int(first[s]), int(second[s])
+        a, b = region.simplices[s].tolist()
         above, below = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
         doubt = np.flatnonzero(above.astype(np.float64) * ROOM > below.astype(np.float64) * low[s]).tolist()
         exact += len(doubt)
@@ -100,9 +99,15 @@ def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[
     return failures, failed, exact, _worst_street(weights, region, ratios)
 
 
+def _unequal(weights: Unsigned, region: Streets) -> Ints:
+    """Return the streets whose ends have different rows."""
+    tails, heads = region.simplices.T
+    return np.flatnonzero((weights[tails] != weights[heads]).any(axis=1))
+
+
 def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
     """Return the least epsilon whose factors cover all ratios, rounded up, and the ends of the street where it is."""
-    unequal = np.flatnonzero((weights[region.simplices[:, 0]] != weights[region.simplices[:, 1]]).any(axis=1))
+    unequal = _unequal(weights, region)
     if not unequal.size:
         return 0.0, None
     ends, km = region.simplices[unequal], region.km[unequal]
@@ -141,9 +146,8 @@ def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
     measured = certify_everywhere(weights, region, epsilon)
     if not isinstance(region, Streets) or not region.steps or not 0 < measured.worst < math.inf:
         return measured.worst
-    first, second = (np.ascontiguousarray(region.simplices[:, end]) for end in (0, 1))
-    ratios = greatest_ratios(weights, first, second) * ROOM
-    unequal = np.flatnonzero((weights[first] != weights[second]).any(axis=1)).tolist()
+    ratios = greatest_ratios(weights, region.simplices) * ROOM
+    unequal = _unequal(weights, region).tolist()
     found = max(_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
     return float_up(min(found, epsilon) if measured.holds else found)
 

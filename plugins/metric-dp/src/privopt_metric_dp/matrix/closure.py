@@ -8,7 +8,6 @@ it is reached by sweeps along the pairs: two or three when the distances are a m
 from __future__ import annotations
 
 import numpy as np
-from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
@@ -17,7 +16,7 @@ from privopt.execution.compiled import jit
 from privopt.execution.limits import in_threads
 from privopt.numbers.graphs import components, neighbours
 
-__all__ = ["Graph", "close", "graph_of", "lower"]
+__all__ = ["Graph", "close", "lower"]
 
 
 #: Pairs times outputs below which threads are not worth their start.
@@ -25,7 +24,6 @@ MIN_SHARED = 10_000_000
 _BLOCK_COLUMNS = 64
 
 
-@frozen(kw_only=True, eq=False)
 class Graph:
     """Required pairs as rows of neighbours.
 
@@ -39,31 +37,12 @@ class Graph:
         components: how many there are.
     """
 
-    first: Ints = field(repr=False)
-    second: Ints = field(repr=False)
-    exponents: Floats = field(repr=False)
-    indptr: Ints = field(repr=False)
-    indices: Ints = field(repr=False)
-    edges: Ints = field(repr=False)
-    labels: Ints = field(repr=False)
-    components: int
-
-
-def graph_of(first: Ints, second: Ints, exponents: Floats, records: int) -> Graph:
-    """Return neighbour lists and components of the pairs."""
-    pairs = np.column_stack([first, second])
-    indptr, indices, edges = neighbours(records, pairs)
-    labels = components(records, pairs)
-    return Graph(
-        first=first,
-        second=second,
-        exponents=exponents,
-        indptr=indptr,
-        indices=indices,
-        edges=edges,
-        labels=labels,
-        components=int(labels.max(initial=-1)) + 1,
-    )
+    def __init__(self, pairs: Ints, exponents: Floats, records: int) -> None:
+        self.first, self.second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
+        self.exponents = exponents
+        self.indptr, self.indices, self.edges = neighbours(records, pairs)
+        self.labels = components(records, pairs)
+        self.components = int(self.labels.max(initial=-1)) + 1
 
 
 @jit()

@@ -5,23 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from privopt import dsl
 from privopt.arrays import Floats, read_only
 from privopt.execution.clock import check
 from privopt.interfaces import UtilityLoss
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-
-if TYPE_CHECKING:
-    from privopt.dsl import Model
-else:
-    Model = Any
 
 __all__ = ["ExpectedLoss", "costs_of"]
 
@@ -46,7 +42,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         """Return the loss that a metric problem asks for."""
         return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
-    def emit(self, model: Model, **symbols: Any) -> None:
+    def emit(self, model: dsl.Model, **symbols: Any) -> None:
         """Minimise it: ``symbols`` are ``z``, ``i``, ``k`` and the parameter ``c`` (weighted cost)."""
         from privopt.dsl import total
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.numbers.graphs import components, edge_matrix, ranked, shortest_rows
-from privopt_metric_dp.matrix.closure import Graph, graph_of
+from privopt_metric_dp.matrix.closure import Graph
 
 __all__ = ["MAX_EXPONENT", "merge", "quotient"]
 
@@ -76,5 +76,4 @@ def quotient(
         np.add.at(cost, label, loss)
     ends = np.sort(label[pairs], axis=1)
     kept = shortest_rows(ends, exponents)
-    first, second = (np.ascontiguousarray(ends[kept, side]) for side in (0, 1))
-    return rows, graph_of(first, second, exponents[kept], classes), cost
+    return rows, Graph(ends[kept], exponents[kept], classes), cost

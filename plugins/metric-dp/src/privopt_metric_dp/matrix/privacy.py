@@ -10,26 +10,22 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from privopt import dsl
 from privopt.arrays import Floats, Ints
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import factor
 from privopt_metric_dp.matrix.certify import Measurements, certify
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.kinds import MetricNotion, MetricPrivacy
+from privopt_metric_dp.problem.metric_data import MetricData
 from privopt_metric_dp.space.exactly import Ways, at_most
 from privopt_metric_dp.space.pairs import not_implied
-
-if TYPE_CHECKING:
-    from privopt.dsl import Model
-    from privopt_metric_dp.problem.data import MetricData
-else:
-    Model = MetricData = Any
 
 __all__ = ["PRIVACY_ROWS", "SAME_WITHIN", "MatrixConstraint", "MetricDP", "both_ways", "not_covered"]
 
@@ -175,7 +171,7 @@ class MetricDP(MatrixConstraint):
         """The unit, and by which distance: ``"per km by road"``."""
         return f"{self.unit} {self.way}".rstrip()
 
-    def emit(self, model: Model, **symbols: Any) -> None:
+    def emit(self, model: dsl.Model, **symbols: Any) -> None:
         """Add the family :data:`PRIVACY_ROWS` to a model.
 
         Args:

@@ -21,15 +21,15 @@ from privopt.interfaces import Channel, Release, SolveContext
 from privopt.numbers.sampling import TOTAL, draw
 from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.metric_data import MetricData
 from privopt_metric_dp.region.region import ARRAYS, Region, region_of
 from privopt_metric_dp.space.road_metric import RoadMetric
 from privopt_metric_dp.traces.draw_trace import Walker
 
 if TYPE_CHECKING:
     from privopt.run.verify import OpenedFolder
-    from privopt_metric_dp.problem.metric_data import MetricData
 else:
-    MetricData = OpenedFolder = Any
+    OpenedFolder = Any
 
 __all__ = ["ARTEFACT", "MatrixRelease", "matrix_bytes", "matrix_of"]
 

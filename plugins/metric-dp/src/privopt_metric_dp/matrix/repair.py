@@ -33,7 +33,7 @@ from privopt.execution.clock import check, clock
 from privopt.execution.limits import in_threads
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.certify import Measurements, certify, certify_in_doubles, check_pairs
-from privopt_metric_dp.matrix.closure import Graph, close, graph_of, lower
+from privopt_metric_dp.matrix.closure import Graph, close, lower
 from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge, quotient
 
 __all__ = ["RepairedWeights", "mend", "repair", "rounded"]
@@ -174,8 +174,7 @@ def mend(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
     Returns:
         (N, K) rows that sum to 1, inside the rows of privacy at (1 - 1e-9) eps up to rounding.
     """
-    first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
-    graph = graph_of(first, second, np.minimum(exponents, MAX_EXPONENT), len(z))
+    graph = Graph(pairs, np.minimum(exponents, MAX_EXPONENT), len(z))
     return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, 1e-9)[0]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import field, frozen
 
+from privopt import dsl
 from privopt.arrays import Floats, Ints
 from privopt.interfaces import SolveContext
 from privopt_metric_dp.matrix.privacy import PRIVACY_ROWS
@@ -14,11 +15,6 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import multipliers_of
 from privopt_metric_dp.proof.multipliers import Multipliers
-
-if TYPE_CHECKING:
-    from privopt.dsl import Solution
-else:
-    Solution = Any
 
 __all__ = ["Matrix"]
 
@@ -51,7 +47,7 @@ class Matrix:
         return str(self.solver.get("name", "matrix"))
 
     @classmethod
-    def of(cls, solution: Solution, data: MetricData, context: SolveContext) -> Matrix:
+    def of(cls, solution: dsl.Solution, data: MetricData, context: SolveContext) -> Matrix:
         """Build an answer from a solved model: its matrix z, the multipliers for the bound, and how it was found.
 
         Args:

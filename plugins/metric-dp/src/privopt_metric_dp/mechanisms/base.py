@@ -314,8 +314,7 @@ class MetricMechanism(
             lines += worse_outputs(release, self.utility(problem, result.method), data)
         if release.region is not None or data.region is not None:
             return lines + unlike(release.region, data.region, release.pairs)
-        along = self.privacy(problem, result.method).along_paths
-        return lines or not_covered(release, data, along_paths=along)
+        return lines or not_covered(release, data, along_paths=self.privacy(problem, result.method).along_paths)
 
     def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
         """Return the bound that proof.npz proves, if the notion is metric DP and the loss the expected one."""

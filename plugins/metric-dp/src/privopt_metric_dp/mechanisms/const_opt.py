@@ -16,12 +16,12 @@ then, and a free entry needs two: all its tied neighbours together bound it from
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from attrs import frozen
 
+from privopt import dsl
 from privopt.arrays import Floats, Ints, slices
 from privopt.errors import Fault, InputError, SolverError
 from privopt.execution.clock import check
@@ -29,11 +29,6 @@ from privopt.interfaces import SolveContext
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.space.pairs import consistent
-
-if TYPE_CHECKING:
-    from privopt.dsl import Model
-else:
-    Model = Any
 
 __all__ = [
     "FORMS",
@@ -121,7 +116,7 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
     return TiedForm(free=free, exponents=exponents, above=above, below=below, rows=rows.astype(np.int64))
 
 
-def const_opt_model(form: TiedForm, data: MetricData) -> Model:
+def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     """Return the program in the modelling language, over `privopt_metric_dp.problem.data.MetricData`."""
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 

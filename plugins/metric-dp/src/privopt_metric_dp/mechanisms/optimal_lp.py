@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from attrs import evolve
 
+from privopt import dsl
 from privopt.errors import SolverDiedError, SolverError
 from privopt.execution.clock import check
 from privopt.interfaces import SolveContext, UtilityLoss
@@ -16,18 +17,13 @@ from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.closing import MatrixOffers, over_instance
 from privopt_metric_dp.problem.data import MetricData
 
-if TYPE_CHECKING:
-    from privopt.dsl import Model
-else:
-    Model = Any
-
 __all__ = ["by_any_solver", "full_bytes", "optimal_model", "structured", "whole_program"]
 
 BYTES_A_NUMBER: Final = 180.0
 """Of a coefficient of the whole LP, here and in its solver's process together (tests/run/test_memory.py)."""
 
 
-def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> Model:
+def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> dsl.Model:
     """Minimise the expected loss over the matrices that keep the required pairs (Bordenabe et al. 2014).
 
     If the notion is kept along paths, the model omits pairs that others imply exactly: the shortest paths over the

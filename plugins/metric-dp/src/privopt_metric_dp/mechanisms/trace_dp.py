@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from attrs import evolve, frozen
 
@@ -12,15 +12,11 @@ from privopt.interfaces import AGAIN, Certificate, Result
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import ARTEFACT as MATRIX
 from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.mechanisms.predictive_problem import PredictiveProblem
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
 from privopt_metric_dp.traces.draw_trace import Walker
 from privopt_metric_dp.traces.interpolate import SLACK_STEPS, STEP_MM
 from privopt_metric_dp.traces.prediction import ARTEFACT, Prediction, Terms
-
-if TYPE_CHECKING:
-    from privopt_metric_dp.mechanisms.predictive_problem import PredictiveProblem
-else:
-    PredictiveProblem = Any
 
 __all__ = ["TraceDP", "TraceRelease"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from typing import Final, Generic, Self, TypeVar, cast
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -12,6 +12,7 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, each_once, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
+from privopt_metric_dp.problem.declared import MetricProblem, Places
 from privopt_metric_dp.problem.kinds import MetricPrivacy, RegionVertices, Spaces, rounding
 from privopt_metric_dp.problem.loss_over_region import Spread
 from privopt_metric_dp.problem.metric_data import MetricData
@@ -19,12 +20,6 @@ from privopt_metric_dp.problem.read_points import read_points
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.pairs import check_neighbours, farthest
 from privopt_metric_dp.space.places import Space, check_places, grid_points
-
-if TYPE_CHECKING:
-    from privopt_metric_dp.problem.declared import MetricProblem, Places
-else:
-    MetricProblem = Places = Any
-
 
 __all__ = ["D", "MetricData", "MetricInstance", "load", "space_of"]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
+from privopt import dsl
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError, ModelError
 from privopt.execution.clock import clock
@@ -20,11 +21,6 @@ from privopt_metric_dp.proof.proof_file import PROOF, Proof
 from privopt_metric_dp.proof.row_proof import Rows, select_multipliers
 from privopt_metric_dp.proof.street_proof import Streets
 from privopt_metric_dp.proof.tree_proof import Trees
-
-if TYPE_CHECKING:
-    from privopt.dsl import Solution
-else:
-    Solution = Any
 
 __all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
@@ -157,11 +153,11 @@ def prove_over_streets(
         return None
     if not math.isfinite(bound):
         return None
-    made = Streets.round_to_bound(kept, bound, over.weighted, spare, bound_outputs=priced)
+    made = Streets.round_to_bound(kept, bound, over.weighted, spare, {"bound_outputs": priced})
     return made.stating(data, weighted, value)
 
 
-def multipliers_of(solution: Solution, data: MetricData) -> Multipliers | None:
+def multipliers_of(solution: dsl.Solution, data: MetricData) -> Multipliers | None:
     """Return the duals of a solved model's privacy rows over ``data.needed``, for the exact bound; None without."""
     if solution.duals is None:
         return None

@@ -58,7 +58,12 @@ class Rows(Proof):
 
     @classmethod
     def round_to_bound(
-        cls, multipliers: SparseMultipliers, bound: float, weighted: Floats, spare: float, **fields: Any
+        cls,
+        multipliers: SparseMultipliers,
+        bound: float,
+        weighted: Floats,
+        spare: float,
+        fields: Mapping[str, Any] | None = None,
     ) -> Self:
         """Make multipliers that prove a bound, to ``spare``: a single's first bits of each, singles, or doubles.
 
@@ -73,7 +78,7 @@ class Rows(Proof):
             if found.bound(weighted) >= bound - spare:
                 best = found
                 break
-        return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values, **fields)
+        return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values, **(fields or {}))
 
     def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
         """See :meth:`Proof.enclosed`."""

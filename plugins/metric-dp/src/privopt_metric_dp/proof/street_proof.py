@@ -54,13 +54,10 @@ class Streets(Rows):
             CertificationError: also where the loss is not a path along the same undirected streets, or a record is
                 neither priced nor inside a piece of street between two that are.
         """
-        priced = self._priced(data)
-        return self._enclosed(priced, priced.weighted, inside_of(data, self.bound_outputs))
-
-    def _priced(self, data: MetricData) -> MetricData:
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must come with outputs that were chosen")
-        return data.with_outputs(self.bound_outputs)
+        priced = data.with_outputs(self.bound_outputs)
+        return self._enclosed(priced, priced.weighted, inside_of(data, self.bound_outputs))
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:

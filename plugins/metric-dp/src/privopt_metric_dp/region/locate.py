@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from attrs import field, frozen
@@ -26,9 +26,8 @@ _SMALL: Final = 1 << 31
 _NEAREST_SIDES: Final = 4  # sides as near as the nearest, up to rounding, that are handed over one by one
 
 
-@frozen(kw_only=True, eq=False)
-class Cells:
-    """An even grid of cells, with the boxes that meet each.
+class Cells(NamedTuple):
+    """An even grid of cells, with the boxes that meet each, as compiled functions take it.
 
     Attributes:
         origin: (2,) mm of the lower left corner.
@@ -68,11 +67,6 @@ class Cells:
         start = np.searchsorted(np.sort(cell), np.arange(int(shape.prod()) + 1))
         return cls(origin=origin, side=side, shape=shape, start=start, items=owner[np.argsort(cell, kind="stable")])
 
-    @property
-    def plain(self) -> tuple[Ints, int, Ints, Ints, Ints]:
-        """The grid as a tuple of arrays, for compiled functions."""
-        return self.origin, self.side, self.shape, self.start, self.items
-
 
 def _boxes(corners: Ints) -> tuple[Ints, Ints]:
     return corners.min(axis=1), corners.max(axis=1)
@@ -109,10 +103,10 @@ class Triangles:
         found = np.full(len(positions), -1, dtype=np.int64)
         if bool(((high - low) < _SMALL).all()):
             shares = np.zeros((len(positions), 3), dtype=np.int64)
-            _inside(positions, corners, *self._cells.plain, found, shares)
+            _inside(positions, corners, *self._cells, found, shares)
             return found, shares
         large = np.zeros((len(positions), 3), dtype=object)
-        _inside.py_func(positions.astype(object), corners.astype(object), *self._cells.plain, found, large)
+        _inside.py_func(positions.astype(object), corners.astype(object), *self._cells, found, large)
         return found, large
 
     @cached_property
@@ -189,7 +183,7 @@ class Sides:
         slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
         tails, heads = self.tails[self._apart], self.heads[self._apart]
-        _nearest(positions, tails, heads, *self._cells.plain, reach, slots, many)
+        _nearest(positions, tails, heads, *self._cells, reach, slots, many)
         slots = self._apart[slots]
         chosen = slots[:, 0]
         for p in np.flatnonzero(many > 1).tolist():

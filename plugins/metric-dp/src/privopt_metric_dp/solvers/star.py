@@ -58,7 +58,6 @@ class Star:
     """Kernel, weights, services and prices of the star mechanism of a connected instance.
 
     Attributes:
-        graph: required-pairs graph.
         kernel: ``(N, N)`` the matrix W transposed: row s is column s of W. Symmetric up to the graph's
             random shrinking, every row inside the cone.
         weights: ``(N,)`` the solution x of ``W x = 1``; negative entries mean that the star does not exist.
@@ -67,7 +66,6 @@ class Star:
         anchors: ``(R,)`` record whose column comes nearest to pricing out for each representative output.
     """
 
-    graph: Graph
     kernel: Floats
     weights: Floats
     serves: Ints
@@ -156,7 +154,7 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
         best, serves, anchors = _serve(instance, symmetry, kernel)
         prices = solve(best)
         prices = prices + solve(best - kernel @ prices)
-    return Star(graph=graph, kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
+    return Star(kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
 
 
 def _serve(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floats, Ints, Ints]:
@@ -260,7 +258,7 @@ class StarSolver:
         instance, symmetry = part.instance, part.symmetry
         star = make_star(instance, symmetry, part.graph)
         part.starred = star.feasible
-        y, trees = symmetry.average(star.prices), star_trees(star.graph, star.anchors)
+        y, trees = symmetry.average(star.prices), star_trees(part.graph, star.anchors)
         if star.feasible:
             z = star.mechanism(instance.outputs)
             offers.offer(self.name, candidate=z, value=instance.loss(z))
@@ -270,7 +268,7 @@ class StarSolver:
         if not star.feasible:
             raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
         for most in PIVOTS:
-            priced = price_all(star.graph, symmetry.reduced(instance), y, trees, max_pivots=most)
+            priced = price_all(part.graph, symmetry.reduced(instance), y, trees, max_pivots=most)
             offers.note("", pivots=priced.pivots, least_weight=float(star.weights.min()), symmetries=symmetry.order)
             bound = anchored_bound(symmetry, y, priced)
             offers.offer(self.name, bound=bound, proof=Later(proof, instance, symmetry, y, trees.copy()))

@@ -34,8 +34,7 @@ __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
 """Share of the largest cost up to which wrong signs of accumulated reduced costs pass."""
-MAX_ANCHORS = 4
-MAX_BEARER_TRIES = 50
+MAX_ANCHORS, MAX_BEARER_TRIES = 4, 50
 
 
 @frozen(kw_only=True, eq=False)
@@ -106,13 +105,14 @@ def _link(node: int, above: int, parent: Any, first: Any, following: Any, previo
 
 
 @jit()
-def _hang(parent: Any, first: Any, following: Any, previous: Any) -> int:
-    """List every node under its parent; returns the root, which has none."""
-    root = int(parent.argmin())
+def _hang(parent: Any) -> Any:
+    """List every node under its parent; returns the root, which has none, and the lists."""
+    root, first = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
+    following, previous = first.copy(), first.copy()
     for node in range(len(parent)):
         if node != root:
             _link(node, parent[node], parent, first, following, previous)
-    return root
+    return root, first, following, previous
 
 
 @jit()
@@ -183,24 +183,8 @@ def _reroot(top: int, new: int, length: Any, parent: Any, entry: Any, side: Any,
 
 
 @jit()
-def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any,
-           following: Any, previous: Any, order: Any, mark: Any, u: Any, g: Any) -> None:  # fmt: skip
-    """Move the subtree of `top` until a row outside stops it, and hang it up there."""
-    rising = side[top] < 0
-    old, share = parent[top], np.exp(side[top] * length[entry[top]]) * g[top]
-    inside, found = _blocking(top, rising, start, other, length, first, following, order, mark, u)
-    _unlink(top, parent, first, following, previous)
-    node = old
-    while node >= 0:
-        g[node] -= share
-        if parent[node] >= 0:
-            share *= np.exp(side[node] * length[entry[node]])
-        node = parent[node]
-    _reroot(top, inside, length, parent, entry, side, first, following, previous, order, g)
-    side[inside] = 1 if rising else -1
-    entry[inside] = found
-    _link(inside, other[found], parent, first, following, previous)
-    share, node = g[inside], inside
+def _carry(node: int, share: float, length: Any, parent: Any, entry: Any, side: Any, g: Any) -> None:
+    """Add to what is accumulated above a node what a share of its own is there."""
     while parent[node] >= 0:
         share *= np.exp(side[node] * length[entry[node]])
         node = parent[node]
@@ -208,15 +192,27 @@ def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: An
 
 
 @jit()
+def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any,
+           following: Any, previous: Any, order: Any, mark: Any, u: Any, g: Any) -> None:  # fmt: skip
+    """Move the subtree of `top` until a row outside stops it, and hang it up there."""
+    rising = side[top] < 0
+    inside, found = _blocking(top, rising, start, other, length, first, following, order, mark, u)
+    _unlink(top, parent, first, following, previous)
+    _carry(top, -g[top], length, parent, entry, side, g)
+    _reroot(top, inside, length, parent, entry, side, first, following, previous, order, g)
+    side[inside] = 1 if rising else -1
+    entry[inside] = found
+    _link(inside, other[found], parent, first, following, previous)
+    _carry(inside, g[inside], length, parent, entry, side, g)
+
+
+@jit()
 def _simplex(a: Any, tolerance: float, max_pivots: int, start: Any, other: Any, length: Any, parent: Any, entry: Any,
              side: Any, u: Any, g: Any) -> int:  # fmt: skip
     """Optimise one tree in place, to `tolerance` or `max_pivots` pivots; returns how many it took."""
     n = len(a)
-    first = np.full(n, -1, dtype=np.int32)
-    following, previous = first.copy(), first.copy()
-    order = np.empty(n, dtype=np.int32)
-    mark = np.zeros(n, dtype=np.bool_)
-    root = _hang(parent, first, following, previous)
+    order, mark = np.empty(n, dtype=np.int32), np.zeros(n, dtype=np.bool_)
+    root, first, following, previous = _hang(parent)
     pivots, fresh = 0, True
     _refresh(root, a, length, parent, entry, side, first, following, order, u, g)
     while True:
@@ -245,9 +241,8 @@ def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
     from the highest down, takes over as much of a negative ``g_root`` as the flows on its path to the root allow. ``g``
     becomes what is left, ``deficit`` grows by what each record takes over.
     """
-    root = parent.argmin()
+    root, tries = parent.argmin(), 0
     borne = np.zeros(len(g), dtype=np.bool_)
-    tries = 0
     while g[root] < 0:
         top = root
         for node in range(len(g) if tries < MAX_BEARER_TRIES else 0):
@@ -277,10 +272,7 @@ def _settle(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any,
     ``u`` becomes the log-heights, ``g`` the flows, ``lacks`` by how much the price of each record must fall for the
     tree to be a proof. Returns how many nodes `order` has, parents first.
     """
-    n = len(a)
-    first = np.full(n, -1, dtype=np.int32)
-    following, previous = first.copy(), first.copy()
-    root = _hang(parent, first, following, previous)
+    root, first, following, _ = _hang(parent)
     count: int = _heights(root, length, parent, entry, side, first, following, order, u)
     g[:] = a
     lacks[:] = 0.0

@@ -15,13 +15,12 @@ from math import lcm
 from typing import TYPE_CHECKING, Any, Final
 
 from privopt.numbers.exp_log_bounds import Ball, ball_of, sign_of
+from privopt_metric_dp.space.places import Space
 
 if TYPE_CHECKING:
     from flint import arb
-
-    from privopt_metric_dp.space.places import Space
 else:
-    arb = Space = Any
+    arb = Any
 
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "place_of", "root_of"]
 
