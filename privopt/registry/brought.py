@@ -17,6 +17,7 @@ BROUGHT_BY: Final = {
         "disclose": "privopt-disclose",
         "estimate": "privopt-estimate",
         "explore": "privopt-studies",
+        "export": "privopt-clients",
         "init": "privopt-studies",
     },
     "name": {

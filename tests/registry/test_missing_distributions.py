@@ -22,10 +22,15 @@ def alone():
         yield
 
 
+@pytest.mark.parametrize("category", BROUGHT_BY)
+def test_the_table_says_who_brings_what(category):
+    """All that the house's distributions bring, and nothing that has another home by now."""
+    found = {name: one.plugin for name, one in registry().of(category).items()}
+    assert {name: owner for name, owner in found.items() if owner.startswith("privopt-")} == BROUGHT_BY[category]
+
+
 @pytest.mark.parametrize(("command", "owner"), BROUGHT_BY["command"].items())
 def test_a_command_that_is_missing_names_its_distribution(alone, command, owner):
-    if command in cli.commands:
-        pytest.skip("still the core's")
     done = CliRunner().invoke(cli, [command])
     assert done.exit_code == 2
     assert f"The command {command!r} comes with {owner}, which is not installed." in done.stderr
