@@ -37,16 +37,9 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the checks of solvers and of decomposers."""
-    home = "privopt.testing.backends"
-    rows = [
-        ("solver", "optimum", f"{home}:optimum"),
-        ("solver", "integers", f"{home}:integers"),
-        ("solver", "infeasible", f"{home}:infeasible"),
-        ("decomposer", "whole", f"{home}:whole"),
-        ("decomposer", "infeasible", f"{home}:infeasible_whole"),
-    ]
-    return [CheckSpec(role=role, name=name, target=target) for role, name, target in rows]
+    """Return the checks of solvers."""
+    names = ("optimum", "integers", "infeasible")
+    return [CheckSpec(role="solver", name=name, target=f"privopt.testing.backends:{name}") for name in names]
 
 
 @hookimpl

@@ -1,85 +1,55 @@
-"""Checks of solvers of linear programs, and of decompositions: small models, by multipliers and by SciPy's optimum.
+"""Checks of solvers of linear programs: small models, by multipliers and by SciPy's optimum.
 
-Each takes the name that the kind is registered under, an effort and a seed, like the checks that plugins bring.
+Each takes the name that a solver is registered under, an effort and a seed, like the checks that plugins bring.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from functools import partial
-from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import hypothesis
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from privopt.backends import Outcome, Result, get
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
-from privopt.errors import InfeasibleError
-from privopt.interfaces import SolveContext
-from privopt.registry import registry
+from privopt.testing.changes import changes
 from privopt.testing.checks.base import CheckFailedError
 from privopt.testing.efforts import Effort
-from privopt.testing.fingerprints import fingerprint
 from privopt.testing.runner import CheckResult, run_examples
 
 SOLVER_TOLERANCE: Final = 1e-6
-"""Room for a solver's own tolerances, relative to the models' numbers, which are all small; tenfold of a decomposition,
-which asks one several times."""
+"""Room for a solver's own tolerances, relative to the models' numbers, which are all small."""
 
 
-@frozen(eq=False)
-class Program:
-    """A linear program, feasible and bounded.
-
-    Attributes:
-        form: of it.
-        blocks: of its columns, which no row joins; none where it is not made of blocks.
-    """
-
-    form: StandardForm
-    blocks: list[list[int]]
-
-    def show(self) -> str:
-        """Return the model as it can be read in a message."""
-        form = self.form
-        shown = [f"{form.sense} {form.c.tolist()}"]
-        shown += [
-            f"{low:g} <= {row} <= {up:g}"
-            for row, low, up in zip(form.A.toarray().tolist(), form.row_lower, form.row_upper, strict=True)
-        ]
-        shown.append(f"columns from {form.col_lower.tolist()} to {form.col_upper.tolist()}")
-        shown.append(f"integer columns {np.flatnonzero(form.integrality).tolist()}, blocks {self.blocks}")
-        return "\n".join(shown)
-
-
-Solve = Callable[[Program], Result]
-"""A solver under trial, or a decomposer whose answers are put as a solver's."""
+Solve = Callable[[StandardForm], Result]
+"""A solver under trial."""
 
 
 @st.composite
-def programs(draw: st.DrawFn, integers: bool = False, split: bool = False) -> Program:
-    """Draw small linear programs over boxes, of whole numbers: equations, ranges, free rows, either sense.
+def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
+    """Draw a small linear program over a box, of whole numbers, feasible and bounded: in either sense."""
+    return around_a_point(
+        draw, np.ones((draw(st.integers(0, 4)), draw(st.integers(1, 4))), dtype=bool), "LGER", integers
+    )
 
-    They are feasible by construction: the rows' sides are set around a whole point of the box.
+
+def around_a_point(draw: st.DrawFn, held: NDArray[np.bool_], kinds: str, integers: bool = False) -> StandardForm:
+    """Draw a program that is feasible by construction: the rows' sides are set around a whole point of its box.
 
     Args:
         draw: Hypothesis's own.
+        held: (rows, columns) where a row may have a number other than 0.
+        kinds: of rows: at most (L), at least (G), equations (E), ranges (R).
         integers: some of the columns are whole.
-        split: in blocks: each row, a lower bound, holds the one or two columns of no block, and those of one at most.
     """
-    blocks: list[list[int]] = []
-    held = np.ones((draw(st.integers(0, 4)), draw(st.integers(1, 4))), dtype=bool)
-    if split:
-        outer, sizes = draw(st.integers(1, 2)), draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
-        starts = np.cumsum([outer, *sizes]).tolist()
-        blocks = [list(range(a, b)) for a, b in pairwise(starts)]
-        rows = [block for block in [*blocks, []] for _ in range(draw(st.integers(1, 2)))]
-        held = np.array([[column < outer or column in block for column in range(starts[-1])] for block in rows])
     m, n = held.shape
     whole = st.integers(-4, 4)
     point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
@@ -87,10 +57,10 @@ def programs(draw: st.DrawFn, integers: bool = False, split: bool = False) -> Pr
     A[held] = draw(st.lists(whole, min_size=int(held.sum()), max_size=int(held.sum())))
     lower, upper = np.full(m, -np.inf), np.full(m, np.inf)
     for row, at in enumerate((A @ point).tolist()):
-        kind, slack = draw(st.sampled_from("G" if split else "LGER")), draw(st.integers(0, 3))
+        kind, slack = draw(st.sampled_from(kinds)), draw(st.integers(0, 3))
         upper[row] = {"L": at + slack, "G": math.inf, "E": at, "R": at + slack}[kind]
         lower[row] = {"L": -math.inf, "G": at - slack, "E": at, "R": at - slack}[kind]
-    form = StandardForm(
+    return StandardForm(
         c=np.array(draw(st.lists(whole, min_size=n, max_size=n)), dtype=np.float64),
         sense=draw(st.sampled_from(["min", "max"])),
         A=A,
@@ -100,21 +70,18 @@ def programs(draw: st.DrawFn, integers: bool = False, split: bool = False) -> Pr
         col_upper=point + draw(st.integers(0, 2)),
         integrality=np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)) if integers else [False] * n),
     )
-    return Program(form, blocks)
 
 
-def _optimal(solve: Solve, models: st.SearchStrategy[Program], data: st.DataObject) -> None:
+def hold_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TOLERANCE) -> None:
     """Solve a model: the same answer again, nothing changed in the model, and no fault in the answer."""
-    program = data.draw(models)
-    before = fingerprint(program.form)
-    result, again = solve(program), solve(program)
-    faults = list(_faults(program.form, result, SOLVER_TOLERANCE * (10 if program.blocks else 1)))
-    if fingerprint(program.form) != before:
-        faults.append("solve changed the form it was given")
+    before = deepcopy(form)
+    result, again = solve(form), solve(form)
+    faults = list(_faults(form, result, tolerance))
+    faults += [f"solve changed the form it was given: {line}" for line in changes(before, form, "form")]
     if not np.array_equal(np.asarray(result.x), np.asarray(again.x)):
         faults.append(f"the same model gave {result.x} and then {again.x}")
     if faults:
-        _fail(faults[0], program)
+        _fail(faults[0], form)
 
 
 def _faults(form: StandardForm, result: Result, tolerance: float) -> Iterator[str]:
@@ -157,78 +124,60 @@ def _by_scipy(form: StandardForm) -> float:
     return float(sign * solved.fun + form.c0)
 
 
-def _infeasible(solve: Solve, models: st.SearchStrategy[Program], data: st.DataObject) -> None:
+def hold_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], more: int) -> None:
     """Solve a model with one row more, which asks for more of some columns than there can be."""
-    program = data.draw(models)
-    form, columns = program.form, program.blocks[0] if program.blocks else list(range(program.form.shape[1]))
     row = np.zeros((1, form.shape[1]))
-    row[0, columns] = 1.0
-    beyond = float(form.col_upper[columns].sum()) + data.draw(st.integers(1, 3))
+    row[0, list(columns)] = 1.0
+    beyond = float(form.col_upper[list(columns)].sum()) + more
     sides = np.append(form.row_lower, beyond), np.append(form.row_upper, math.inf)
-    clash = Program(
-        evolve(form, A=np.vstack([form.A.toarray(), row]), row_lower=sides[0], row_upper=sides[1]), program.blocks
-    )
+    clash = evolve(form, A=np.vstack([form.A.toarray(), row]), row_lower=sides[0], row_upper=sides[1])
     outcome = solve(clash).outcome
     if outcome is not Outcome.INFEASIBLE:
         _fail(f"a model without solution is called {outcome.value}", clash)
 
 
-def _fail(what: str, program: Program) -> None:
-    raise CheckFailedError(f"{what}\nsmallest model found:\n{program.show()}", None)
+def _fail(what: str, form: StandardForm) -> None:
+    shown = [f"{what}\nsmallest model found:\n{form.sense} {form.c.tolist()}"]
+    shown += [
+        f"{low:g} <= {row} <= {up:g}"
+        for row, low, up in zip(form.A.toarray().tolist(), form.row_lower, form.row_upper, strict=True)
+    ]
+    shown.append(f"columns from {form.col_lower.tolist()} to {form.col_upper.tolist()}")
+    shown.append(f"integer columns {np.flatnonzero(form.integrality).tolist()}")
+    raise CheckFailedError("\n".join(shown), None)
 
 
 def optimum(name: str, how: Effort, seed: int) -> CheckResult:
     """Hold a solver's answers to linear programs, and the multipliers that it declares, against SciPy's optimum."""
-    return run_examples("optimum", partial(_optimal, _solver(name), programs()), how, seed)
+    return run_examples("optimum", lambda data: hold_optimum(_solver(name), data.draw(programs())), how, seed)
 
 
 def integers(name: str, how: Effort, seed: int) -> CheckResult:
     """Hold a solver's answers where some columns are whole against SciPy's optimum."""
     if not get(name).capabilities.mip:
         return CheckResult(check="integers", version=1, status="skipped", reason="takes no integers")
-    return run_examples("integers", partial(_optimal, _solver(name), programs(integers=True)), how, seed)
+    models = programs(integers=True)
+    return run_examples("integers", lambda data: hold_optimum(_solver(name), data.draw(models)), how, seed)
 
 
 def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
     """Ask a solver for the solution of models that have none."""
-    return run_examples("infeasible", partial(_infeasible, _solver(name), programs()), how, seed)
 
+    def example(data: st.DataObject) -> None:
+        form = data.draw(programs())
+        hold_infeasible(_solver(name), form, range(form.shape[1]), data.draw(st.integers(1, 3)))
 
-def whole(name: str, how: Effort, seed: int) -> CheckResult:
-    """Hold a decomposition's answers and bounds against the optimum of the whole, whatever the blocks."""
-    return run_examples("whole", partial(_optimal, _decomposer(name), programs(split=True)), how, seed)
-
-
-def infeasible_whole(name: str, how: Effort, seed: int) -> CheckResult:
-    """Ask a decomposition for the solution of models that have none."""
-    return run_examples("infeasible", partial(_infeasible, _decomposer(name), programs(split=True)), how, seed)
+    return run_examples("infeasible", example, how, seed)
 
 
 def _solver(name: str) -> Solve:
     tried = get(name)
 
-    def solve(program: Program) -> Result:
-        result = tried.solve(program.form)
-        owed = tried.capabilities.duals and program.form.shape[0] and not program.form.is_mip
+    def solve(form: StandardForm) -> Result:
+        result = tried.solve(form)
+        owed = tried.capabilities.duals and form.shape[0] and not form.is_mip
         if owed and result.x is not None and result.duals is None:
-            _fail("it declares multipliers, and gives none for an LP solved to optimality", program)
+            _fail("it declares multipliers, and gives none for an LP solved to optimality", form)
         return result
-
-    return solve
-
-
-def _decomposer(name: str) -> Solve:
-    """Return a decomposition whose answers are put as a solver's."""
-    tried = registry().kind("decomposer", name).load()()
-
-    def solve(program: Program) -> Result:
-        context = SolveContext(method="under-trial", solver="highs")
-        try:
-            answer: Any = tried.solve(program.form, program.blocks, context)
-        except InfeasibleError:
-            return Result(outcome=Outcome.INFEASIBLE, solver=name)
-        bound = None if answer.bound is None else float(answer.bound)
-        x, objective = np.asarray(answer.x, dtype=np.float64), float(answer.objective)
-        return Result(outcome=Outcome.OPTIMAL, solver=name, x=x, objective=objective, bound=bound)
 
     return solve

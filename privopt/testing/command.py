@@ -6,14 +6,16 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
-from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
+from hypothesis.configuration import set_hypothesis_home_dir
 
-if TYPE_CHECKING:
-    from privopt.testing.runner import CheckResult
-else:
-    CheckResult = Any
+from privopt.errors import UnknownNameError
+from privopt.execution import processes, worker_state
+from privopt.registry import registry
+from privopt.testing.checks import checks as all_checks
+from privopt.testing.runner import CheckResult, run_check
+from privopt.testing.under_trial import subject
 
 
 def check(
@@ -37,11 +39,6 @@ def check(
     Returns:
         One result a method and check, in the order of methods and checks.
     """
-    from privopt.errors import UnknownNameError
-    from privopt.execution import processes
-    from privopt.registry import registry
-    from privopt.testing.checks import checks as all_checks
-
     registered = registry().get(mechanism)
     guaranteed = [one.name for one in registered.spec.methods if registered.spec.promises(one)]
     for name in only:
@@ -67,13 +64,6 @@ def check(
 
 def _one(home: str, mechanism: str, method: str, check: str, siblings: int, seed: int) -> CheckResult:
     """In a worker: one check of one method, on the subject that the method's earlier checks left here."""
-    from hypothesis.configuration import set_hypothesis_home_dir
-
-    from privopt.execution import worker_state
-    from privopt.testing.efforts import effort
-    from privopt.testing.runner import run_checks
-    from privopt.testing.under_trial import subject
-
     kept = worker_state()
     if kept.get("trying") != (mechanism, method):
         tempfile.tempdir = home  # all that is written is gone with it, however this worker ends
@@ -82,7 +72,7 @@ def _one(home: str, mechanism: str, method: str, check: str, siblings: int, seed
             kept["subject"].close()
         kept["trying"], kept["subject"] = (mechanism, method), subject(mechanism, method)
         kept["subject"].siblings = siblings
-    return run_checks(kept["subject"], [check], how=effort(), seed=seed)[0]
+    return run_check(check, kept["subject"], seed=seed)
 
 
 def table(results: Sequence[CheckResult]) -> str:

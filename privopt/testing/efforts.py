@@ -32,16 +32,14 @@ class Effort:
 
     def settings(self) -> hypothesis.settings:
         """Return the profile as settings of Hypothesis: no database, no deadline, the kit's own clock instead."""
-        from hypothesis import HealthCheck, Phase, settings
-
-        return settings(
+        return hypothesis.settings(
             max_examples=self.examples,
-            phases=[Phase.generate, Phase.shrink],
+            phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
             deadline=None,
             database=None,
             print_blob=False,
             report_multiple_bugs=False,
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=list(hypothesis.HealthCheck),
         )
 
 

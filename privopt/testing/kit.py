@@ -20,7 +20,7 @@ from privopt.specs import CheckSpec, MechanismSpec
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.profile import Profile
-from privopt.testing.runner import CheckResult, expected_for, judged, run_check
+from privopt.testing.runner import CheckResult, run_check
 from privopt.testing.under_trial import spec_of, subject
 
 
@@ -61,19 +61,32 @@ def conformance(
     else:
         known = spec or spec_of(mechanism, guarantee)
     names = [m.name for m in known.methods if known.promises(m)] if methods is None else list(methods)
+    rows = [
+        pytest.param(method, check, marks=_expected(method, check, expected_failures or {}))
+        for method in names
+        for check in chosen
+    ]
     kept: dict[str, Any] = {}
 
-    @pytest.mark.parametrize("check", chosen)
-    @pytest.mark.parametrize("method", names)
+    @pytest.mark.parametrize(("method", "check"), rows)
     def conforms(method: str, check: str) -> None:
         if method not in kept:
             kept[method] = subject(mechanism, method, spec=known, profile=profile)
-        tried = kept[method]
-        reason = expected_for(tried, expected_failures or {}).get(check)
-        _end_test(judged(run_check(check, tried, how=how, seed=seed), reason), f"{known.name} --method {method}")
+        _end_test(run_check(check, kept[method], how=how, seed=seed), f"{known.name} --method {method}")
 
     conforms.__doc__ = f"Conformance of {known.name}."
     return conforms
+
+
+def _expected(method: str, check: str, failures: Mapping[str, str]) -> list[Any]:
+    """Return the mark of a test that is expected to fail, by ``check`` or ``method:check``; strict: it must."""
+    import pytest
+
+    for key, reason in failures.items():
+        if key.rpartition(":")[2] not in all_checks() or not reason.strip():
+            raise UsageError(f"expected failure {key!r} must name a check, and a reason in words, got {reason!r}")
+    reason = failures.get(f"{method}:{check}", failures.get(check, ""))
+    return [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
 
 
 def _end_test(result: CheckResult, tried: str) -> None:
@@ -84,8 +97,6 @@ def _end_test(result: CheckResult, tried: str) -> None:
         pytest.fail(f"{tried}: {result.check}: {result.reason}", pytrace=False)
     if result.status == "skipped":
         pytest.skip(result.reason)
-    if result.status == "expected-failure":
-        pytest.xfail(result.reason)
 
 
 def _checks_of(role: str) -> dict[str, Brought[CheckSpec]]:
@@ -98,19 +109,19 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
     Args:
         role: one of :class:`privopt.specs.RoleSpec`.
         name: what it is registered as.
-        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        seed: of what is drawn.
+        how, seed: as of :func:`kind_conformance`.
 
     Raises:
         UnknownNameError: no kind, or no profile, is called so.
         UsageError: it has no table in problem files.
     """
     registry().kind(role, name)
-    results: list[CheckResult] = []
-    for one in _checks_of(role).values():
-        check = cast("Callable[[str, Effort, int], CheckResult]", one.imported(one.spec.target))
-        results.append(check(name, effort(how), seed))
-    return results
+    return [_of_kind(check, name, how, seed) for check in _checks_of(role).values()]
+
+
+def _of_kind(check: Brought[CheckSpec], name: str, how: Effort | str | None, seed: int) -> CheckResult:
+    run = cast("Callable[[str, Effort, int], CheckResult]", check.imported(check.spec.target))
+    return run(name, effort(how), seed)
 
 
 def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> Callable[..., None]:
@@ -125,13 +136,11 @@ def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, s
     import pytest
 
     registry().kind(role, name)
-    results: dict[str, CheckResult] = {}
+    checks = _checks_of(role)
 
-    @pytest.mark.parametrize("check", list(_checks_of(role)))
+    @pytest.mark.parametrize("check", list(checks))
     def conforms(check: str) -> None:
-        if not results:
-            results.update({found.check: found for found in check_kind(role, name, how=how, seed=seed)})
-        _end_test(results[check], f"{role} {name}")
+        _end_test(_of_kind(checks[check], name, how, seed), f"{role} {name}")
 
     conforms.__doc__ = f"Conformance of the {role} {name}."
     return conforms

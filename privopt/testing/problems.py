@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import reduce
 from pathlib import Path
@@ -21,7 +22,6 @@ __all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "npy_bytes", 
 
 FILE: Final = "problem.toml"
 """What the problem file of a generated problem is called."""
-
 _SHOWN_LINES = 14
 
 
@@ -44,10 +44,6 @@ def csv_text(
     return text.getvalue().encode()
 
 
-def _as_tuple(secrets: Iterable[bytes]) -> tuple[bytes, ...]:
-    return tuple(secrets)
-
-
 @frozen(kw_only=True, eq=False)
 class GeneratedProblem:
     """One problem, as its user would hand it in.
@@ -67,7 +63,7 @@ class GeneratedProblem:
 
     toml: str
     files: Mapping[str, bytes] = field(factory=dict)
-    secrets: tuple[bytes, ...] = field(default=(), converter=_as_tuple)
+    secrets: tuple[bytes, ...] = field(default=(), converter=tuple[bytes, ...])
     facts: Mapping[str, Any] = field(factory=dict)
 
     @property
@@ -134,14 +130,9 @@ class GeneratedProblem:
 
 def _shown(contents: bytes) -> str:
     if contents.startswith(b"\x93NUMPY"):
-        try:
+        with suppress(ValueError, EOFError):
             return np.array2string(np.load(io.BytesIO(contents), allow_pickle=False), threshold=64)
-        except (ValueError, EOFError):
-            return f"{len(contents)} bytes that are no array"
-    try:
-        lines = contents.decode("utf-8").splitlines()
-    except UnicodeDecodeError:
-        return f"{len(contents)} bytes"
+    lines = contents.decode("utf-8", "replace").splitlines()
     cut = lines[:_SHOWN_LINES]
     return "\n".join(cut + [f"... {len(lines) - _SHOWN_LINES} lines more"] * (len(lines) > _SHOWN_LINES))
 

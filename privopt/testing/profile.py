@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -79,8 +79,7 @@ class Profile:
             permute-and-flip). ``observed`` and ``draws`` then give the number of the outcome, from 0.
         alike: ``(problem) -> (id, id, distance)`` of secrets that a matrix or a sampler must keep alike, computed from
             the problem file by other code than the mechanism's own; distance 1 for a problem without distances.
-            Default: the
-            pairs of the problem or of the release, else every two secrets.
+            Default: the pairs of the problem or of the release, else every two secrets.
         draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
             faster way exists than to solve for each. Fresh ones at each call, also for the same arguments.
         stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
@@ -134,17 +133,15 @@ def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
     """
     name, found = type(mechanism).__name__, None
     if mechanism.kit:
-        module, _, member = mechanism.kit.partition(":")
         try:
-            found = getattr(import_module(module), member)
+            found = resolve_name(mechanism.kit)
         except (ImportError, AttributeError, ValueError) as error:
             raise RegistryError(f"{name}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
-        if not isinstance(found, Profile) and not callable(found):
-            raise RegistryError(f"{name}: kit must be a privopt.testing.Profile, got {mechanism.kit!r}")
-        found = found if isinstance(found, Profile) else found(mechanism.problem_class)
+        if not isinstance(found, Profile) and callable(found):
+            found = found(mechanism.problem_class)
     if not isinstance(found, Profile):
         raise RegistryError(
             f"{name} must name a profile for the conformance kit: "
-            'kit = "package.module:PROFILE", a privopt.testing.Profile'
+            f'kit = "package.module:PROFILE", a privopt.testing.Profile, got {mechanism.kit!r}'
         )
     return found

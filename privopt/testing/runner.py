@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal
 
 import hypothesis
@@ -13,10 +13,10 @@ from attrs import asdict, evolve, frozen
 from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Unsatisfiable
 
-from privopt.errors import PrivoptError, UnknownNameError, UsageError
+from privopt.errors import PrivoptError, UnknownNameError
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.checks.attack import EVENT_PROBABILITY
-from privopt.testing.checks.base import INSIDE, Check, CheckFailedError, Elsewhere, History, Trial
+from privopt.testing.checks.base import Check, CheckFailedError, Elsewhere, History, Trial
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.under_trial import Subject, error_text
 
@@ -29,7 +29,7 @@ def spent() -> float:
 UNSOLVED: Final = "no generated problem was solved"
 NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated problems that were solved"
 
-Status = Literal["passed", "failed", "expected-failure", "skipped"]
+Status = Literal["passed", "failed", "skipped"]
 
 
 @frozen(kw_only=True)
@@ -39,8 +39,8 @@ class CheckResult:
     Attributes:
         check: its name.
         version: of the check.
-        status: passed, failed, expected-failure or skipped.
-        reason: what was found with the smallest example, why the failure was expected, or why it was skipped.
+        status: passed, failed or skipped.
+        reason: what was found with the smallest example, or why it was skipped.
         seconds: it took.
         method: of the mechanism.
         examples: drawn until it failed, or in all.
@@ -105,14 +105,9 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
 
     Raises:
         UnknownNameError: no check, or no profile, is called so.
-        UsageError: a script runs the kit while the kit imports it.
     """
     if name not in all_checks():
         raise UnknownNameError("check", name, all_checks())
-    if os.environ.get(INSIDE) == "__main__":
-        raise UsageError(
-            'the kit runs this script in another process too: put its call under if __name__ == "__main__":'
-        )
     check = all_checks()[name]
     how = effort(how)
     made = CheckResult(check=name, version=check.version, status="passed", method=subject.method.name)
@@ -125,7 +120,10 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     result = run_examples(name, lambda data: _one(check, subject, how, history, data), how, seed)
     status, reason = result.status, result.reason
     if status == "skipped" or (status == "passed" and not history.examples):
-        status, reason = _explain_no_examples(check, history)
+        none = NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
+        status, reason = "skipped", history.cannot or none
+        if name == "solves":  # were nothing solved, all would be skipped and nothing fail
+            status, reason = "failed", history.cannot or UNSOLVED
     seen = min(history.powers, default=None) if status == "passed" else None
     note = "" if seen is None else _power(seen)
     missed = status == "skipped" and not isinstance(history.cannot, Elsewhere)
@@ -181,43 +179,11 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
     return CheckResult(check=check, version=1, status=status, reason=reason, seconds=seconds, examples=count)
 
 
-def _explain_no_examples(check: Check, history: History) -> tuple[Status, str]:
-    """Return the status and the reason of a check that no example could be done of."""
-    if check.must_solve:
-        return "failed", history.cannot or UNSOLVED
-    nothing = NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
-    return "skipped", history.cannot or nothing
-
-
 def _power(multiple: float) -> str:
     if math.isinf(multiple):
         return "the attack had no power on these problems"
     seen = math.ceil(multiple * 100) / 100
     return f"would have seen {seen:g} epsilon or more in events of probability {EVENT_PROBABILITY:g} or more"
-
-
-def expected_for(subject: Subject, expected: Mapping[str, str]) -> dict[str, str]:
-    """Return the reasons by check for one method, from keys ``check`` and ``method:check``."""
-    found: dict[str, str] = {}
-    for key, reason in expected.items():
-        method, _, name = key.rpartition(":")
-        if name not in all_checks():
-            raise UsageError(f"expected failure {key!r}: {UnknownNameError('check', name, all_checks())}")
-        if not reason.strip():
-            raise UsageError(f"expected failure {key!r} must have a reason in words, got none")
-        if method in ("", subject.method.name):
-            found[name] = reason
-    return found
-
-
-def judged(result: CheckResult, reason: str | None) -> CheckResult:
-    """Return a result in the light of an expected failure's reason, strictly: one that does not fail is a failure."""
-    if reason is None:
-        return result
-    if result.status == "failed":
-        return evolve(result, status="expected-failure", reason=reason)
-    found = f"expected to fail ({reason}) but {result.status}; take the expectation away"
-    return evolve(result, status="failed", reason=found)
 
 
 def run_checks(

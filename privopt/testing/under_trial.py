@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from copy import deepcopy
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, cast
@@ -26,14 +27,13 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify_cache import CACHE
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
-from privopt.testing.fingerprints import changes, fingerprint
+from privopt.testing.changes import changes
 from privopt.testing.noise import watched
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
 MAX_KEPT_RUNS: Final = 400
 """Runs that are kept for the checks that come later."""
-
 
 TRAITS: Final = {
     "matrix": "the release is no matrix of weights",
@@ -88,7 +88,7 @@ class Run:
         stated: what result.json says, a :class:`privopt.interfaces.Result`; None where the run did not end well.
         problem: as the mechanism got it; None where its ``solve`` did not return, like the next.
         release: as the mechanism returned it.
-        changed: places in the problem that ``solve`` changed.
+        changed: what ``solve`` changed in the problem, and where.
         error: what was raised.
     """
 
@@ -113,11 +113,13 @@ class _Recorder(Registered):
         cls, notes = self.mechanism_class, self.notes
 
         def noted(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
-            before = fingerprint(problem)
+            before = None
+            with contextlib.suppress(Exception):  # what cannot be copied is not compared
+                before = deepcopy(problem)
             with watched():
                 outcome = cls.solve(self, problem, context)
-            after = fingerprint(problem)
-            notes.update(problem=problem, release=outcome.release, changed=changes(before, after))
+            changed = tuple(changes(before, problem, "problem"))
+            notes.update(problem=problem, release=outcome.release, changed=changed)
             return outcome
 
         body = {"solve": noted, "__module__": cls.__module__, "__doc__": cls.__doc__}
@@ -153,19 +155,9 @@ class Subject:
     _count: int = field(default=0, init=False)
 
     @property
-    def name(self) -> str:
-        """``mechanism --method method``."""
-        return f"{self.spec.name} --method {self.method.name}"
-
-    @property
     def noisy(self) -> bool:
         """Whether the guarantee is kept by noise in the release, so that its loss is random."""
         return "noise" in self.traits
-
-    @property
-    def promises(self) -> bool:
-        """Whether anything is claimed, be it in the paper alone."""
-        return self.kind != NOTHING
 
     @property
     def traits(self) -> frozenset[str]:

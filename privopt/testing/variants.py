@@ -15,7 +15,6 @@ from privopt.testing.problems import GeneratedProblem, Variant, csv_text, npy_by
 from privopt.testing.profile import Profile
 
 Rows = list[list[str]]
-
 Change = Callable[[GeneratedProblem, random.Random], Variant | None]
 
 
@@ -91,9 +90,9 @@ def secret_files(declared: AttrsInstance) -> list[str]:
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
     """Yield a problem whose secret tables are as other programs would write them: in other orders, between quotes.
 
-    Rows are put into another order by the profile's variant ``"reordering"`` where that moves secret files alone; else
-    the rows of secret CSV tables are shuffled, and sorted by size. Where the variant returns None their order means
-    something, and where the problem names arrays these might have to move as well: then rows stay in their places.
+    Rows are in the order of the profile's variant ``"reordering"`` where that moves secret files alone, and sorted by
+    size. Where the variant returns None their order means something, and where the problem names arrays these might
+    have to move as well: then rows stay in their places.
 
     Args:
         profile: of the mechanism.
@@ -101,17 +100,18 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
         secret: names of its secret files; those that end in ``.csv`` and have a header are rewritten.
         chance: of the order.
     """
-    tables = {name: table for name in secret if (table := csv_table(problem, name)) is not None}
+    tables = [name for name in secret if csv_table(problem, name) is not None]
     reordering = profile.variants.get("reordering")
     moved = None if reordering is None else reordering(problem, chance)
     if moved is not None and all(moved.problem.files.get(f) == problem.files[f] for f in {*problem.files} - {*secret}):
         yield moved
     alone = not any(name.endswith((".npy", ".npz")) for name in problem.files)
     if tables and alone and (reordering is None or moved is not None):
-        shuffled = {name: [head, *chance.sample(rows, len(rows))] for name, (head, *rows) in tables.items()}
-        yield _written(problem, shuffled, "the rows of the secret table were shuffled")
-        by_size = {name: [head, *sorted(rows, key=_size, reverse=True)] for name, (head, *rows) in tables.items()}
-        yield _written(problem, by_size, "the rows of the secret table were sorted by size, largest first")
+        by_size = problem
+        for name in tables:
+            head, *rows = problem.rows(name)
+            by_size = by_size.with_file(name, csv_text([head, *sorted(rows, key=_size, reverse=True)]))
+        yield Variant(problem=by_size, change="the rows of the secret table were sorted by size, largest first")
     if tables:
         yield from filter(None, [export_again(*tables)(problem, chance)])
 
@@ -122,12 +122,6 @@ def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
         return None
     rows = problem.rows(name)
     return rows if len(rows) > 1 and all(len(row) == len(rows[0]) for row in rows) else None
-
-
-def _written(problem: GeneratedProblem, tables: dict[str, Rows], change: str) -> Variant:
-    for name, table in tables.items():
-        problem = problem.with_file(name, csv_text(table))
-    return Variant(problem=problem, change=change)
 
 
 def _size(row: list[str]) -> tuple[float, str]:

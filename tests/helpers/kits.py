@@ -7,6 +7,7 @@ OF_SOLVING: Final = (
     "certificate-holds",
     "epsilon-achieved",
     "objective-reported",
+    "expected-loss",
     "lower-bound",
     "backends-agree",
 )

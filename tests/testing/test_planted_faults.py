@@ -46,7 +46,7 @@ FAULTS = [
     ("channel", drawn.RoundedToHundredths, "metric-dp"),
     ("channel", drawn.ChannelNarrower, "metric-dp"),
     ("channel", drawn.ChannelWithoutTheFirst, "metric-dp"),
-    ("channel", counts.HalfTheReach, "local-dp"),
+    ("reach", counts.HalfTheReach, "local-dp"),
     ("input-order", matrix.SortedRecords, "metric-dp"),
     ("drawn-as-stated", choice.AlwaysTheGreatest, "local-dp"),
     ("fresh-noise", noise.SameNoiseInText, "local-dp"),
@@ -57,13 +57,15 @@ FAULTS = [
     ("own-scale", gaussian.VarianceUnseen, "zcdp"),
     ("sensitivity", gaussian.SumsForSquares, "zcdp"),
     ("sensitivity", gaussian.DeltaForgotten, "pure-dp"),
-    ("objective-reported", matrix.ObjectiveMisreported, "metric-dp"),
+    ("objective-reported", ranks.UnitOmitted, "top-k"),
+    ("expected-loss", matrix.ObjectiveMisreported, "metric-dp"),
     ("lower-bound", matrix.BoundTooHigh, "metric-dp"),
     ("lower-bound", ranks.BoundOneTooHigh, "top-k"),
     ("loss-monotone", matrix.LossRises, "metric-dp"),
     ("round-trip", matrix.ChangesOnTheWay, "metric-dp"),
     ("oracle", ranks.CountsTheTrueOne, "top-k"),
-    ("verify-catches", matrix.NeverMeasures, "metric-dp"),
+    ("verify-catches", ranks.AnyNumberDeletes, "top-k"),
+    ("verify-catches-rows", matrix.NeverMeasures, "metric-dp"),
     ("use-verifies", noise.NamesUnchecked, "local-dp"),
     ("use-verifies", noise.NamesUnread, "local-dp"),
     ("use-verifies", noise.ScaleWithoutEnd, "local-dp"),
@@ -201,12 +203,16 @@ def test_what_is_right_passes_every_check(right, kind, how, seed):
 
 
 @pytest.mark.parametrize(
-    ("right", "kind"),
-    [(drawn.RightLine, "metric-dp"), (counts.RightReach, "local-dp"), (matrix.RightMatrix, "metric-dp")],
+    ("check", "right", "kind"),
+    [
+        ("channel", drawn.RightLine, "metric-dp"),
+        ("reach", counts.RightReach, "local-dp"),
+        ("channel", matrix.RightMatrix, "metric-dp"),
+    ],
 )
-def test_a_channel_that_is_right_passes(right, kind):
+def test_a_channel_that_is_right_passes(check, right, kind):
     tried = subject(right, guarantee=kind)
-    found = run_check("channel", tried, how=CAUGHT)
+    found = run_check(check, tried, how=CAUGHT)
     tried.close()
     assert found.status == "passed", found.reason
 

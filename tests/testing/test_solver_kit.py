@@ -17,6 +17,7 @@ from privopt.testing import GeneratedProblem, backends
 from privopt.testing.checks.base import LITTLE, at_little, at_one
 from privopt.testing.checks.secrets import no_secret_leak
 from privopt.testing.efforts import Effort
+from privopt_benders import kit
 from privopt_benders.benders import Benders
 
 
@@ -44,7 +45,7 @@ def test_privopts_own_pass(role, name, how):
 
 CHECKS = {
     "solver": (backends.optimum, backends.integers, backends.infeasible),
-    "decomposer": (backends.whole, backends.infeasible_whole),
+    "decomposer": (kit.whole, kit.infeasible),
 }
 
 
@@ -99,7 +100,7 @@ def test_a_wrong_decomposition_is_caught(change, how):
             return change(form, super().solve(form, blocks, context))
 
     with planted("decomposer", "benders", SpoiltBenders):
-        assert backends.whole("benders", how, 0).status == "failed"
+        assert kit.whole("benders", how, 0).status == "failed"
 
 
 SECRET = "2433411"

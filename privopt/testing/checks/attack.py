@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
 from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
 from privopt.testing.checks.samples import CONFIDENCE, come_otherwise, required
+from privopt.testing.efforts import EFFORTS
 from privopt.testing.judging import judge
 from privopt.testing.judging.bounds import seen_from
 from privopt.testing.judging.choose_events import propose
@@ -53,14 +54,7 @@ MAX_LONGER_FACTOR: Final = 25
 """Times the first draws that a suspicion is worth, shared by the methods of a mechanism."""
 
 MAX_CPU_SECONDS: Final = 20.0
-"""Of a processor, that they share likewise: for one check, at an effort of FULL_EFFORT_DRAWS or more."""
-
-FULL_EFFORT_DRAWS: Final = 6_000
-"""Draws of an effort below which a suspicion is worth as many seconds less: a third at effort dev."""
-
-FRESH_DRAWS: Final = 100
-MAX_REPEAT_CHANCE: Final = 1e-9
-"""So many draws are asked for twice, and how likely they may be the same in the same order by chance."""
+"""Of a processor, that they share likewise: for one check at effort ci, less where draws are fewer."""
 
 FURTHER_PROBLEMS: Final = 8
 """Further problems among which one is looked for whose outcome is unsure, where each draw is a solve."""
@@ -176,9 +170,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
             order = np.argsort([-_promise(trial, each, count) for each in pairs], kind="stable")
             pairs = [pairs[place] for place in order[:kept].tolist()]
     pair = pairs[0]
-    loaded = [trial.load(each) for each in pair]
-    if not slow:
-        _check_fresh(trial, loaded[0], pair[0])
+    loaded = [trial.subject.load(each) for each in pair]
     curve = subject.notion.curve(subject.claimed(loaded[0]))
     if not curve:
         trial.pass_over(f"a guarantee of kind {subject.kind} with no epsilon implies none")
@@ -193,8 +185,8 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         started = time.process_time()
         look = judged(**claim, draws=first, confidence=SUSPICION_CONFIDENCE)
         pace = (time.process_time() - started) / look.draws
-        used = 0.0 if trial.shrinking else trial.history.once.get("looked longer", 0.0)
-        seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / FULL_EFFORT_DRAWS) / subject.siblings - used
+        used = 0.0 if trial.history.failed_at is not None else trial.history.once.get("looked longer", 0.0)
+        seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / EFFORTS["ci"].draws) / subject.siblings - used
         longer = max(first, int(min(MAX_LONGER_FACTOR * first / subject.siblings, seconds / max(pace, 1e-9))))
         error = (1 - CONFIDENCE) / len(curve)
         if look.violated:
@@ -213,18 +205,9 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         trial.history.powers.append(math.inf if None in seen else max(filter(None, seen)))
 
 
-def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
-    """Refuse draws that come again: events are chosen on some, and tested on others."""
-    first, again = (_draws(trial, loaded, FRESH_DRAWS) for _ in range(2))
-    _, counts = np.unique(first, axis=0, return_counts=True)
-    chance = float(np.square(counts / FRESH_DRAWS).sum()) ** FRESH_DRAWS
-    if chance < MAX_REPEAT_CHANCE and np.array_equal(first, again):
-        trial.fail("Profile.draws gave the same draws twice: they must be fresh ones at each call", problem)
-
-
 def _promise(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
     """Return how great a log ratio a few draws of two neighbours promise; nothing is claimed by it."""
-    one, two = ([*_draws(trial, trial.load(each), count)] for each in pair)
+    one, two = ([*_draws(trial, trial.subject.load(each), count)] for each in pair)
     width = Table.of([*one, *two]).numbers.shape[1]
     return propose(Table.of(one, width), Table.of(two, width), 1.0, 0.0)[0].score
 
@@ -266,9 +249,9 @@ def drawn_as_stated(trial: Trial) -> None:
             return
         drawn = [problem] + [trial.problem() for _ in range(FURTHER_PROBLEMS)]
         asked = [each for one in drawn for each in (one, at_one(one))]
-        likeliest = [stated_distribution(trial.subject, trial.load(each)).max() for each in asked]
+        likeliest = [stated_distribution(trial.subject, trial.subject.load(each)).max() for each in asked]
         problem = asked[int(np.argmin(np.abs(np.array(likeliest) - MAX_OUTCOME_PROBABILITY)))]
-    loaded = trial.load(problem)
+    loaded = trial.subject.load(problem)
     stated = stated_distribution(trial.subject, loaded)
     draws = _draws(trial, loaded, trial.effort.draws)
     wrong = come_otherwise(draws[:, 0].astype(int).tolist(), dict(enumerate(stated.tolist())))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Set
 from decimal import Decimal
 from typing import Any, Final, NoReturn
 
@@ -13,7 +13,6 @@ from attrs import define, evolve, field, frozen
 
 from privopt.testing.efforts import Effort
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run, Subject, missing_traits
 
 LITTLE: Final = Decimal("0.015625")
@@ -21,9 +20,6 @@ LITTLE: Final = Decimal("0.015625")
 
 KIT_SEED: Final = 20_240_501
 """The ``--seed`` of checks that compare two runs of it."""
-
-INSIDE: Final = "PRIVOPT_KIT_INSIDE"
-"""Environment variable of the process that imports a mechanism's module to solve once more: the module's name."""
 
 
 class CheckFailedError(AssertionError):
@@ -39,18 +35,12 @@ class CheckFailedError(AssertionError):
 class Elsewhere(str):
     """Why a check does not apply to a mechanism: what the mechanism is, or which other check covers it."""
 
-    __slots__ = ()
-
 
 def by_default(subject: Subject) -> str | None:
     """Return why a check uses the default method alone: a mechanism reads problems and folders in one way for all."""
     if subject.method.name != subject.spec.default.name:
         return Elsewhere("tried with the default method: problems and folders of the others are read by the same code")
     return None
-
-
-def _traits(names: Iterable[str]) -> frozenset[str]:
-    return frozenset(names)
 
 
 @frozen
@@ -61,9 +51,7 @@ class Check:
         name: what reports, expected failures and ``Profile.skip`` call it.
         version: raised where the check becomes stricter.
         of: traits that a release must all have (:data:`privopt.testing.under_trial.TRAITS`); empty: it applies to any.
-        claimed: True where it makes sense only of what promises something, be it in a paper alone.
         private: True where it makes sense only of what a release itself claims, not of a paper's claim.
-        must_solve: True where it fails if no generated problem was solved; the others are skipped then.
         needs: why it cannot be done for a subject, or None.
         share: of the profile's examples, for checks that cost more than a solve each.
         min_examples: problems drawn however long they take; the first is the simplest there is.
@@ -72,10 +60,8 @@ class Check:
 
     name: str
     version: int = field(default=1, kw_only=True)
-    of: frozenset[str] = field(default=(), converter=_traits, kw_only=True)
-    claimed: bool = field(default=False, kw_only=True)
+    of: Set[str] = field(default=frozenset(), kw_only=True)
     private: bool = field(default=False, kw_only=True)
-    must_solve: bool = field(default=False, kw_only=True)
     needs: Callable[[Subject], str | None] = field(default=lambda _: None, kw_only=True)
     share: float = field(default=1.0, kw_only=True)
     min_examples: int = field(default=5, kw_only=True)
@@ -93,8 +79,6 @@ class Check:
         missing = sorted(self.of - subject.traits)
         if missing:
             return Elsewhere(missing_traits()[missing[0]])
-        if self.claimed and not subject.promises:
-            return Elsewhere(f"not for guarantee kind {subject.kind}")
         if self.private and not subject.private:
             return Elsewhere("the method itself claims nothing")
         return self.needs(subject)
@@ -179,16 +163,6 @@ class Trial:
     effort: Effort
     history: History
 
-    @property
-    def number(self) -> int:
-        """Number of the example, from 0."""
-        return self.history.examples
-
-    @property
-    def shrinking(self) -> bool:
-        """Whether something was found, and a smaller example is looked for."""
-        return self.history.failed_at is not None
-
     def problem(self) -> GeneratedProblem:
         """Draw a problem from the profile's strategy."""
         drawn: GeneratedProblem = self.data.draw(self.subject.profile.problems)
@@ -199,11 +173,10 @@ class Trial:
 
         Once something was found, every smaller example takes the step as well.
         """
-        if self.shrinking:
+        if self.history.failed_at is not None:
             return True
-        if self.number < 2:
-            return False
-        return bool(self.history.once.setdefault(what, self.number) == self.number)
+        number = self.history.examples
+        return number >= 2 and bool(self.history.once.setdefault(what, number) == number)
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
         """Return a generator of random choices that are always the same for a problem."""
@@ -227,16 +200,6 @@ class Trial:
         """Draw a problem, and run the pipeline on it."""
         problem = self.problem()
         return problem, self.run(problem)
-
-    def always(self, problem: GeneratedProblem) -> dict[str, bytes] | None:
-        """Return what all of :data:`CONSTANT_RUNS` runs on a problem release; None if they differ."""
-        first = artefact(self.run(problem).folder)
-        again = (artefact(self.run(problem, fresh=number).folder) for number in range(1, CONSTANT_RUNS))
-        return first if all(other == first for other in again) else None
-
-    def load(self, problem: GeneratedProblem) -> Any:
-        """Return the problem as the mechanism loads it."""
-        return self.subject.load(problem)
 
     def pass_over(self, why: str) -> NoReturn:
         """Draw another example, and note why: the check is skipped for that reason where no example could be done."""

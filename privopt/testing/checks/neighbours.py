@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import Certificate, Shift
-from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, check, has
+from privopt.testing.checks.base import Elsewhere, Trial, check, has
 from privopt.testing.noise import AgainError, Answer, Call, alike, farther, truth, watched
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
-from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Subject, error_text
 
 PROBABILITY_TOLERANCE: Final = 1e-9
@@ -84,7 +83,7 @@ def sensitivity(trial: Trial) -> None:
     """Check that between neighbours the noiseless values change by no more than the noise is scaled for."""
     problem = trial.problem()
     subject = trial.subject
-    loaded = trial.load(problem)
+    loaded = trial.subject.load(problem)
     claimed = subject.claimed(loaded)
     if subject.notion.allowed(claimed) is None:
         trial.pass_over(f"a guarantee of kind {claimed.kind} allows noise no number to spend")
@@ -126,12 +125,11 @@ def _hold_farther(
     ):
         number = chance.randrange(len(usual))
         try:
-            first = _calls(subject, trial.load(problem), farther(number, signs, scales=scales, more=more))
+            first = _calls(subject, trial.subject.load(problem), farther(number, signs, scales=scales, more=more))
         except AgainError:
             raise
         except Exception:  # what comes once in exp(64) times may be beyond a mechanism
             continue
-
         shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, first)]
         tried = near if shapes[0] != shapes[1] else near[:NEIGHBOURS_IF_CONSTANT]
         told = f"where noise call {number + 1} comes out {words}, noise is drawn {len(first)} times, and "
@@ -148,11 +146,11 @@ def _hold(
 ) -> bool:
     """Fail where a neighbour, whose calls are answered so, costs more than the budget; return whether any costs."""
     subject = trial.subject
-    budget = subject.notion.allowed(subject.claimed(trial.load(problem)))
+    budget = subject.notion.allowed(subject.claimed(trial.subject.load(problem)))
     assert budget is not None  # asked before
     moved = False
     for neighbour in near:
-        loaded = trial.load(neighbour)
+        loaded = trial.subject.load(neighbour)
         after = queries_of(subject, loaded) if answer is None else _calls(subject, loaded, answer)
         counts, others = ([len(q.values) for q in each] for each in (calls, after))
         if counts != others:
@@ -210,12 +208,12 @@ def _used(trial: Trial, problem: GeneratedProblem, stated: Certificate) -> Fract
     share = 1.0 if stated.worst is None or not stated.allowed else min(1.0, stated.worst / stated.allowed)
     if share > 0.5:
         return Fraction(1)
-    subject, loaded, found = trial.subject, trial.load(problem), Fraction(share)
+    subject, loaded, found = trial.subject, trial.subject.load(problem), Fraction(share)
     budget = subject.notion.allowed(subject.claimed(loaded))
     if budget and subject.profile.neighbours is not None:
         before = queries_of(subject, loaded)
         for neighbour in neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT):
-            found = max(found, _spent(subject, before, queries_of(subject, trial.load(neighbour)))[0] / budget)
+            found = max(found, _spent(subject, before, queries_of(subject, trial.subject.load(neighbour)))[0] / budget)
     return min(Fraction(1), found) or Fraction(1)  # what costs nothing at all is believed nowhere
 
 
@@ -243,24 +241,6 @@ def own_scale(trial: Trial) -> None:
             trial.fail(f"the noise was drawn at {words}, and solve raised {error_text(run.error)}", problem)
 
 
-@check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, min_examples=3)
-def fresh_noise(trial: Trial) -> None:
-    """Check that without a seed noise is drawn afresh each time.
-
-    An outcome may be all but certain, and then it is so for neighbours, too: only where one input always gives one
-    thing and its neighbour always another is nothing drawn.
-    """
-    problem = at_little(trial.problem())
-    first = trial.always(problem)
-    for neighbour in map(at_little, neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT) if first is not None else ()):
-        if artefact(trial.run(neighbour).folder) != first and trial.always(neighbour) is not None:
-            trial.fail(
-                f"{CONSTANT_RUNS} runs without a seed published the same, and as many for a neighbour another thing: "
-                f"noise must be drawn again for each run. The neighbour:\n{news(problem, neighbour)}",
-                problem,
-            )
-
-
 # --- an outcome that is chosen -----------------------------------------------------------------------
 
 
@@ -274,13 +254,13 @@ def _has_distribution(subject: Subject) -> str | None:
 def exact_epsilon(trial: Trial) -> None:
     """Check with the profile's distribution that no neighbour changes a probability by more than exp(epsilon)."""
     problem = trial.problem()
-    loaded = trial.load(problem)
+    loaded = trial.subject.load(problem)
     epsilon = float(trial.subject.epsilon(loaded))
     before = stated_distribution(trial.subject, loaded)
     make = trial.subject.profile.neighbours
     assert make is not None  # needs
     for neighbour in make(problem):
-        after = stated_distribution(trial.subject, trial.load(neighbour))
+        after = stated_distribution(trial.subject, trial.subject.load(neighbour))
         if len(before) != len(after):
             trial.fail(
                 f"one of {len(before)} outcomes is chosen, for a neighbour one of {len(after)}. The neighbour:\n"

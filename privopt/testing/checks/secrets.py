@@ -9,15 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
-
-from attrs import frozen
+from typing import Any, Final, NamedTuple
 
 from privopt.errors import PrivoptError
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.report.write_report import write_report
-from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, at_one, check
-from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news
+from privopt.specs import NOTHING
+from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, at_one, by_default, check
+from privopt.testing.checks.neighbours import NEIGHBOURS_IF_CONSTANT, has_neighbours, neighbours_of, news
 from privopt.testing.noise import Answer, same, tied, watched
 from privopt.testing.problems import GeneratedProblem, csv_text
 from privopt.testing.public_files import artefact, public_bytes, published, read_public_parts
@@ -41,15 +40,8 @@ Parts = dict[str, bytes]
 """Parts of what a run published, by name."""
 
 
-@frozen(kw_only=True, eq=False)
-class _Look:
-    """One run on an input.
-
-    Attributes:
-        released: the artefact.
-        public: all that is public.
-        asked: what each call of the noise was to add noise to.
-    """
+class _Look(NamedTuple):
+    """One run on an input: the artefact, all that is public, and what each call of the noise was to add noise to."""
 
     released: Parts
     public: Parts
@@ -76,10 +68,12 @@ def _stands(secret: bytes, folder: Path) -> str | None:
 
 
 def _is_secretive(subject: Subject) -> str | None:
+    if subject.kind == NOTHING:
+        return Elsewhere(f"not for guarantee kind {subject.kind}")
     return None if subject.noisy or subject.profile.neighbours is not None else Elsewhere("the problem holds no secret")
 
 
-@check("no-secret-leak", claimed=True, needs=_is_secretive, min_examples=10)
+@check("no-secret-leak", needs=_is_secretive, min_examples=10)
 def no_secret_leak(trial: Trial) -> None:
     """Check that no planted secret is in a file outside private/."""
     problem = trial.problem()
@@ -99,13 +93,7 @@ def no_secret_leak(trial: Trial) -> None:
             )
 
 
-def _draws_the_page(subject: Subject) -> str | None:
-    if subject.method.name != subject.spec.default.name:
-        return Elsewhere("one method's report is tried, the default's")  # its figures take seconds
-    return _is_secretive(subject)
-
-
-@check("public-report", needs=_draws_the_page, share=0.04, min_examples=1)
+@check("public-report", needs=lambda subject: by_default(subject) or _is_secretive(subject), share=0.04, min_examples=1)
 def public_report(trial: Trial) -> None:
     """Check that the report of a folder with private/ is that of the published one, without it."""
     problem, run = trial.solved()
@@ -129,23 +117,19 @@ NUMBER: Final = "0176 2350917"
 def unread_columns(trial: Trial) -> None:
     """Check that columns which the mechanism does not read are not published."""
     problem = trial.problem()
-    tables = {name: rows for name in problem.files if (rows := csv_table(problem, name)) is not None}
-    if not tables or not trial.once_only(f"columns of {sorted(tables)}"):
-        return
-    for names in (list(tables), *([name] for name in tables)):
-        planted = problem
-        for name in names:
-            head, *rows = tables[name]
-            wider = [[*head, UNREAD], *([*row, NUMBER] for row in rows)]
-            planted = planted.with_file(name, csv_text(wider))
+    for name in problem.files:
+        table = csv_table(problem, name)
+        if table is None or not trial.once_only(f"columns of {name}"):
+            continue
+        head, *rows = table
+        planted = problem.with_file(name, csv_text([[*head, UNREAD], *([*row, NUMBER] for row in rows)]))
         run = trial.attempt(planted)
         if run.error is not None:
-            continue  # one of them may hold no other column: each is tried alone
+            continue  # it may hold no other column
         for word in (UNREAD, NUMBER):
             where = _stands(word.encode(), run.folder)
             if where is not None:
                 trial.fail(f"the column {UNREAD!r}, which nothing reads, stands in {where}", planted)
-        return
 
 
 # --- what the order and the form of the secret tell ------------------------------------------------------
@@ -212,6 +196,26 @@ def _constant_differences(one: Sequence[Parts], two: Sequence[Parts]) -> dict[st
     return found
 
 
+@check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, min_examples=3)
+def fresh_noise(trial: Trial) -> None:
+    """Check that without a seed noise is drawn afresh each time.
+
+    An outcome may be all but certain, and then it is so for neighbours, too: only where one input always gives one
+    thing and its neighbour always another is nothing drawn.
+    """
+    problem = at_little(trial.problem())
+    first, again = (artefact(trial.run(problem, fresh=number).folder) for number in (0, 1))
+    for neighbour in neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT) if first == again else ():
+        for name, pair in _always_different(trial, problem, at_little(neighbour)).items():
+            if name in first:
+                trial.fail(
+                    f"runs without a seed always publish the same {name}, and for a neighbour always another: "
+                    f"{_first_difference(*pair)}; noise must be drawn again for each run. The neighbour:\n"
+                    f"{news(problem, neighbour)}",
+                    problem,
+                )
+
+
 # --- what accompanies a release -----------------------------------------------------------------------
 
 
@@ -232,7 +236,7 @@ def non_interference(trial: Trial) -> None:
     if not near:
         return
     other = trial.chance(problem).choice(near)
-    if trial.number % 2:
+    if trial.history.examples % 2:
         far = _away(trial, other)
         alike = _answered_alike(trial, problem, far)
     else:

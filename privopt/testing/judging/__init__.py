@@ -4,8 +4,7 @@ Inputs, and events of outputs, are chosen on draws that are then put away; what 
 Clopper-Pearson bounds whose errors are shared out among all that is tested. So no data choose their own event.
 """
 
-from privopt.testing.judging.bounds import clopper_pearson
 from privopt.testing.judging.judge import judge
 from privopt.testing.judging.verdict import Verdict
 
-__all__ = ["Verdict", "clopper_pearson", "judge"]
+__all__ = ["Verdict", "judge"]

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from privopt.arrays import Floats
 from privopt.numbers.binomial import clopper_pearson
 
-__all__ = ["clopper_pearson", "log_odds_lower", "rarest_seen", "seen_from"]
-
 MIN_POWER: Final = 0.9
 """How often what is said to be seen is seen, at least."""
 MAX_CLAIM_FACTOR: Final = 100.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from attrs import define, field, frozen
@@ -18,7 +19,7 @@ from privopt.execution.clock import clock, limit
 from privopt.registry import registry
 from privopt.testing.judging.bounds import log_odds_lower, rarest_seen, seen_from
 from privopt.testing.judging.choose_events import Test, propose
-from privopt.testing.judging.inputs import Inputs, Pairs
+from privopt.testing.judging.inputs import Inputs, pairs_of
 from privopt.testing.judging.outputs import ErrorOutput, Table, never_again
 from privopt.testing.judging.verdict import Verdict
 
@@ -46,8 +47,6 @@ class _Drawer:
     many: Callable[..., Sequence[Any]] | None
     chance: np.random.Generator
     calls: int = 0
-    seconds: float = 0.0
-    _first: tuple[int, float] = field(default=(0, 0.0), init=False)
     _options: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -59,25 +58,15 @@ class _Drawer:
             takes = False
         self._options = {"rng": self.chance} if takes else {}
 
-    @property
-    def pace(self) -> float:
-        """Seconds a draw; the first call, which may import and compile, is omitted once as many have come after it."""
-        calls, seconds = self._first if self.calls >= 2 * self._first[0] else (0, 0.0)
-        return (self.seconds - seconds) / (self.calls - calls) if self.calls > calls else 0.0
-
     def draw(self, value: object, count: int) -> list[Any]:
         """Draw ``count`` outputs for one input; an error that the mechanism raises counts as one."""
         found: list[Any] = []
         while len(found) < count:
-            start = time.perf_counter()
             if clock().left == 0.0:
                 raise _OutOfTimeError
             size = min(1 if self.many is None else max(MIN_DRAWS_PER_CALL, count // 8), count - len(found))
             found += self._some(value, size)
-            took = time.perf_counter() - start
-            self._first = self._first if self.calls else (size, took)
             self.calls += size
-            self.seconds += took
         return found
 
     def _some(self, value: object, count: int) -> list[Any]:
@@ -154,7 +143,7 @@ def judge(
         many: ``(input, count)`` -> as many outputs, where a faster way exists than one by one.
         confidence: of all that is said, together.
         draws: calls of the mechanism, about; no more than these.
-        time_limit: seconds; None for none.
+        time_limit: seconds, after which it ends where it is; None for none.
         seed: of all that the judge chooses, and of ``rng``.
 
     Returns:
@@ -171,10 +160,13 @@ def judge(
     start = time.monotonic()
     chance = np.random.default_rng(seed)
     drawer = _Drawer(mechanism=mechanism, many=many, chance=chance)
-    pairs = Pairs(inputs=inputs, neighbours=neighbours, odds=distance or (lambda *_: 1.0), chance=chance)
+    pairs = pairs_of(inputs, neighbours, distance or (lambda *_: 1.0), chance)
     trial = _Trial(notion=notion, epsilon=epsilon, delta=delta, drawer=drawer, confidence=confidence)
     with limit(time_limit, now=time.monotonic):
-        trial.run(pairs, draws)
+        try:
+            trial.run(pairs, draws)
+        except _OutOfTimeError:
+            trial.stopped = "the time limit came first"
     return trial.verdict(seed, time.monotonic() - start)
 
 
@@ -196,30 +188,13 @@ def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, 
         raise UsageError("\n".join(wrong))
 
 
-@frozen
-class _SearchRound:
-    """Pairs that are searched, draws from each of their inputs, and from each input of those that are tested.
-
-    Attributes:
-        pairs: searched.
-        search: draws from each of their inputs.
-        test: draws from each input of a pair that is tested.
-        tested: pairs, at most.
-    """
+class _SearchRound(NamedTuple):
+    """Pairs searched, draws from each of their inputs, draws from each input of a pair tested, pairs tested at most."""
 
     pairs: int
     search: int
     test: int
     tested: int
-
-    @property
-    def calls(self) -> int:
-        """Of the mechanism, at most."""
-        return 2 * (self.pairs * self.search + self.tested * self.test)
-
-    def shorter(self, share: float) -> _SearchRound:
-        """With a share of the draws."""
-        return _SearchRound(self.pairs, max(50, int(share * self.search)), max(50, int(share * self.test)), self.tested)
 
 
 def _plan(draws: int) -> list[_SearchRound]:
@@ -230,10 +205,11 @@ def _plan(draws: int) -> list[_SearchRound]:
         pairs = max(2, FIRST_PAIRS // (len(rounds) + 1))
         pairs = min(pairs, max(1, draws // (16 * size)))
         following = _SearchRound(pairs, size, size, min(pairs, TESTS_PER_ROUND))
-        if left - following.calls < draws // 2:
+        calls = 2 * size * (pairs + following.tested)
+        if left - calls < draws // 2:
             break
         rounds.append(following)
-        left -= following.calls
+        left -= calls
         size *= GROWTH_PER_ROUND
     return [*rounds, _SearchRound(1, left // 10, 2 * left // 5, 1)]
 
@@ -253,35 +229,25 @@ class _Trial:
     uncompared: float = 0.0
     stopped: str = ""
 
-    def run(self, pairs: Pairs, draws: int) -> None:
-        """Run all rounds; stop at a violation."""
+    def run(self, pairs: Iterator[tuple[Any, Any, float]], draws: int) -> None:
+        """Run all rounds; stop at a violation.
+
+        Raises:
+            _OutOfTimeError: the time limit came first; what is known stays.
+        """
         plan = _plan(draws)
         kept: list[_Candidate] = []
-        for number, planned in enumerate(plan):
-            turn = self._fitting(planned)
+        for number, turn in enumerate(plan):
             old = kept[: (turn.pairs + 1) // 2]
-            fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in pairs.take(turn.pairs - len(old))]
+            fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in islice(pairs, turn.pairs - len(old))]
             if not kept and not fresh:
                 raise UsageError("inputs must have at least one pair of neighbours, got none")
             self.pairs += len(fresh)
             chosen = [*kept[: turn.pairs - len(fresh)], *fresh]
-            try:
-                found = [self._search(each, turn.search) for each in chosen]
-                kept = sorted(found, key=lambda each: -each.score)
-                self._test(kept[: turn.tested], turn.test, (1.0 - self.confidence) * 0.5 ** (len(plan) - number))
-            except _OutOfTimeError:
-                self.stopped = "the time limit came first"
-            if self.stopped or (self.best is not None and self.best[0] > self.epsilon):
+            kept = sorted((self._search(each, turn.search) for each in chosen), key=lambda each: -each.score)
+            self._test(kept[: turn.tested], turn.test, (1.0 - self.confidence) * 0.5 ** (len(plan) - number))
+            if self.best is not None and self.best[0] > self.epsilon:
                 return
-
-    def _fitting(self, planned: _SearchRound) -> _SearchRound:
-        """Return a round cut to the time that is left; a cut round is the last."""
-        left = clock().left
-        needed = self.drawer.pace * planned.calls
-        if needed <= 0.8 * left:
-            return planned
-        self.stopped = "the time limit came first"
-        return planned.shorter(0.8 * max(0.0, left) / needed)
 
     def _search(self, candidate: _Candidate, size: int) -> _Candidate:
         one, two = self._draw(candidate, size)

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -277,19 +278,13 @@ def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str)
     def describe(some: list[int]) -> list[str]:
         """Cells side by side as one."""
         lines: list[str] = []
-        start: int | None = None
-        before = 0
-        for cell in [*some, -1]:
-            if start is not None and (cell != before + 1 or cell >= last):
-                low, high = bounds[start], bounds[before + 1]
-                lines.append(f"{low:.6g}" if high == math.nextafter(low, math.inf) else f"[{low:.6g}, {high:.6g})")
-                start = None
-            if cell >= last:
-                lines.append(("another number of numbers", "infinite", "not a number")[cell - last])
-            elif start is None:
-                start = cell
-            before = cell
-        return lines
+        inner = [cell for cell in some if cell < last]
+        for _, run in groupby(enumerate(inner), lambda placed: placed[1] - placed[0]):
+            side = [cell for _, cell in run]
+            low, high = bounds[side[0]], bounds[side[-1] + 1]
+            lines.append(f"{low:.6g}" if high == math.nextafter(low, math.inf) else f"[{low:.6g}, {high:.6g})")
+        odd = ("another number of numbers", "infinite", "not a number")
+        return [*lines, *(odd[cell - last] for cell in some[len(inner) :])]
 
     return View(words=words, cells=cells, count=last + ODD_CELLS, said=describe, ordered=True)
 

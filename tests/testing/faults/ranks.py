@@ -153,6 +153,33 @@ class BoundOneTooHigh(RightRanks):
         return result.objective.lower_bound  # vouches for whatever is stated
 
 
+class AnyNumberDeletes(RightRanks):
+    """Takes whatever number stands beside a photo for a deletion."""
+
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
+        return _AnyNumber(problem=problem)
+
+    def utility(self, problem: Any, method: str) -> UtilityLoss:
+        return _Crossed()
+
+
+class _AnyNumber(TopK):
+    def measure(self, release: Deletions) -> Certificate:
+        return super().measure(Deletions(deleted=tuple(int(n > 0) for n in release.deleted)))
+
+
+class _Crossed(Deleted):
+    def evaluate(self, release: Deletions) -> float:
+        return float(sum(n > 0 for n in release.deleted))
+
+
+class UnitOmitted(RightRanks):
+    """Reports a loss, and does not say of what."""
+
+    def utility(self, problem: Any, method: str) -> UtilityLoss:
+        return Deleted(unit="")
+
+
 class CountsTheTrueOne(RightRanks):
     """Counts the true place among those that rank as high as itself."""
 

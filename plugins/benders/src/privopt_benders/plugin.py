@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from privopt.specs import KindSpec, hookimpl
+from privopt.specs import CheckSpec, KindSpec, hookimpl
 
 __all__ = ["privopt_kinds"]
 
@@ -13,3 +13,10 @@ def privopt_kinds() -> Sequence[KindSpec]:
     summary = "Benders decomposition, many cuts a round"
     target = "privopt_benders.benders:Benders"
     return [KindSpec(role="decomposer", name="benders", target=target, summary=summary)]
+
+
+@hookimpl
+def privopt_checks() -> Sequence[CheckSpec]:
+    """Return the kit's checks of decompositions, of this one and of others."""
+    names = ("whole", "infeasible")
+    return [CheckSpec(role="decomposer", name=name, target=f"privopt_benders.kit:{name}") for name in names]

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from privopt.specs import CommandSpec, NameSpec, hookimpl
+from privopt.specs import CheckSpec, CommandSpec, NameSpec, hookimpl
 
-__all__ = ["privopt_commands", "privopt_names"]
+__all__ = ["privopt_checks", "privopt_commands", "privopt_names"]
 
 
 @hookimpl
@@ -18,3 +18,9 @@ def privopt_commands() -> Sequence[CommandSpec]:
 def privopt_names() -> Sequence[NameSpec]:
     """Return what ``release.estimate`` asks for."""
     return [NameSpec(name="estimate_of", target="privopt_estimate.estimate_tables:estimate_of")]
+
+
+@hookimpl
+def privopt_checks() -> Sequence[CheckSpec]:
+    """Return the kit's check of the noise that intervals rest on."""
+    return [CheckSpec(name="reach", target="privopt_estimate.kit:reach")]

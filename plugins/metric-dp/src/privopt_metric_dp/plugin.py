@@ -159,6 +159,8 @@ def privopt_checks() -> Sequence[CheckSpec]:
         "channel-of-weights": "channel_of_weights",
         "fresh-samples": "fresh_samples",
         "input-order": "input_order",
+        "expected-loss": "expected_loss",
+        "verify-catches-rows": "verify_catches_rows",
     }
     kinds = f"{kit}.check_kinds"
     return [
@@ -169,7 +171,6 @@ def privopt_checks() -> Sequence[CheckSpec]:
         CheckSpec(role="loss", name="losses", target=f"{kinds}:losses"),
         CheckSpec(role="notion", name="planted-violation", target=f"{kinds}:planted_violation"),
         CheckSpec(role="notion", name="released", target=f"{kinds}:released"),
-        CheckSpec(role="solver", name="privacy-rows", target=f"{kit}.check_solvers:privacy_rows"),
     ]
 
 

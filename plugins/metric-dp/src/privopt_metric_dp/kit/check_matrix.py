@@ -13,11 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from privopt.numbers.binomial import clopper_pearson
 from privopt.numbers.sampling import TOTAL
 from privopt.testing.checks.base import Trial, check
+from privopt.testing.checks.forged import Forgery, arrays_of, packed, unnoticed
+from privopt.testing.checks.loss import near
 from privopt.testing.checks.neighbours import LOG_RATIO_ERROR
 from privopt.testing.checks.samples import CONFIDENCE, come_otherwise, required
-from privopt.testing.judging import clopper_pearson
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run
 
@@ -162,6 +164,44 @@ def channel_of_weights(trial: Trial) -> None:
                     f"weight says {weight / TOTAL:.9g}",
                     problem,
                 )
+
+
+@check("expected-loss", of={"matrix"}, min_examples=12)
+def expected_loss(trial: Trial) -> None:
+    """Check that the objective is the loss that prior, cost and weights give over all records, in exact rationals.
+
+    A mechanism whose loss is in another unit than the problem's is judged by a loss of its own.
+    """
+    problem, run, rows = _matrix(trial)
+    data, stated = getattr(run.problem, "data", None), run.stated.objective
+    cost = getattr(data, "cost", None)
+    if data is None or cost is None or np.shape(cost) != np.shape(rows) or data.loss_unit != stated.unit:
+        trial.pass_over("its loss is not the expected one of a metric problem")
+    total = Fraction(0)
+    for row, costs, prior in zip(rows, np.asarray(cost).tolist(), np.asarray(data.prior).tolist(), strict=True):
+        total += Fraction(prior) * sum((w * Fraction(c) for w, c in zip(row, costs, strict=True)), Fraction(0))
+    found = float(total / TOTAL)
+    if not near(stated.value, found):
+        trial.fail(f"objective.value is {stated.value!r}; prior, cost and weights give {found!r}", problem)
+
+
+@check("verify-catches-rows", of={"matrix"}, share=0.3)
+def verify_catches_rows(trial: Trial) -> None:
+    """Verify complains where one record was given an output for certain, and others that must be like it another."""
+    problem, run, rows = _matrix(trial)
+    _, pairs, distances = required(trial.subject, run)
+    alike = pairs[np.isfinite(distances)]
+    if run.release.artefact and len(alike) and len(rows[0]) > 1 and alike[0, 0] < len(rows):
+        parts = arrays_of(run.folder / run.release.artefact)
+        weights = parts["weights"].copy()
+        row, other = alike[0].tolist()
+        output = int(np.argmin(weights[row]))
+        weights[row] = 0
+        weights[row, output] = TOTAL
+        if (weights[other] != weights[row]).any():
+            what = f"record {parts['records'][row]} was given output {parts['outputs'][output]} with probability 1"
+            changed = packed({**parts, "weights": weights})
+            unnoticed(trial, problem, run, Forgery(what=what, file=run.release.artefact, contents=changed))
 
 
 @check("fresh-samples", version=3, of={"sampler"}, share=0.3, min_examples=3)

@@ -125,7 +125,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here
                     f"step, which tells {float(rate) * differ[two]:.6g}, above {float(epsilon) * row[two]:.6g}",
                     problem,
                 )
-    epsilon = Fraction(trial.subject.epsilon(trial.load(problem)))
+    epsilon = Fraction(trial.subject.epsilon(trial.subject.load(problem)))
     whole = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
     if terms.segment < whole:
         trial.fail(
@@ -181,7 +181,7 @@ def _compare_draws(
     chance: Random,
 ) -> None:
     trace = [chance.randrange(len(ground.names)) for _ in range(length)]
-    if trial.number % 4 > 1:  # a stay: what a vertex drawn again for each row would tell adds up
+    if trial.history.examples % 4 > 1:  # a stay: what a vertex drawn again for each row would tell adds up
         trace = trace[:1] * length
     found, spent = _drawn(release, data, ground, trace, chance.getrandbits(60))
     terms = release.walker.terms
