@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -11,18 +12,14 @@ from numpy.typing import NDArray
 
 from privopt.declare.schema import FileUse
 
-MAX_DEPTH: Final = 12
 
-
-def changes(one: Any, two: Any, place: str, depth: int = 0) -> Iterator[str]:
+def changes(one: Any, two: Any, place: str, met: set[tuple[int, int]] | None = None) -> Iterator[str]:
     """Yield where and how two objects differ: by attrs fields, mappings, sequences and arrays.
 
     What only one of them has, the other None or not at all, is no difference: it was cached, or is in no file.
     """
-    if depth > MAX_DEPTH or one is None or two is None or callable(one):
-        return
-    if isinstance(one, FileUse):  # readers note what they read, in `solve` too
-        return
+    if one is None or two is None or callable(one) or isinstance(one, FileUse):
+        return  # of files: readers note what they read, in `solve` too
     if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
         yield from _in_arrays(np.asarray(one), np.asarray(two), place)
         return
@@ -33,8 +30,11 @@ def changes(one: Any, two: Any, place: str, depth: int = 0) -> Iterator[str]:
         return
     if isinstance(one, (list, tuple)) and len(here) != len(there):
         yield f"{place} had {len(here)} parts, now {len(there)}"
-    for name, part in here.items():
-        yield from changes(part, there.get(name), f"{place}{name}", depth + 1)
+    met = set() if met is None else met
+    if (id(one), id(two)) not in met:  # what refers to itself comes to an end
+        met.add((id(one), id(two)))
+        for name, part in here.items():
+            yield from changes(part, there.get(name), f"{place}{name}", met)
 
 
 def _in_arrays(one: NDArray[Any], two: NDArray[Any], place: str) -> Iterator[str]:
@@ -53,8 +53,10 @@ def _parts(value: Any) -> dict[str, Any] | None:
         return {f"[{name!r}]": part for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return {f"[{number}]": part for number, part in enumerate(value)}
+    if isinstance(value, Path):
+        return {".name": value.name}  # in which folder it lies is no matter of what was released
     if not attrs.has(type(value)) and not hasattr(value, "__dict__"):
         return None
-    names = [each.name for each in attrs.fields(type(value))] if attrs.has(type(value)) else []
-    names += [name for name in getattr(value, "__dict__", {}) if name not in names]
+    own = attrs.fields_dict(type(value)) if attrs.has(type(value)) else {}
+    names = {**own, **getattr(value, "__dict__", {})}
     return {".__class__": type(value).__name__} | {f".{name}": getattr(value, name, None) for name in names}

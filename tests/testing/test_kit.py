@@ -165,6 +165,14 @@ class TestTelling:
             "problem['a'][1][2] was np.float64(2.0), now np.float64(1.0)"
         ]
 
+    def test_what_refers_to_itself_and_files_elsewhere_are_compared_too(self):
+        here, there = ({"file": Path(folder) / "a.npy"} for folder in ("one", "two"))
+        for each in (here, there):
+            each["self"] = each
+        assert list(changes(here, there, "release")) == []
+        there["file"] = Path("b.npy")
+        assert list(changes(here, there, "release")) == ["release['file'].name was 'a.npy', now 'b.npy'"]
+
 
 def test_an_infeasible_problem_is_passed_over():
     tried = subject(ranks.RightRanks, guarantee="top-k")

@@ -35,7 +35,6 @@ RUNS_BEFORE_LOOK: Final = 24
 MIN_EQUAL_RELEASES: Final = 16
 """Equal releases on each side that must all agree: a coin is blamed once in a billion, however many runs."""
 
-
 Parts = dict[str, bytes]
 """Parts of what a run published, by name."""
 
