@@ -16,7 +16,7 @@ from privopt.declare.schema import FileUse
 def changes(one: Any, two: Any, place: str, met: set[tuple[int, int]] | None = None) -> Iterator[str]:
     """Yield where and how two objects differ: by attrs fields, mappings, sequences and arrays.
 
-    What only one of them has, the other None or not at all, is no difference: it was cached, or is in no file.
+    What only one of them has, the other None or not at all, does not count: it was cached, or is in no file.
     """
     if one is None or two is None or callable(one) or isinstance(one, FileUse):
         return  # of files: readers note what they read, in `solve` too
@@ -54,7 +54,7 @@ def _parts(value: Any) -> dict[str, Any] | None:
     if isinstance(value, (list, tuple)):
         return {f"[{number}]": part for number, part in enumerate(value)}
     if isinstance(value, Path):
-        return {".name": value.name}  # in which folder it lies is no matter of what was released
+        return {".name": value.name}  # its folder is not part of what was released
     if not attrs.has(type(value)) and not hasattr(value, "__dict__"):
         return None
     own = attrs.fields_dict(type(value)) if attrs.has(type(value)) else {}
