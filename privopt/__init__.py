@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from privopt.declare.problems_in_memory import Part, Problem, problem, read_problem, table
     from privopt.errors import PrivoptError
     from privopt.interfaces.cost import Cost
+    from privopt_ledger.charge import Charge
     from privopt_ledger.ledger import Ledger
     from privopt_metric_dp.api.problem_parts import (
         cost,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 from privopt.version import VERSION as __version__  # noqa: N811
 
 __all__ = [
+    "Charge",
     "Cost",
     "Ledger",
     "OpenRelease",

@@ -281,7 +281,7 @@ class _Incomplete(OpenRelease):
     """A certified release whose mechanism names a handle that is not installed, such as one for tables."""
 
     def _no_rows(self, what: str) -> UsageError:
-        package = self.opened.mechanism.handle.partition(".")[0]
+        package = _package_of(self.opened.mechanism.handle)
         return UsageError(f"{what} comes with {package.replace('_', '-')}, which is not installed")
 
     def draws_at(
@@ -294,6 +294,11 @@ class _Incomplete(OpenRelease):
             raise AttributeError(name)
         kind = self.opened.mechanism.handle.partition(":")[2]
         raise AttributeError(f"OpenRelease has no attribute {name!r}: {self._no_rows(f'what {kind} has besides')}")
+
+
+def _package_of(handle: str) -> str:
+    """Return the top package of what ``"package.module:Class"`` names, which may be a single module."""
+    return handle.partition(":")[0].partition(".")[0]
 
 
 def warn_all(lines: Iterable[str]) -> None:
@@ -311,8 +316,8 @@ def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
     Raises:
         RegistryError: that object cannot be loaded, or is not a :class:`OpenRelease`.
     """
-    handle = opened.mechanism.handle
-    kind = _Incomplete if find_spec(handle.partition(".")[0]) is None else load_class(handle, OpenRelease)
+    handle, package = opened.mechanism.handle, _package_of(opened.mechanism.handle)
+    kind = _Incomplete if find_spec(package) is None else load_class(handle, OpenRelease)
     made: OpenRelease = kind(opened=opened, meaning=tuple(meaning))
     return made
 

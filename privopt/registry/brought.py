@@ -41,13 +41,16 @@ BROUGHT_BY: Final = {
 
 
 def absent(category: str, name: str) -> str:
-    """Say which distribution brings what is not installed; nothing where none is known to.
+    """Say which distribution brings what is not there; nothing where none is known to.
 
     >>> absent("command", "curve")
     'comes with privopt-studies, which is not installed'
     """
     owner = BROUGHT_BY[category].get(name)
-    return f"comes with {owner}, which is not installed" if owner else ""
+    if owner is None:
+        return ""
+    reason = next((one.reason for one in registry().broken if one.plugin == owner), None)
+    return f"comes with {owner}, which " + ("is not installed" if reason is None else f"cannot be loaded: {reason}")
 
 
 def brought(name: str, asked: str) -> Callable[..., Any]:
@@ -58,9 +61,10 @@ def brought(name: str, asked: str) -> Callable[..., Any]:
         asked: the option or method that needs it, for the message.
 
     Raises:
-        UsageError: the distribution that brings it is not installed.
-        RegistryError: it cannot be imported.
+        UsageError: the distribution that brings it is not installed, or is broken.
+        RegistryError: it cannot be imported, or two distributions claim the name.
     """
-    if name not in registry().of("name") and not registry().broken:
+    claimed_twice = any(one.clash == ("name", name) for one in registry().broken)
+    if name not in registry().of("name") and not claimed_twice:
         raise UsageError(f"{asked} {absent('name', name)}")
     return cast("Callable[..., Any]", registry().imported("name", name))

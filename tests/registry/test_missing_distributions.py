@@ -8,10 +8,12 @@ from attrs import evolve
 from click.testing import CliRunner
 
 import privopt as po
+from privopt.api.released import handle_of
 from privopt.command.cli import cli
 from privopt.errors import UsageError
 from privopt.registry import registry, using
-from privopt.registry.brought import BROUGHT_BY
+from privopt.registry.brought import BROUGHT_BY, brought
+from privopt.registry.installed import Broken
 
 
 @pytest.fixture
@@ -71,6 +73,25 @@ def test_a_handle_that_is_missing_names_its_distribution(solved_toy, monkeypatch
             ask()
     with pytest.raises(AttributeError, match=f"no attribute 'expr': what ReleasedMatrix has besides {wanted}"):
         release.expr("x", "y")
+
+
+def test_a_handle_may_be_of_a_single_module(solved_toy, monkeypatch, tmp_path):
+    source = "from privopt.api.released import OpenRelease\n\n\nclass Handle(OpenRelease):\n    pass\n"
+    (tmp_path / "policy_of_others.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    opened = po.open(solved_toy).opened
+    monkeypatch.setattr(type(opened.mechanism), "handle", "policy_of_others:Handle")
+    assert type(handle_of(opened)).__name__ == "Handle"
+
+
+def test_a_distribution_that_cannot_be_loaded_is_not_said_to_be_missing(alone):
+    """What is broken elsewhere changes nothing of it."""
+    others = [Broken(plugin=name, version="1", reason=f"{name}'s own") for name in ("acme", "privopt-ledger")]
+    for broken, wanted in ((others[:1], "is not installed"), (others, "cannot be loaded: privopt-ledger's own")):
+        with using(evolve(registry(), broken=tuple(broken))):
+            with pytest.raises(UsageError, match=f"--ledger comes with privopt-ledger, which {wanted}"):
+                brought("Charge", "--ledger")
+            assert f"comes with privopt-ledger, which {wanted}" in CliRunner().invoke(cli, ["budget"]).stderr
 
 
 def test_a_ledger_that_is_asked_for_names_its_distribution(solved_toy, alone, tmp_path):

@@ -1,4 +1,4 @@
-"""The command ``privopt budget``."""
+"""The command ``privopt budget``: what reads tables is imported where it is needed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from privopt.command.terminal import complain, progress_display
 from privopt.errors import UsageError
 from privopt.interfaces.cost import UNITS
 from privopt_ledger.accounts import Account
-from privopt_ledger.batches import Batch
 from privopt_ledger.command_accounts import delta_given, limit_given, show_accounts
-from privopt_ledger.kept_reports import KeptReports
 from privopt_ledger.ledger import Ledger
 
 
@@ -113,6 +111,8 @@ def _accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[
 
 
 def _forget(book: Ledger, subject: str) -> None:
+    from privopt_ledger.kept_reports import KeptReports
+
     book.account(subject)  # refuses another key than the ledger's, under which nothing would be found
     with KeptReports(book, make=False) as kept:
         gone = kept.forget(book.name_of(subject))
@@ -120,6 +120,8 @@ def _forget(book: Ledger, subject: str) -> None:
 
 
 def _forget_batch(book: Ledger, name: str) -> None:
+    from privopt_ledger.batches import Batch
+
     with Batch(ledger=book.path, name=name).opened() as batch:
         gone = "removed" if batch.forget() else "was gone already"
     complain(f"{book.path}: key of batch {name} {gone}; what was charged stays charged, and the name is used up")
