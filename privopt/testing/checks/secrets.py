@@ -275,7 +275,7 @@ def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedPro
         first, second = (side[0] for side in sides)
         if any(side[0].released != side[-1].released for side in sides):
             return False
-        if first.released == second.released and first.asked == second.asked:
+        if first.released != second.released and first.asked == second.asked:
             return False  # noise is added to nothing that changes: the secret comes in elsewhere, as with own noise
         found = _constant_differences(*([look.public for look in side] for side in sides))
         if number and not found:
