@@ -56,6 +56,10 @@ MAX_LONGER_FACTOR: Final = 25
 MAX_CPU_SECONDS: Final = 20.0
 """Of a processor, that they share likewise: for one check at effort ci, less where draws are fewer."""
 
+FRESH_DRAWS: Final = 100
+MAX_REPEAT_CHANCE: Final = 1e-9
+"""So many draws are asked for twice, and how likely they may be the same in the same order by chance."""
+
 FURTHER_PROBLEMS: Final = 8
 """Further problems among which one is looked for whose outcome is unsure, where each draw is a solve."""
 
@@ -171,6 +175,8 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
             pairs = [pairs[place] for place in order[:kept].tolist()]
     pair = pairs[0]
     loaded = [trial.subject.load(each) for each in pair]
+    if not slow:
+        _check_fresh(trial, loaded[0], pair[0])
     curve = subject.notion.curve(subject.claimed(loaded[0]))
     if not curve:
         trial.pass_over(f"a guarantee of kind {subject.kind} with no epsilon implies none")
@@ -203,6 +209,15 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         # a fifth of the draws, or more, is tested of each input; half of the error is the last round's, of three tests
         seen = (look.by_event[f"{EVENT_PROBABILITY:g}"], seen_from(epsilon, EVENT_PROBABILITY, longer // 5, error / 6))
         trial.history.powers.append(math.inf if None in seen else max(filter(None, seen)))
+
+
+def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
+    """Refuse draws that come again: events are chosen on some, and tested on others."""
+    first, again = (_draws(trial, loaded, FRESH_DRAWS) for _ in range(2))
+    _, counts = np.unique(first, axis=0, return_counts=True)
+    chance = float(np.square(counts / FRESH_DRAWS).sum()) ** FRESH_DRAWS
+    if chance < MAX_REPEAT_CHANCE and np.array_equal(first, again):
+        trial.fail("Profile.draws gave the same draws twice: they must be fresh ones at each call", problem)
 
 
 def _promise(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
