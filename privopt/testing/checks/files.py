@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from privopt.errors import RoundTripError
+from privopt.files.public_files import artefact
 from privopt.run.verify import load_release, verify
 from privopt.testing.changes import changes
 from privopt.testing.checks.base import Trial, check, has
-from privopt.testing.public_files import artefact
 
 
 @check("round-trip")

@@ -21,13 +21,13 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError
+from privopt.files.public_files import artefact
 from privopt.files.release_folder import PROBLEM, RESULT, SUMS, sums_text
 from privopt.report.write_report import write_report
 from privopt.run.audit import audit
 from privopt.run.verify import open_verified, verify
 from privopt.testing.checks.base import Trial, by_default, check
 from privopt.testing.problems import GeneratedProblem
-from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run
 from privopt.testing.variants import number_in
 

@@ -19,6 +19,7 @@ import numpy as np
 from hypothesis.strategies import nothing
 
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
+from privopt.files.public_files import artefact
 from privopt.files.release_folder import RESULT
 from privopt.run.options import Options
 from privopt.run.result_file import read_result
@@ -27,7 +28,6 @@ from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing.checks.base import CONSTANT_RUNS, KIT_SEED, Trial, at_little, check
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
-from privopt.testing.public_files import artefact
 from privopt.testing.under_trial import Run, error_text, subject
 
 CHILD_TIMEOUT_SECONDS: Final = 600.0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from privopt.errors import PrivoptError
+from privopt.files.public_files import artefact, public_bytes, published, read_public_parts
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.report.write_report import write_report
 from privopt.specs import NOTHING
@@ -19,7 +20,6 @@ from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_litt
 from privopt.testing.checks.neighbours import NEIGHBOURS_IF_CONSTANT, has_neighbours, neighbours_of, news
 from privopt.testing.noise import Answer, same, tied, watched
 from privopt.testing.problems import GeneratedProblem, csv_text
-from privopt.testing.public_files import artefact, public_bytes, published, read_public_parts
 from privopt.testing.under_trial import Subject
 from privopt.testing.variants import csv_table, exports, secret_files
 
