@@ -49,6 +49,8 @@ def _in_arrays(one: NDArray[Any], two: NDArray[Any], place: str) -> Iterator[str
 
 def _parts(value: Any) -> dict[str, Any] | None:
     """Return what is in an object, by place; None if it is looked at as a whole."""
+    if isinstance(value, (str, bytes, int, float, complex, set, frozenset)):
+        return None  # subclasses have attributes besides, and their own contents in none
     if isinstance(value, Mapping):
         return {f"[{name!r}]": part for name, part in value.items()}
     if isinstance(value, (list, tuple)):

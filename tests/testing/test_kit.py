@@ -287,3 +287,11 @@ def test_a_loss_of_ones_own_in_a_unit_of_its_own_passes():
     results = run_checks(tried, ["objective-reported", "lower-bound", "expected-loss"], how="dev")
     tried.close()
     assert [result.status for result in results] == ["passed", "passed", "skipped"], results
+
+
+def test_what_builds_on_text_is_compared_by_its_contents():
+    class Name(str):
+        """Has a ``__dict__`` of its own."""
+
+    assert list(changes([Name("a")], [Name("b")], "names"))
+    assert not list(changes([Name("a")], [Name("a")], "names"))
