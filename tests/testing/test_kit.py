@@ -169,9 +169,10 @@ class TestTelling:
         here, there = ({"file": Path(folder) / "a.npy"} for folder in ("one", "two"))
         for each in (here, there):
             each["self"] = each
-        assert list(changes(here, there, "release")) == []
+        assert list(changes(here, there, "release", through_files=True)) == []
         there["file"] = Path("b.npy")
-        assert list(changes(here, there, "release")) == ["release['file'].name was 'a.npy', now 'b.npy'"]
+        found = changes(here, there, "release", through_files=True)
+        assert list(found) == ["release['file'] was 'a.npy', now 'b.npy'"]
 
 
 def test_an_infeasible_problem_is_passed_over():
@@ -289,9 +290,21 @@ def test_a_loss_of_ones_own_in_a_unit_of_its_own_passes():
     assert [result.status for result in results] == ["passed", "passed", "skipped"], results
 
 
-def test_what_builds_on_text_is_compared_by_its_contents():
+def test_what_a_solve_changed_and_what_files_lost_are_told_apart():
     class Name(str):
         """Has a ``__dict__`` of its own."""
 
-    assert list(changes([Name("a")], [Name("b")], "names"))
-    assert not list(changes([Name("a")], [Name("a")], "names"))
+    def found(one, two, **options):
+        return list(changes(one, two, "x", **options))
+
+    loop = {"a": [1]}
+    loop["itself"] = loop
+    assert found(loop, {"a": [1], "itself": loop}) == []
+    assert found([Name("a")], [Name("b")]) == ["x[0] was 'a', now 'b'"]
+    assert found({"a": 1}, {"a": None}) == ["x['a'] was 1, now None"]
+    assert found({"a": None}, {"a": 1}) == []
+    assert found({"a": 1, "b": 2}, {"a": 1}) == []  # as a value that was cached
+    assert found((1, 2), [1, 2]) == []
+    assert found(Path("one/a.csv"), Path("two/a.csv"))
+    for one, two in ((1, None), (None, 1), (Path("one/a.csv"), Path("two/a.csv"))):
+        assert found({"a": one}, {"a": two}, through_files=True) == []

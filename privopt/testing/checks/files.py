@@ -21,7 +21,7 @@ def round_trip(trial: Trial) -> None:
     with subject.registered():
         opened = load_release(run.folder)
         reread, release = opened.problem, opened.release
-        for line in changes(run.release, release, "release"):
+        for line in changes(run.release, release, "release", through_files=True):
             trial.fail(f"the release changes on its way through files: {line}", problem)
         utility = subject.mechanism.utility(reread, subject.method.name)
         again, stated = utility.evaluate(release), run.stated.objective.value

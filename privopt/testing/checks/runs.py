@@ -26,6 +26,7 @@ from privopt.run.result_file import read_result
 from privopt.run.solve import solve
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing.checks.base import CONSTANT_RUNS, KIT_SEED, Trial, at_little, check
+from privopt.testing.noise import truth, watched
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
 from privopt.testing.under_trial import Run, error_text, subject
@@ -240,6 +241,11 @@ def evidence(trial: Trial) -> None:
         trial.fail(f"certificate.evidence is {stated!r} for a release that claims {trial.subject.kind}", problem)
     if stated == "declared" or not trial.subject.noisy:
         return
+    with watched(truth):
+        quiet = trial.attempt(problem, fresh="without noise")
+    differs = quiet.error is None and artefact(quiet.folder) != artefact(run.folder)
+    if differs and quiet.stated.certificate.evidence == "proved":
+        trial.fail('with all noise left out, the certificate says "proved" all the same; expected "declared"', problem)
     problem = at_little(problem)  # what is always the same is the check fresh-noise's business
     first, *others = (artefact(trial.run(problem, fresh=number).folder) for number in range(CONSTANT_RUNS))
     if any(other != first for other in others):
