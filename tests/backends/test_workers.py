@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -92,7 +93,8 @@ def test_a_solver_that_aborts_is_tried_with_other_settings(monkeypatch: pytest.M
 def _children() -> set[int]:
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        found |= {int(x) for x in (task / "children").read_text().split()}
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended since it was listed
+            found |= {int(x) for x in (task / "children").read_text().split()}
     return found
 
 
