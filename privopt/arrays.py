@@ -14,10 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Figure
     from polars import DataFrame as DataFrame
+    from polars import Expr as Expr
     from polars import Series as Series
     from scipy.sparse import csr_array as csr_array
 else:  # libraries that are loaded late, where something is drawn or read
-    Figure = DataFrame = Series = csr_array = Any
+    Figure = DataFrame = Expr = Series = csr_array = Any
 
 A = TypeVar("A", bound=NDArray[Any])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -30,8 +31,9 @@ Part = Callable[[Path, Problem, dict[str, Any]], Release]
 """Reads a release: of the folder, its problem, and what result.json says."""
 
 
-def installed_parts() -> dict[str, str]:
-    """Return the parts of all that is installed: kind of guarantee, ``module:Part``."""
+@cache
+def installed_parts() -> Mapping[str, str]:
+    """Return the parts of what is installed at first: kind of guarantee, ``module:Part``."""
     return {point.name: point.value for point in entry_points(group=GROUP)}
 
 

@@ -66,10 +66,11 @@ def table_of(file: File) -> DataFrame:
         frame = _parquet(file)
     else:
         try:
-            frame = pl.read_csv(io.BytesIO(table_text(file)), infer_schema=False).fill_null("")
+            frame = pl.read_csv(table_text(file), infer_schema=False).select(pl.all().fill_null(""))
         except pl.exceptions.PolarsError:
             raise InputError([ragged(file)]) from None
-    return frame.rename(dict(zip(frame.columns, stripped(frame.columns), strict=True)))
+    frame.columns = stripped(frame.columns)
+    return frame
 
 
 def repeated(file: File) -> frozenset[str]:
@@ -133,9 +134,10 @@ def plain_texts(series: Series) -> Series:
     texts = series.cast(pl.String)
     if not series.dtype.is_float():
         return texts
-    whole = series.is_finite() & (series == series.round()) & (series.abs() < 2.0**63) & (texts != "-0.0")
-    plain = pl.when(whole).then(series.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(texts)
-    return pl.select(plain).to_series().alias(series.name)
+    number, text = pl.col("number"), pl.col("text")
+    whole = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**63) & (text != "-0.0")
+    plain = pl.when(whole).then(number.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(text)
+    return pl.DataFrame({"number": series, "text": texts}).select(plain).to_series().alias(series.name)
 
 
 def ragged(file: File) -> Fault:

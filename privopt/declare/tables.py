@@ -16,7 +16,7 @@ import numpy.typing as npt
 from attrs import Factory, evolve, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Ints, Series, no_doubles, read_only
+from privopt.arrays import Expr, Ints, Series, no_doubles, read_only
 from privopt.declare.frames import (
     as_csv,
     csv_bytes,
@@ -192,23 +192,26 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
     import polars as pl
 
     try:
-        texts = plain_texts(series).fill_null("")
+        texts = plain_texts(series)
     except pl.exceptions.PolarsError:  # lists, or bytes
         faults.add(name, f"column {column.label}", f"values of type {series.dtype}", "text or numbers")
         return pl.zeros(len(series), eager=True)
-    stripped = texts.str.strip_chars()
+    cell = pl.col("text").fill_null("").str.strip_chars()
     if column.kind in ("id", "text"):
         if series.dtype.is_float():
-            stripped = stripped.replace("NaN", "")
+            cell = cell.replace("NaN", "")
+        cells = texts.to_frame("text").select(pl.col("text").fill_null(""), stripped=cell)
+        stripped = cells["stripped"]
         bad = (stripped == "").to_numpy() & (column.kind == "id")
-        values, low = stripped if column.kind == "id" else texts, np.zeros(len(series), dtype=np.bool_)
+        values, low = cells["stripped" if column.kind == "id" else "text"], np.zeros(len(series), dtype=np.bool_)
     else:
-        read = _whole(stripped) if column.whole else stripped.cast(pl.Float64, strict=False)
+        read = _whole(cell) if column.whole else cell.cast(pl.Float64, strict=False)
+        cells = texts.to_frame("text").select(stripped=cell, value=read.fill_null(0), none=read.is_null())
+        stripped, values, none = cells["stripped"], cells["value"], cells["none"].to_numpy()
         left = (stripped == "").to_numpy() & (column.blank is not None)
-        values = read.fill_null(0)
         array = values.to_numpy()
-        low = ~read.is_null().to_numpy() & ((array < column.least) | (array > column.most))
-        bad = read.is_null().to_numpy() if column.whole else read.is_null().to_numpy() | ~np.isfinite(array)
+        low = ~none & ((array < column.least) | (array > column.most))
+        bad = none if column.whole else none | ~np.isfinite(array)
         bad, low = bad & ~left, low & ~bad
         if left.any():
             values = pl.Series(np.where(left, np.asarray(column.blank, dtype=array.dtype), array))
@@ -238,14 +241,14 @@ def _rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
 
 
-def _whole(text: Series) -> Series:
+def _whole(text: Expr) -> Expr:
     """Integers, null where the text is none; 3.0 is 3, as programs export it."""
     import polars as pl
 
     number = text.cast(pl.Float64, strict=False)
     exact = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**53)
     rounded = pl.when(exact).then(number).cast(pl.Int64, strict=False)
-    return pl.select(pl.coalesce(text.cast(pl.Int64, strict=False), rounded)).to_series()
+    return pl.coalesce(text.cast(pl.Int64, strict=False), rounded)
 
 
 def pointed(text: str) -> str:
