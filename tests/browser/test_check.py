@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.forgeries import METRIC, REGIONS, make
-from helpers.grids import often
+from helpers.grids import first_alone, often
 from helpers.random_problems import forms
 from helpers.tampered_pages import DATA, FALSE, TOWN, UNREAD, UNREADABLE, tampered
 
@@ -78,7 +78,7 @@ def test_the_page_proves_every_claim(base, checked, verdict):
     assert float(lines[3].split("less than ")[1].split()[0]) == result["objective"]["lower_bound"]
 
 
-@pytest.mark.parametrize("name", ["optimal-lp", "words", "bd-mdp"])
+@first_alone("name", ["words", "optimal-lp", "bd-mdp"])
 def test_examples_hold(name, example, tmp_path, verdict):
     said, lines = verdict(write_report(shutil.copytree(example(name), tmp_path / "out")))
     assert said == "holds", lines

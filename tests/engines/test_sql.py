@@ -188,7 +188,7 @@ def random_query(chance):
     return query + ("" if limit is None else f" LIMIT {limit}"), calls, f"{source} {some}", limit, distinct
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_queries_draw_what_they_select(lake, release, tmp_path, count):
     chance, seen, places, before = random.Random(count), Counter(), Counter(), Counter()
     for _ in range(count):

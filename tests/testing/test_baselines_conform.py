@@ -1,6 +1,6 @@
 """The baselines, held to the conformance kit as anybody's mechanism would be; at effort ci in test_shipped.py."""
 
-from helpers.kits import OF_SOLVING
+from helpers.kits import BRIEF, OF_SOLVING
 
 from privopt.registry import registry
 from privopt.testing import conformance
@@ -10,8 +10,8 @@ OTHERS = [method.name for method in registry().get("optimal-lp").spec.methods if
 # Releases of matrices are one: one mechanism is held to every check, and of the others the suite tries what their
 # solving decides.
 test_optimal_lp = conformance("optimal-lp", methods=["auto"], how="dev")
-test_solvers = conformance("optimal-lp", methods=OTHERS, checks=OF_SOLVING, how="dev")
-test_exponential = conformance("exponential", checks=OF_SOLVING, how="dev")
-test_planar_laplace = conformance("planar-laplace", checks=[*OF_SOLVING, "every-point"], how="dev")
-test_const_opt = conformance("const-opt", checks=OF_SOLVING, how="dev")
-test_given = conformance("given", checks=OF_SOLVING, how="dev")
+test_solvers = conformance("optimal-lp", methods=OTHERS, checks=OF_SOLVING, how=BRIEF)
+test_exponential = conformance("exponential", checks=OF_SOLVING, how=BRIEF)
+test_planar_laplace = conformance("planar-laplace", checks=[*OF_SOLVING, "every-point"], how=BRIEF)
+test_const_opt = conformance("const-opt", checks=OF_SOLVING, how=BRIEF)
+test_given = conformance("given", checks=OF_SOLVING, how=BRIEF)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from helpers.grids import by_pairs, first_alone
+from helpers.grids import by_pairs
 from helpers.mended_sums import mend
 
 from privopt.command.cli import cli
@@ -138,7 +138,8 @@ def test_the_kit_catches_noise_for_another_relation(monkeypatch, relation, metho
     assert times in _caught("sensitivity", relation, method)
 
 
-@first_alone("relation", ["groups", "individuals"])
+@pytest.mark.slow
+@pytest.mark.parametrize("relation", ["groups", "individuals"])
 def test_the_kit_catches_totals_that_are_published_exactly(monkeypatch, relation):
     """Planted: the true number of groups stands beside noise that is right."""
     real, draw = SizesDesign.fit, SizesDesign.draw

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from helpers.kits import OF_SOLVING
+from helpers.kits import BRIEF, OF_SOLVING
 
 from privopt.testing import conformance
 
-test_benders = conformance("lr-geo", methods=["benders"], how="dev")
+test_benders = conformance("lr-geo", methods=["benders"], how=BRIEF)
 test_others = conformance(
-    "lr-geo", methods=["exact", "full"], checks=[*OF_SOLVING, "non-interference", "no-secret-leak"], how="dev"
+    "lr-geo", methods=["exact", "full"], checks=[*OF_SOLVING, "non-interference", "no-secret-leak"], how=BRIEF
 )
 # Of full only the server's solver is its own; exact has a release, a promise and a check of its own.
 OF_RELEASES = [
