@@ -114,12 +114,18 @@ def test_tables_agree_on_what_they_share_and_records_stay_secret(town):
     assert not any(path.name == "records.csv" for path in (one.folder / "problem").iterdir())
 
 
+def _another_parent_in_the_last_row(frame):
+    last = pl.int_range(pl.len()) == pl.len() - 1
+    return frame.with_columns(parent=pl.when(last).then(pl.lit("forged")).otherwise("parent"))
+
+
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
         ("tables/age.csv", lambda f: f.with_columns(count=pl.col("count") + 1), "not the sums of their children"),
         ("tables/tenure_home.csv", lambda f: f.with_columns(high=pl.col("high") - 1), "; the noisy values give "),
         ("tables/age.csv", lambda f: f.reverse(), "other rows"),
+        ("tables/age.csv", _another_parent_in_the_last_row, "other rows"),
         ("tables/age.csv", lambda f: f.drop("low"), "region,parent,age,count,high"),
     ],
 )

@@ -146,8 +146,8 @@ def read_rows(
     if height == 0 or height % count or any(table[name].null_count() for name in columns):
         raise InputError([Fault(str(path), "", f"{height} rows", f"{count} rows with numbers for each region")])
     regions = height // count
-    names = table["region"].to_numpy().reshape(regions, count)
-    right = bool((names == names[:, :1]).all())
+    named = [table[name].fill_null("").to_numpy().reshape(regions, count) for name in ("region", "parent")]
+    right = all(bool((names == names[:, :1]).all()) for names in named)
     for name, own in cells.items():
         right &= bool((table[name].to_numpy().reshape(regions, count) == np.array(list(own), dtype=object)).all())
     if not right:
