@@ -206,12 +206,12 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         values, low = cells["stripped" if column.kind == "id" else "text"], np.zeros(len(series), dtype=np.bool_)
     else:
         read = _whole(cell) if column.whole else cell.cast(pl.Float64, strict=False)
-        cells = texts.to_frame("text").select(stripped=cell, value=read.fill_null(0), none=read.is_null())
-        stripped, values, none = cells["stripped"], cells["value"], cells["none"].to_numpy()
+        cells = texts.to_frame("text").select(stripped=cell, value=read.fill_null(0), missing=read.is_null())
+        stripped, values, missing = cells["stripped"], cells["value"], cells["missing"].to_numpy()
         left = (stripped == "").to_numpy() & (column.blank is not None)
         array = values.to_numpy()
-        low = ~none & ((array < column.least) | (array > column.most))
-        bad = none if column.whole else none | ~np.isfinite(array)
+        low = ~missing & ((array < column.least) | (array > column.most))
+        bad = missing if column.whole else missing | ~np.isfinite(array)
         bad, low = bad & ~left, low & ~bad
         if left.any():
             values = pl.Series(np.where(left, np.asarray(column.blank, dtype=array.dtype), array))

@@ -180,7 +180,7 @@ FIRST = {check: fault for check, fault, _ in reversed(FAULTS)}
 def test_caught_by_the_check_that_is_named_for_it(check, fault, kind):
     tried = subject(fault, guarantee=kind, profile=profile_of(fault))
     result = run_check(check, tried, how=CAUGHT)
-    if result.status == "passed":  # problems and draws are random, and a check may miss once
+    if result.status == "passed" and result.note:  # draws decide, and a check that states its power may miss once
         result = run_check(check, tried, how=CAUGHT, seed=100)
     tried.close()
     print(f"{fault.__name__}: {check} after {result.examples} examples, {result.seconds:.1f} s\n{result.reason}")

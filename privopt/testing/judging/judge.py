@@ -224,7 +224,7 @@ class _Trial:
     drawer: _Drawer
     confidence: float
     best: tuple[float, _Candidate, Test, tuple[int, int], int] | None = None
-    tested: tuple[float, float, int, float] | None = None
+    tested: tuple[float, float, int, float] | None = None  # the likeliest event of the longest test
     pairs: int = 0
     uncompared: float = 0.0
     stopped: str = ""
@@ -277,7 +277,7 @@ class _Trial:
             value = float(log_odds_lower(hits, against, size, share, self.delta)) / odds
             if self.best is None or value > self.best[0]:
                 self.best = value, candidate, test, (hits, against), size
-            if self.tested is None or size > self.tested[2]:
+            if self.tested is None or (size, hits / size) > (self.tested[2], self.tested[1]):
                 self.tested = odds, hits / size, size, share
 
     def verdict(self, seed: int, seconds: float) -> Verdict:

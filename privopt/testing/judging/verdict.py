@@ -25,8 +25,8 @@ class Verdict:
         pair: inputs where it was shown, the likelier first, in words; None where nothing was.
         event: of their outputs, in words.
         counts: (hits, draws) from each of them.
-        power: the least factor of the claim that the draws would have shown at this event, nine times in ten; None
-            where even a hundredfold breach would not have been (few draws, a rare event).
+        power: the least factor of the claim that the draws would have shown, nine times in ten, at the likeliest event
+            of the longest test; None where even a hundredfold breach would not have been (few draws, a rare event).
         by_event: the same for events by how likely they are.
         rarest: an output at least so likely under one input, and impossible under the other, would have been seen.
         uncompared: greatest share of outputs of a pair that came once and have no numbers to go by.
@@ -79,9 +79,8 @@ class Verdict:
             elif self.uncompared >= 0.1:
                 lines.append(f"{100 * self.uncompared:.0f} % of the outputs came but once and were not compared")
             if self.uncompared < 0.9 and self.power is not None:
-                lines.append(
-                    f"would have seen {math.ceil(100 * self.power) / 100:g} epsilon or more at the event tested"
-                )
+                least = math.ceil(100 * self.power) / 100
+                lines.append(f"would have seen {least:g} epsilon or more at the likeliest event tested")
             if self.uncompared < 0.9 and self.rarest < 1:
                 lines.append(
                     f"would have seen an output of probability {self.rarest:.2g} that another input never gives"
