@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.grids import often
 from helpers.lake import NOTES, PLACES, expected
 from scipy.stats import chisquare
 
@@ -24,7 +25,7 @@ EPSILON = Fraction(1, 2)
 def lake(release, trips, tmp_path):
     """Connect: ``report`` charges a ledger, ``free`` charges no one; the trips are a table and a file of Parquet."""
     with duckdb.connect(config={"threads": 4}) as connection:
-        connection.register("given", trips.to_arrow())
+        connection.register("given", trips.head(2100).to_arrow())  # a vector of DuckDB's and some rows
         connection.execute("CREATE TABLE trips AS SELECT * FROM given")
         connection.execute("CREATE TABLE areas AS SELECT range AS g, 'area ' || range AS area FROM range(5)")
         connection.execute(f"COPY trips TO '{tmp_path / 'trips.parquet'}' (ROW_GROUP_SIZE 2048)")
@@ -75,9 +76,11 @@ QUERIES = {
     f"SELECT trip FROM (SELECT trip, {REPORT} FROM trips)": (0, "trips"),
     "SELECT report(45.0, 7.0, who) FROM trips": (1, "trips"),
 }  # fmt: skip
+TRIED = [query for number, query in enumerate(QUERIES) if number not in (2, 4, 6, 7, 8, 11, 13)]
+"""Without those most like what random queries ask for."""
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@often("query", QUERIES, TRIED)
 def test_each_row_that_is_selected_is_drawn_for_once_and_charged_once(lake, tmp_path, query):
     times, source = QUERIES[query]
     lake.execute(query).fetchall()

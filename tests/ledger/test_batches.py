@@ -256,7 +256,7 @@ def test_a_batch_runs_once_at_a_time(tmp_path):
 
 def test_reports_of_batches_are_as_likely_as_certified_and_apart(town, tmp_path):
     """Start and end are one place in every row: streams without the name of the position would be equal."""
-    count = 30_000
+    count = 6_000
     trips = tmp_path / "trips.csv"
     pl.DataFrame({"who": [f"s{n}" for n in range(count)], "start": ["p0"] * count, "end": ["p0"] * count}).write_csv(
         trips

@@ -67,7 +67,7 @@ def test_every_charge_is_durable_before_the_draw(town, tmp_path, monkeypatch):
 SECRETS = st.sampled_from([["--input", "p3"], ["--input", "nobody"], ["--xy", "1,2"], ["--xy", "nan,0"]])
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(SECRETS, SECRETS, st.integers(1, 3))
 def test_what_is_charged_is_no_function_of_the_secret(town, tmp_path_factory, one, two, count):
     left = []

@@ -26,7 +26,7 @@ def said_by(*arguments):
     return [int(word) for word in done.stdout.split()]
 
 
-@pytest.mark.parametrize("times", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_every_report_has_its_charge_however_often_writers_are_killed(tmp_path, times):
     reports, charges = said_by("kill", tmp_path / "l", tmp_path / "reports", times)
     assert reports >= times / 2
@@ -43,8 +43,9 @@ def test_writers_at_once_never_pass_a_limit_together(tmp_path, each):
         assert (ledger.account("anna").spent, ledger.account("anna").left) == (10, 0)
 
 
-def test_writers_that_make_a_ledger_at_once_make_one(tmp_path):
-    for turn in range(5):
+@pytest.mark.parametrize("turns", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_writers_that_make_a_ledger_at_once_make_one(tmp_path, turns):
+    for turn in range(turns):
         assert said_by("race", tmp_path / f"l{turn}", 6, 2) == [36]
         with Ledger(tmp_path / f"l{turn}") as ledger:
             ledger.check()

@@ -47,18 +47,21 @@ def pattern_of(trace):
     return tuple(given)
 
 
-TRACES = [tuple(POINTS[n] for n in places) for places in product(range(len(POINTS)), repeat=3)]
+TRACES = list(product(POINTS, repeat=3))
+SIDES = [0.024, 0.026, 0.049, 0.051, 0.19]
+"""Of these the points on both sides of a circle and of a border, and one far away."""
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory):
-    """Return the release, and of each trace the reports of its copies: (T, COPIES, 3) numbers of outputs."""
+@pytest.fixture(scope="module", params=[SIDES, pytest.param(POINTS, marks=pytest.mark.slow)], ids=len)
+def seen(request, tmp_path_factory):
+    """Return the release, traces, and of each the reports of its copies: (T, COPIES, 3) numbers of outputs."""
+    traces = list(product(request.param, repeat=3))
     folder = tmp_path_factory.mktemp("row")
     (folder / "p.toml").write_text(grid_text(1, 3, SIDE, EPSILON))
     out = solve("exponential", folder / "p.toml", folder / "out").folder
     release = open_verified(out).release
-    whose = [f"s{trace}-{copy}" for trace in range(len(TRACES)) for copy in range(COPIES)]
-    xs = np.repeat(np.array(TRACES), COPIES, axis=0)
+    whose = [f"s{trace}-{copy}" for trace in range(len(traces)) for copy in range(COPIES)]
+    xs = np.repeat(np.array(traces), COPIES, axis=0)
     frame = pl.DataFrame({"who": whose * 3, "x": xs.T.ravel(), "y": np.zeros(xs.size)})
     frame.write_parquet(folder / "t.parquet")
     charge = Charge(ledger=folder / "book", subject="who", sticky=True, within=WITHIN)
@@ -66,12 +69,12 @@ def seen(tmp_path_factory):
     number = {name: place for place, name in enumerate(release.outputs.tolist())}
     reports = [number[name] for name in pl.read_parquet(folder / "o.parquet")["report"]]
     charges = Counter(subject for subject, _ in charged(folder / "book"))
-    return release, np.array(reports).reshape(3, len(TRACES), COPIES).transpose(1, 2, 0), charges
+    return release, traces, np.array(reports).reshape(3, len(traces), COPIES).transpose(1, 2, 0), charges
 
 
 def test_which_visits_share_a_report_follows_from_cells_and_circles(seen):
-    _, reports, charges = seen
-    for number, trace in enumerate(TRACES):
+    _, traces, reports, charges = seen
+    for number, trace in enumerate(traces):
         given = pattern_of(trace)
         for one, two in combinations(range(3), 2):
             alike = bool((reports[number, :, one] == reports[number, :, two]).all())
@@ -100,10 +103,10 @@ def test_the_pattern_tells_the_cell_and_the_near_centres_and_nothing_else():
 
 
 def test_reports_are_of_the_first_visits_and_independent(seen):
-    release, reports, _ = seen
+    release, traces, reports, _ = seen
     rows = release.weights / TOTAL
     found, expected = Counter(), Counter()
-    for number, trace in enumerate(TRACES):
+    for number, trace in enumerate(traces):
         first = sorted(set(pattern_of(trace)))
         cells = tuple(cell_of(trace[visit]) for visit in first)
         found.update((cells, *outputs) for outputs in reports[number][:, first].tolist())
@@ -117,7 +120,7 @@ def test_reports_are_of_the_first_visits_and_independent(seen):
 
 
 def test_of_traces_with_one_pattern_no_reports_tell_more_than_allowed_and_some_tell_that(seen):
-    release, _, _ = seen
+    release = seen[0]
     logs = np.log(release.weights.astype(float))
     least = max(np.abs(logs[a] - logs[b]).max() / (SIDE * abs(a - b)) for a, b in combinations(range(3), 2))
     assert least <= EPSILON * (1 + 1e-9)

@@ -1,6 +1,7 @@
 """`apply --sticky --sticky-within KM`: kept reports near their cell's centre, against the noise of GPS (T3)."""
 
 import json
+from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -71,24 +72,26 @@ def expected(places, within):
 
 def test_the_earliest_kept_report_near_enough_is_given(cells, tmp_path):
     rng = np.random.default_rng(5)
-    for number in range(6):
-        places = rng.uniform(0.3, 0.62, (12, 2))
-        table = rows(tmp_path / "t.csv", ["anna"] * 12, places)
-        kept(cells, table, tmp_path / f"o{number}.csv", tmp_path / f"l{number}", HALF + 0.02)
-        reports = pl.read_csv(tmp_path / f"o{number}.csv")["report"].to_list()
-        given = expected(places, HALF + 0.02)
-        assert [reports[row] for row in given] == reports
-        assert len(charged(tmp_path / f"l{number}")) == len(set(given))
+    places = rng.uniform(0.3, 0.62, (6, 12, 2))
+    table = rows(tmp_path / "t.csv", np.repeat([f"s{n}" for n in range(6)], 12), places.reshape(-1, 2))
+    kept(cells, table, tmp_path / "o.csv", tmp_path / "l", HALF + 0.02)
+    charges = Counter(who for who, _ in charged(tmp_path / "l"))
+    reports = pl.read_csv(tmp_path / "o.csv")["report"].to_numpy().reshape(6, 12).tolist()
+    for number, own in enumerate(reports):
+        given = expected(places[number], HALF + 0.02)
+        assert [own[row] for row in given] == own
+        assert charges[f"s{number}"] == len(set(given))
 
 
 def test_traces_of_one_pattern_are_charged_alike_and_within_a_cell_nothing_is_told(cells, tmp_path):
     """All traces of three visits over a few points of a cell and of its neighbour: charges follow from cells alone."""
     points = [(0.31, 0.3), (0.29, 0.31), (0.349, 0.3), (0.351, 0.3), (0.6, 0.6)]
-    for number, trace in enumerate(product(points, repeat=2)):
-        places = np.array([*trace, points[0]])
-        table = rows(tmp_path / "t.csv", ["anna"] * 3, places)
-        kept(cells, table, tmp_path / f"o{number}.csv", tmp_path / f"l{number}", HALF + 0.01)
-        assert len(charged(tmp_path / f"l{number}")) == len(set(expected(places, HALF + 0.01)))
+    traces = np.array([[*trace, points[0]] for trace in product(points, repeat=2)])
+    table = rows(tmp_path / "t.csv", np.repeat([f"s{n}" for n in range(len(traces))], 3), traces.reshape(-1, 2))
+    kept(cells, table, tmp_path / "o.csv", tmp_path / "l", HALF + 0.01)
+    charges = Counter(who for who, _ in charged(tmp_path / "l"))
+    for number, trace in enumerate(traces):
+        assert charges[f"s{number}"] == len(set(expected(trace, HALF + 0.01)))
 
 
 def test_what_cannot_be_meant_so(cells, tmp_path):

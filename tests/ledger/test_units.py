@@ -10,6 +10,7 @@ import narwhals as nw
 import polars as pl
 import pytest
 from helpers.command import run
+from helpers.grids import by_pairs
 
 from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.interfaces.cost import EPSILON, PAIR, RHO, Cost
@@ -117,8 +118,11 @@ def test_a_delta_tells_the_total_and_when_that_holds(tmp_path):
     assert "all accounts: epsilon" in text
 
 
-@pytest.mark.parametrize("rho", ["1/1000000", "1/100", "1/2", "7/3", "90"])
-@pytest.mark.parametrize("delta", ["1/10", "893/100000", "1/1000000", "1/1000000000000"])
+@by_pairs(
+    "rho, delta",
+    ["1/1000000", "1/100", "1/2", "7/3", "90"],
+    ["1/10", "893/100000", "1/1000000", "1/1000000000000"],
+)
 def test_the_bound_of_rho_is_proved_rounded_up_and_tight(rho, delta):
     """Corollary 13 of Canonne, Kamath and Steinke, to 60 digits over a grid of orders."""
     rho, delta = Fraction(rho), Fraction(delta)
