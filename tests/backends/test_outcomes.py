@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.grids import first_alone
 from helpers.solver_forms import hard, tiny
 from scipy import sparse
 
@@ -33,7 +34,7 @@ def test_four_outcomes(name: str) -> None:
     assert backend.solve(tiny()).outcome is Outcome.OPTIMAL
     assert backend.solve(tiny(row_lower=[99])).outcome is Outcome.INFEASIBLE
     assert backend.solve(tiny(c=[-1, 0], col_upper=[np.inf, 9])).outcome is Outcome.UNBOUNDED
-    limited = backend.solve(hard(), time_limit=1.0)
+    limited = backend.solve(hard(), time_limit=0.3)
     assert limited.outcome in (Outcome.FEASIBLE, Outcome.STOPPED)
     assert limited.seconds < 60  # the model takes minutes
 
@@ -233,23 +234,23 @@ def test_importing_backends_loads_no_solver() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_a_script_without_a_main_guard_and_a_clean_stdout(tmp_path: Path) -> None:
+@first_alone("solver", ["cbc", "highs"])
+def test_a_script_without_a_main_guard_and_a_clean_stdout(tmp_path: Path, solver: str) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        textwrap.dedent("""
-        import numpy as np
+        textwrap.dedent(f"""
         from privopt.dsl import Ge, Model
         m = Model("m")
         x = m.variable("x", kind="integer")
         m.minimize(x)
         m.require("r", Ge(3 * x, 7))
-        print(m.solve("cbc").value("x"), m.solve("highs").value("x"))
+        print(m.solve({solver!r}).value("x"))
     """)
     )
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=3000, cwd=tmp_path
     )
-    assert (done.stdout, done.stderr, done.returncode) == ("3.0 3.0\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == ("3.0\n", "", 0)
 
 
 @pytest.mark.parametrize("solver", ["cbc", "highs"])

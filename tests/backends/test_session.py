@@ -32,7 +32,7 @@ def reference(c: np.ndarray, A: np.ndarray, b: np.ndarray, bounds: list[tuple[fl
     return None if found.status == 2 else float(found.fun)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.just("highs"))
 def test_changes_and_additions_equal_a_fresh_model(seed: int, solver: str) -> None:
     rng = np.random.default_rng(seed)
@@ -72,7 +72,7 @@ def test_changes_and_additions_equal_a_fresh_model(seed: int, solver: str) -> No
             assert np.allclose(c - A.T @ found.duals, found.reduced, atol=1e-7)
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(st.integers(0, 2**32 - 1))
 def test_a_backend_without_warm_starts_gives_sessions_too(seed: int) -> None:
     test_changes_and_additions_equal_a_fresh_model.hypothesis.inner_test(seed, "cbc")

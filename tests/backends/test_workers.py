@@ -108,7 +108,7 @@ def test_a_worker_killed_in_a_solve_is_a_solver_error() -> None:
             time.sleep(0.05)
             started = _children() - before
             if started:
-                time.sleep(1.5)
+                time.sleep(0.7)
                 for pid in started:
                     os.kill(pid, signal.SIGKILL)
                 return

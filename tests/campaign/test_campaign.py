@@ -25,7 +25,7 @@ on_linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processe
         pytest.param(bad_inputs, 50, marks=pytest.mark.slow),
         pytest.param(tampered, 12, marks=pytest.mark.slow),
         pytest.param(forged, 30, marks=pytest.mark.slow),
-        (full_disks, 2),
+        pytest.param(full_disks, 2, marks=pytest.mark.slow),  # test_publish.py raises such errors
         pytest.param(kills, 1, marks=[on_linux, pytest.mark.slow]),
         pytest.param(dead_solvers, 1, marks=[on_linux, pytest.mark.slow]),
         pytest.param(odd_places, 3, marks=pytest.mark.slow),

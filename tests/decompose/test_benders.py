@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.backends import Outcome, get
@@ -50,6 +50,7 @@ def agrees(form, blocks, **options):
     return result
 
 
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**6))
 def test_random_models_agree_with_the_whole_model(random_block_model, seed):
     agrees(*random_block_model(seed))

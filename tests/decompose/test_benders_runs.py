@@ -43,16 +43,22 @@ def alone(shared_model):
         return solve(shared_model, one)
 
 
-def test_serial_and_processes_find_the_same_bit_for_bit(shared_model, alone):
-    first = alone
-    with processes(2) as two:
-        second = solve(shared_model, two)
+@pytest.fixture(scope="module")
+def two():
+    """Return two processes that take blocks."""
+    with processes(2) as executor:
+        yield executor
+
+
+def test_serial_and_processes_find_the_same_bit_for_bit(shared_model, alone, two):
+    first, second = alone, solve(shared_model, two)
     assert first.rounds > 5
     assert first.x.tobytes() == second.x.tobytes()
     assert first.bound == second.bound
     assert [t[1:] for t in first.trajectory] == [t[1:] for t in second.trajectory]
 
 
+@pytest.mark.slow  # tests/execution has a cluster whose worker dies
 @pytest.mark.filterwarnings("ignore")
 def test_a_dask_cluster_finds_the_same_and_bears_the_loss_of_a_worker(shared_model, alone):
     distributed = pytest.importorskip("distributed")
@@ -78,17 +84,16 @@ def test_a_dask_cluster_finds_the_same_and_bears_the_loss_of_a_worker(shared_mod
     assert after.objective == pytest.approx(alone.objective, rel=1e-6)
 
 
-def test_a_killed_worker_process_is_rebuilt_and_changes_nothing(shared_model, alone):
-    with processes(2) as two:
-        rounds = []
+def test_a_killed_worker_process_is_rebuilt_and_changes_nothing(shared_model, alone, two):
+    rounds = []
 
-        def kill(duals, x):
-            rounds.append(1)
-            if len(rounds) == 4:
-                os.kill(two.submit("victim", os.getpid).result(), signal.SIGKILL)
-            return
+    def kill(duals, x):
+        rounds.append(1)
+        if len(rounds) == 4:
+            os.kill(two.submit("victim", os.getpid).result(), signal.SIGKILL)
+        return
 
-        after = solve(shared_model, two, improve=kill)
+    after = solve(shared_model, two, improve=kill)
     assert len(rounds) >= 4
     assert after.x.tobytes() == alone.x.tobytes()
 

@@ -80,7 +80,9 @@ def test_groups_subjects_and_a_page(told, tmp_path):
     assert [row["id"] for row in rows_of(tmp_path / "e.csv")] == ["west", "east"]
     assert json.loads(done.stdout)["n"] == 1_500
     assert "1,498 reports omitted" in done.stderr
-    assert "<svg" in (tmp_path / "e.html").read_text()
+    page = (tmp_path / "e.html").read_text()
+    assert "<svg" in page
+    assert "Districts: share, and the ends of its interval" in page
 
 
 def test_a_second_release(told, tmp_path):
@@ -334,7 +336,7 @@ def test_districts_lie_on_the_map_with_their_intervals(told, tmp_path):
     groups = tmp_path / "groups.csv"
     groups.write_text("id,group\n" + "".join(f"{name},{'near' if n < 2 else 'far'}\n" for n, name in enumerate(IDS)))
     given = ("estimate", folder, data / "safe.csv", "--by", groups, "--out", tmp_path / "e.csv", "--quiet")
-    done = run(*given, "--geo", tmp_path / "e.geojson", "--report", tmp_path / "e.html")
+    done = run(*given, "--geo", tmp_path / "e.geojson")
     assert done.exit_code == 0, done.stderr
     table = {row["id"]: row for row in pl.read_csv(tmp_path / "e.csv").to_dicts()}
     features = json.loads((tmp_path / "e.geojson").read_text())["features"]
@@ -345,7 +347,6 @@ def test_districts_lie_on_the_map_with_their_intervals(told, tmp_path):
         assert [each["properties"][name] for name in ("share", "low", "high")] == [
             pytest.approx(known[name]) for name in ("share", "low", "high")
         ]
-    assert "Districts: share, and the ends of its interval" in (tmp_path / "e.html").read_text()
     done = run(*given[:3], "--out", tmp_path / "f.csv", "--quiet", "--geo", tmp_path / "f.geojson")
     assert done.exit_code == 0
     shares = pl.read_csv(tmp_path / "f.csv")["share"].to_list()

@@ -17,19 +17,20 @@ CLUSTER = """
 import sys, time
 from distributed import LocalCluster
 if __name__ == "__main__":
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    cluster = LocalCluster(n_workers=int(sys.argv[1]), threads_per_worker=1, processes=True, dashboard_address=None)
     print(cluster.scheduler_address.removeprefix("tcp://"), flush=True)
     sys.stdin.read()
     cluster.close()
 """
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    script = tmp_path_factory.mktemp("cluster") / "cluster.py"
+@pytest.fixture
+def address(request, tmp_path):
+    """Return where a cluster is, of as many workers as the test's parameter says."""
+    script = tmp_path / "cluster.py"
     script.write_text(CLUSTER)
     process = subprocess.Popen(
-        [sys.executable, str(script)],
+        [sys.executable, str(script), str(request.param)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -42,6 +43,7 @@ def address(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("address", [2], indirect=True)
 def test_a_cluster_keeps_keys_with_workers_and_survives_a_death(address, tmp_path):
     with from_url(f"dask://{address}") as executor:
         assert executor.jobs == 2
@@ -59,6 +61,7 @@ def test_a_cluster_keeps_keys_with_workers_and_survives_a_death(address, tmp_pat
         assert executor.submit("a", np.sum, held).result(timeout=3000) == 499500
 
 
+@pytest.mark.parametrize("address", [1], indirect=True)
 def test_a_task_whose_data_died_with_the_worker_is_sent_again(address, tmp_path):
     """The cluster cancels it ("lost dependencies"), which is no answer."""
     marker = tmp_path / "died"
@@ -76,6 +79,6 @@ def test_a_task_whose_data_died_with_the_worker_is_sent_again(address, tmp_path)
 
 
 def test_nobody_answers(monkeypatch):
-    monkeypatch.setattr("privopt.execution.cluster._PATIENCE", 1.0)
+    monkeypatch.setattr("privopt.execution.cluster._PATIENCE", 0.2)
     with pytest.raises(UsageError, match="no Dask scheduler"):
         from_url("dask://127.0.0.1:9")

@@ -301,14 +301,14 @@ def test_what_was_measured_while_code_was_compiled_is_measured_again(monkeypatch
 
 
 def test_a_cold_cache_of_compiled_code_ends_no_search(monkeypatch):
-    closing = Compiling(monkeypatch, 2.0)
+    closing = Compiling(monkeypatch, 1.2)
 
     def work(incumbent) -> None:
         for step in range(10):
             incumbent.offer("steps", candidate=1.95 - step / 10, value=1.95 - step / 10)
-            time.sleep(0.15)
+            time.sleep(0.09)
 
-    with limit(6.0):  # compiling takes 2 s of it; kept one and a half times, 1 s is left, and the search takes 1.5 s
-        answer = attended(work, 6.0, closing)
+    with limit(3.6):  # compiling takes 1.2 s of it; kept one and a half times, .6 s is left; the search takes .9 s
+        answer = attended(work, 3.6, closing)
     assert answer.value == pytest.approx(1.05)
     assert not answer.stopped

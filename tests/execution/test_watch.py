@@ -122,10 +122,12 @@ def test_a_kernel_timer_that_is_not_needed_leaves_everything_as_it_was():
     assert done.returncode == -signal.SIGTRAP
 
 
-def test_the_process_of_a_finished_command_is_not_taken_apart(toy, tmp_path):
+def test_the_program_says_when_it_began_and_its_process_is_not_taken_apart(toy, tmp_path):
     """Objects that are slow to end cost a limit nothing; what a command registered for the end runs, and is flushed."""
     code = (
         "import atexit, sys, time\n"
+        "from privopt.execution import hard_limit\n"
+        "hard_limit.lived = lambda: 1e6\n"  # the limit counts from where the program says that it began
         "class Slow:\n"
         "    def __del__(self, sleep=time.sleep):\n"
         "        sleep(3600)\n"
@@ -138,6 +140,7 @@ def test_the_process_of_a_finished_command_is_not_taken_apart(toy, tmp_path):
         "main()"
     )
     command = [sys.executable, "-c", code, "solve", "exponential", str(toy), "--out", str(tmp_path / "out"), "--quiet"]
+    command += ["--time-limit", "600"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
 
@@ -173,15 +176,3 @@ def test_another_program_that_calls_commands_is_never_ended(monkeypatch):
     monkeypatch.setattr(watch, "ended_after", lambda *_: pytest.fail("armed"))
     with click.Context(cli), ending(1e-9):
         pass
-
-
-def test_the_program_says_when_it_began(toy, tmp_path):
-    code = (
-        "from privopt.execution import hard_limit\n"
-        "hard_limit.lived = lambda: 1e6\n"
-        "from privopt.__main__ import main\n"
-        "main()"
-    )
-    command = [sys.executable, "-c", code, "solve", "exponential", str(toy), "--out", str(tmp_path / "out")]
-    done = subprocess.run([*command, "--time-limit", "600"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers.grids import by_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -42,8 +43,7 @@ LAYOUTS = {
 PLACES = [[0.5, 0.5], [0.5, 0.2], [0.0, 0.0], [-2.0, 3.0], [0.31, -0.7]]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("epsilon", [0.2, 3.0])
+@by_pairs("layout, epsilon", LAYOUTS, [0.2, 3.0])
 def test_masses_are_the_frequencies_of_simulated_noise(layout: str, epsilon: float) -> None:
     sites = np.asarray(LAYOUTS[layout], dtype=float)
     z = planar_laplace(space(PLACES), space(sites), epsilon)

@@ -71,7 +71,7 @@ def result_of(folder: Path) -> dict:
     epsilon=st.sampled_from(["0.5", "1.0", "3.3", "8"]),
     within=st.sampled_from([None, None, 4.5]),
 )
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_the_bound_is_the_one_that_the_stored_proof_gives(tmp_path_factory, seed, form, loss, epsilon, within):
     folder = solved(tmp_path_factory.mktemp("form"), seed, form, loss, epsilon, within)
     opened, objective = load_release(folder), result_of(folder)["objective"]
@@ -103,7 +103,7 @@ class Stating:
         ]
 
 
-@pytest.mark.parametrize("many", [16, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("many", [10, pytest.param(500, marks=pytest.mark.slow)])
 def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
     rng, found = np.random.default_rng(many), 0
     forms = [(form, loss) for form in sorted(FORMS) for loss in sorted(LOSSES)]

@@ -8,6 +8,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from helpers.grids import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,7 @@ def written(points, names: str):
     return read_points(file(text), None, ids_alone=False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(planar, planar), min_size=2, max_size=5))
 def test_planar_points(points) -> None:
     metric = EuclideanMetric(written(points, "x,y"))
@@ -123,7 +124,7 @@ def square(points: np.ndarray) -> np.ndarray:
     return table
 
 
-@pytest.mark.parametrize("dim", [15, 16, 17, 300, 1024, 1025])
+@often("dim", [15, 16, 17, 300, 1024, 1025], [15, 16, 17, 300, 1025])
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-160, 1e-70, 1.0, 1e6, 1e150]), st.sampled_from([0.0, 1e3]))
 @settings(max_examples=5)
 def test_no_distance_is_above_the_exact_one(dim, seed, scale, away):

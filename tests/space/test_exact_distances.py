@@ -13,7 +13,7 @@ import pytest
 from helpers.command import run
 from helpers.forgeries import make
 from helpers.forgeries.arrays import exact_distances
-from helpers.grids import by_pairs
+from helpers.grids import by_pairs, first_alone, often
 from helpers.mended_sums import mend, rewrite
 
 from privopt import checker
@@ -206,12 +206,12 @@ ROADS = 'kind = "graph"\nedges = "roads.csv"'
 TARGET = 'kind = "travel-cost"\ntargets = "t.csv"'
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize(
-    ("far", "side", "digits"),
-    [("100.7", 1e-2, 6), ("12000.3", 1e-3, 6), ("12000.3", 1e-4, 8), ("1000000.3", 1e-4, 9), ("40000.7", 1e-5, 9)],
-)
-def test_travel_to_a_far_target_is_bounded_by_what_it_costs(tmp_path, seed, far, side, digits):
+FAR = [("100.7", 1e-2, 6), ("12000.3", 1e-3, 6), ("12000.3", 1e-4, 8), ("1000000.3", 1e-4, 9), ("40000.7", 1e-5, 9)]
+
+
+@by_pairs("seed, roads", [1, 0], FAR)
+def test_travel_to_a_far_target_is_bounded_by_what_it_costs(tmp_path, seed, roads):
+    far, side, digits = roads
     folder = solved(
         tmp_path, far_target(seed, far, side, digits), distance=ROADS, epsilon=2 / side, utility=TARGET, gap=1e-12
     )
@@ -220,7 +220,7 @@ def test_travel_to_a_far_target_is_bounded_by_what_it_costs(tmp_path, seed, far,
     assert Fraction(objective["lower_bound"]) <= least(folder)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@first_alone("seed", [0, 1])
 def test_travel_over_roads_without_a_unit_is_bounded_too(tmp_path, seed):
     files = far_target(seed, "1000000000", 1e-4, 9)  # 10^18 units of 10^-9 km: no doubles
     folder = solved(tmp_path, files, distance=ROADS, epsilon=1e4, utility=TARGET)
@@ -244,7 +244,7 @@ def test_a_limit_that_distances_reach_is_read_alike(tmp_path, points, limit):
     assert hold(solved(tmp_path, {"points.csv": points}, within=limit))["gap"] < 1e-6
 
 
-@pytest.mark.parametrize("seed", range(6))
+@often("seed", range(6), range(2, 5))
 def test_limits_at_some_distance_of_whole_points(tmp_path, seed):
     rng = random.Random(seed)
     points = list(dict.fromkeys((rng.randint(0, 9), rng.randint(0, 9)) for _ in range(5)))
@@ -264,18 +264,18 @@ def scattered(seed: int, corner: tuple[float, float], side: float, digits: int, 
     return {"points.csv": "\n".join([f"id,{names}", *rows, ""])}
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize(
-    ("kind", "corner", "side", "per_km"),
-    [
-        ("euclidean", (500.0, 4600.0), 3e-3, 1.0),
-        ("euclidean", (500.0, 4600.0), 3e-4, 1.0),
-        ("haversine", (41.86, 12.44), 3e-5, 111.0),
-        ("haversine", (41.86, 12.44), 3e-7, 111.0),
-        ("haversine", (-79.0, 179.99), 3e-5, 111.0),
-    ],
-)
-def test_small_places_far_from_the_origin_are_as_far_apart_as_written(tmp_path, seed, kind, corner, side, per_km):
+SMALL = [
+    ("euclidean", (500.0, 4600.0), 3e-3, 1.0),
+    ("euclidean", (500.0, 4600.0), 3e-4, 1.0),
+    ("haversine", (41.86, 12.44), 3e-5, 111.0),
+    ("haversine", (41.86, 12.44), 3e-7, 111.0),
+    ("haversine", (-79.0, 179.99), 3e-5, 111.0),
+]
+
+
+@by_pairs("seed, places", [0, 1], SMALL)
+def test_small_places_far_from_the_origin_are_as_far_apart_as_written(tmp_path, seed, places):
+    kind, corner, side, per_km = places
     names = "x,y" if kind == "euclidean" else "lat,lon"
     files = scattered(seed, corner, side, 10, names)
     folder = solved(tmp_path, files, distance=f'kind = "{kind}"', epsilon=3 / (side * per_km), gap=1e-12)

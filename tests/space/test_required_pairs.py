@@ -117,7 +117,7 @@ def graphs(draw: st.DrawFn) -> tuple[int, np.ndarray, np.ndarray]:
     return n, np.array(sorted(pairs)), np.array(distances)
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(graphs())
 def test_the_pairs_kept_imply_all_and_none_of_them_the_others(graph: tuple[int, np.ndarray, np.ndarray]) -> None:
     n, pairs, distances = graph
@@ -134,7 +134,7 @@ def test_the_pairs_kept_imply_all_and_none_of_them_the_others(graph: tuple[int, 
         assert row in not_implied(pairs[others], distances[others], pairs, distances)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(graphs(), st.data())
 def test_what_is_not_implied_is_decided_in_fractions(
     graph: tuple[int, np.ndarray, np.ndarray], data: st.DataObject
@@ -152,7 +152,7 @@ def test_what_is_not_implied_is_decided_in_fractions(
             assert row not in found
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(graphs(), st.sampled_from([1e-12, 1e-3, 0.3]))
 def test_slack_keeps_fewer_and_bounds_the_detour(graph: tuple[int, np.ndarray, np.ndarray], slack: float) -> None:
     n, pairs, distances = graph

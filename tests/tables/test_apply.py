@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import shapely
+from helpers.grids import first_alone
 from helpers.mended_sums import edit
 from scipy.stats import chisquare
 
@@ -310,7 +311,7 @@ module.apply(folder, table, out, Secret.of(lat="lat", lon="lon"))
 """
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+@first_alone("ending", [".parquet", ".csv"])
 def test_reports_that_a_killed_run_drew_go_with_the_next_run_whatever_it_writes(town, tmp_path, ending):
     table = tmp_path / "t.csv"
     table.write_text("lat,lon\n41.9,12.4\n")

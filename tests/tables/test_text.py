@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from helpers.charging import charged, said
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -141,6 +141,7 @@ def test_each_known_word_is_charged_and_a_shorter_sentence_that_fits_is_reported
 LONGEST = 4
 
 
+@settings(max_examples=15)
 @given(
     st.lists(st.tuples(st.sampled_from(["anna", "bert"]), st.integers(0, LONGEST)), min_size=1, max_size=24),
     st.lists(st.integers(0, 24), max_size=3),
