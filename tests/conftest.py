@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,15 @@ def site(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     return folder
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Let pages have the words of their figures in place of the figures: to draw them is most of a report's time."""
+    from matplotlib.text import Text
+
+    def words(figure, title):
+        return f"<svg>{title} {' '.join(text.get_text() for text in figure.findobj(Text))}</svg>"
+
+    # a function of that name stands in front of the module
+    monkeypatch.setattr(import_module("privopt.report.page"), "svg", words)

@@ -80,7 +80,7 @@ def judged(example):
     return judge
 
 
-def test_a_loss_of_its_own_is_what_audit_and_report_measure(problem, judged):
+def test_a_loss_of_its_own_is_what_audit_and_report_measure(problem, judged, undrawn):
     mechanism = Squared()
     outcome, result = judged(mechanism, problem)
     z, cost = outcome.release.probabilities, problem.data.cost**2 + 1.0
@@ -97,7 +97,7 @@ def test_a_loss_of_its_own_is_what_audit_and_report_measure(problem, judged):
     assert figures["loss-map"].axes[1].get_ylabel() == "expected loss (km^2)"
 
 
-def test_a_loss_without_costs_is_measured_and_drawn_on_no_map(problem, judged):
+def test_a_loss_without_costs_is_measured_and_drawn_on_no_map(problem, judged, undrawn):
     mechanism = Worst()
     outcome, result = judged(mechanism, problem)
     assert mechanism.audit(problem, outcome.release, result)["expected_loss"] == result.objective.value

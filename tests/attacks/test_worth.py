@@ -56,7 +56,7 @@ def line(n, step=1.0):
     return [(step * place, 0.0) for place in range(n)]
 
 
-def test_a_promise_that_hides_nothing_is_called_so(tmp_path):
+def test_a_promise_that_hides_nothing_is_called_so(tmp_path, undrawn):
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(60, 40))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -53,7 +53,7 @@ def test_the_command_and_what_it_refuses(folder, tmp_path):
         init_words("hierarchical-dp", folder / "v.npy", None, tmp_path / "q.toml")
 
 
-def test_the_figures_of_the_field(folder, tmp_path):
+def test_the_figures_of_the_field(folder, undrawn):
     if not (folder / "out").exists():
         init_words("exponential", folder / "v.npy", folder / "w.txt", folder / "p.toml", force=True)
         solve("exponential", folder / "p.toml", folder / "out")

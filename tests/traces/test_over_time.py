@@ -57,7 +57,7 @@ def test_the_command_adds_one_key_where_it_is_asked_for(tmp_path):
     assert "likelihood: sticky: median" in shown
 
 
-def test_the_report_shows_it(tmp_path):
+def test_the_report_shows_it(tmp_path, undrawn):
     release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
     opened = release.opened
     asked = opened.problem, opened.release, opened.result
