@@ -1,7 +1,9 @@
 """Forged folders: verify and the checker refuse each, and agree on it; no refusal of the checker is untried."""
 
 import ast
+import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -54,15 +56,33 @@ def ends(folder) -> int:
 
 
 @pytest.fixture(scope="module")
-def tried() -> dict[tuple[str, str], str]:
-    """For each forgery that several matrices have, and how they are checked, the first of them."""
-    return {}
+def tried() -> Counter[tuple[str, str]]:
+    """How often forgeries of each kind were tried."""
+    return Counter()
+
+
+NUMBER = re.compile(r"\d[\d.]*(e-?\d+)?")
+CLAIM = re.compile(r"(guarantee|objective|certificate|asked|details|status|problem|result\.json)\b")
+
+
+def kind(base, forgery) -> tuple[str, str]:
+    """Return whose code refuses a forgery, and what it changes, whatever the numbers.
+
+    Sums and files are read alike for all mechanisms, what a claim looks like for all releases of one, and all else for
+    matrices, for planes, or for the base alone.
+    """
+    what = NUMBER.sub("#", forgery.name)
+    if not forgery.mended:
+        return "files", what
+    if CLAIM.match(what) and "#" not in what:
+        return BASES[base][0], what
+    return next((each for each in (METRIC, PLANES) if base in each), [base])[0], what
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["first", "every"])
 @pytest.mark.parametrize("base", BASES)
 def test_both_refuse_every_forgery(tmp_path, base, every, counts, hits, tried, monkeypatch):
-    """What is forged in the same way in several matrices is tried once; with all of them in make slow."""
+    """One forgery of a kind is tried, two where they differ in numbers; in make slow all are, of every base."""
 
     def need(holds, why, code=1):
         if not holds:
@@ -75,9 +95,9 @@ def test_both_refuse_every_forgery(tmp_path, base, every, counts, hits, tried, m
     assert (ends(folder), checker.check(folder, str)) == (0, 0)
     wrong, number = [], 0
     for number, forgery in enumerate(forgeries(base, folder)):
-        family = next((each for each in (METRIC, PLANES) if base in each), [base])[0]
-        kind = family, forgery.name.partition(" = ")[0]
-        if tried.setdefault(kind, base) != base and not every:
+        alike = kind(base, forgery)
+        tried[alike] += 1
+        if tried[alike] > 1 + ("#" in alike[1]) and not every:
             continue
         forged = forge(folder, forgery, tmp_path / f"forged-{number}")
         found = (ends(forged), checker.check(forged, str))

@@ -20,18 +20,22 @@ def test_number(number):
 """
 
 
-def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path):
+@pytest.mark.parametrize(
+    ("workers", "ended"), [(1, "1 failed, 20 passed"), pytest.param(2, "2 failed, 40 passed", marks=pytest.mark.slow)]
+)
+def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path, workers, ended):
+    """No worker takes a dead one's place: it would die of the same test."""
     pytest.importorskip("xdist")
-    for file in ("conftest.py", "pyproject.toml"):
-        shutil.copy(ROOT / file, tmp_path)
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     for number in range(2):
         (tmp_path / f"test_dies_{number}.py").write_text(SUITE)
-    options = ("-q", "-p", "no:cacheprovider", "-n", "2")
+    options = ("-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-n", str(workers))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "."],
         cwd=tmp_path,
-        env=environment,
+        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # Hypothesis's takes longer than all the rest
         capture_output=True,
         text=True,
         timeout=600,
@@ -39,3 +43,4 @@ def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path):
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "FAILED test_dies_0.py::test_number[20] - worker" in done.stdout
+    assert ended in done.stdout

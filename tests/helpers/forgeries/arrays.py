@@ -89,7 +89,7 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
     yield at("pairs", "out of range", lambda a: a["pairs"].__setitem__((0, 1), 99))
     yield at("pairs", "below 0", lambda a: a["pairs"].__setitem__((0, 0), -1))
     yield at("pairs", "one for another", lambda a: a["pairs"].__setitem__(0, a["pairs"][-1]))
-    for factor in (1 - 1e-7, 1 - 1e-3, 1 + 1e-7, 2.0, 0.0, -1.0, np.nan, np.inf):
+    for factor in (1 - 1e-7, 1 + 1e-7, 1 - 1e-3, 2.0, 0.0, -1.0, np.nan, np.inf):
         yield at(
             "distances", f"times {factor}", lambda a, factor=factor: a.update(distances=_times(a["distances"], factor))
         )
@@ -193,8 +193,14 @@ def planes_of(folder: Path, base: str) -> Iterator[Forgery]:
     for what, old, new, file in forged_regions(base == "squares"):
         yield Forgery(name=what, change=edited(old, new, file))
     if base == "squares":
-        for side in ("1e-9", "0.0001", "0.001", "0.4", '"0.4"'):
-            yield Forgery(name=f"a mesh of sides of {side}", change=_meshed(side))
+        for side, what in (
+            ("0.4", "0.4 km"),
+            ("0.001", "0.001 km"),
+            ("0.0001", "0.0001 km"),
+            ("1e-9", "a micrometre"),
+            ('"0.4"', "a text"),
+        ):
+            yield Forgery(name=f"a mesh of sides of {what}", change=_meshed(side))
         yield Forgery(
             name="a mesh over no polygon", change=several(_meshed("0.4"), edited("Polygon", "Point", "r.geojson"))
         )

@@ -112,7 +112,7 @@ def forged_regions(squares: bool) -> Iterator[tuple[str, str, str, str]]:
     yield "another loss", 'kind = "distance"\n', 'kind = "travel-cost"\n', problem
     yield "people anywhere", 'prior = "prior.csv"\n', "", problem
     if squares:
-        for split in ("1e-9", "0.001", "0.3", "0.8", "-0.4", "0", "true", '"0.4"'):
+        for split in ("0.3", "1e-9", "0.001", "0.8", "-0.4", "0", "true", '"0.4"'):
             yield f"split {split}", "split_km = 0.4", f"split_km = {split}", problem
         yield "cells a hair smaller", "cell_km = 0.5", "cell_km = 0.499999", problem
         yield "cells on the earth", "cell_km = 0.5", "cell_km = 0.5, south_west = [41.8, 12.4]", problem

@@ -50,7 +50,7 @@ def proofs_of(folder: Path) -> Iterator[Forgery]:
         yield at(what, change, raised)
     yield at("another version", lambda a: a["version"].__setitem__(0, 7))
     yield at("an array that nothing reads", lambda a: a.update(more=np.arange(2)))
-    for factor in (0.0, 0.5, 1.37, 2.0, -1.0, np.inf, np.nan):
+    for factor in (0.5, 1.37, 2.0, 0.0, -1.0, np.inf, np.nan):
         yield at(f"a unit times {factor}", lambda a, factor=factor: a.update(unit=a["unit"] * factor))
     yield at("a unit too fine", lambda a: a.update(unit=a["unit"] * 2.0**-20))
     yield Forgery(name="a bound at a unit too fine", change=_fine)
@@ -67,7 +67,7 @@ def proofs_of(folder: Path) -> Iterator[Forgery]:
 
 def _rows(arrays: dict[str, Any]) -> Iterator[tuple[str, Callable[[dict[str, Any]], object], bool]]:
     """Yield changes of row-by-row multipliers, with their names, and whether the bound is raised too."""
-    for factor in (0.5, 0.9, 1.1, 2.0, 100.0, -1.0, np.nan, np.inf):
+    for factor in (0.9, 1.1, 0.5, 2.0, 100.0, -1.0, np.nan, np.inf):
         for raised in (False, True):
             yield (
                 f"multipliers times {factor}" + ", the bound raised" * raised,

@@ -27,7 +27,7 @@ def forged_trees(arrays: Arrays) -> Iterator[tuple[str, Callable[[Arrays], objec
     """Yield changes, with their names, and whether the bound is raised to the value too."""
     trees = arrays["trees"]
     outputs, records = trees.shape
-    for factor in (0.5, 0.9, 1 - 1e-9, 1 + 1e-9, 1.1, 100.0, -1.0, np.nan, np.inf):
+    for factor in (1 - 1e-9, 1 + 1e-9, 0.5, 0.9, 1.1, 100.0, -1.0, np.nan, np.inf):
         yield f"prices times {factor}", lambda a, x=factor: a.update(prices=a["prices"] * x), False
         yield f"prices times {factor}, the bound raised", lambda a, x=factor: a.update(prices=a["prices"] * x), True
     for i in np.flatnonzero(arrays["prices"] > 0)[:4].tolist():
