@@ -371,10 +371,11 @@ GOOD = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("mechanism", ["exponential", pytest.param("optimal-lp", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", GOOD)
-def test_each_form_of_input_goes_through_solve_and_verify(tmp_path, name):
+def test_each_form_of_input_goes_through_solve_and_verify(tmp_path, name, mechanism):
     text, files = GOOD[name]
-    done = run(tmp_path, text, files, "optimal-lp")
+    done = run(tmp_path, text, files, mechanism)
     assert done.exit_code == 0, (done.stderr, done.exception)
     done = CliRunner().invoke(cli, ["verify", str(tmp_path / "out")])
     assert done.exit_code == 0, (done.stderr, done.exception)

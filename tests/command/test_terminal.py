@@ -122,7 +122,7 @@ def test_a_solve_that_was_stopped_says_what_is_kept_and_a_large_file_its_size(tm
     )
 
 
-@pytest.mark.parametrize("told", [(), ("--json", "--quiet")])
+@pytest.mark.parametrize("told", [(), pytest.param(("--json", "--quiet"), marks=pytest.mark.slow)])
 def test_solve_ends_with_a_table_unless_quiet(tmp_path, told):
     problem = write_toy(tmp_path / "toy")
     command = (sys.executable, "-m", "privopt", "solve", "optimal-lp", str(problem), "--out", str(tmp_path / "out"))
@@ -149,7 +149,7 @@ def test_colours_are_off_where_nobody_sees_them(tmp_path, privopt):
     ("command", "phases"),
     [
         (("verify",), {"problem and release", "certificate and loss", "bound"}),
-        (("report",), {"certificate and loss", "figures and tables of the report"}),
+        pytest.param(("report",), {"certificate and loss", "figures and tables of the report"}, marks=pytest.mark.slow),
         (("audit",), {"certificate and loss", "attacking the release"}),
         (("sample", "--input", "p0"), {"certificate and loss"}),
     ],

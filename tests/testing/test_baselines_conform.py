@@ -9,7 +9,7 @@ OTHERS = [method.name for method in registry().get("optimal-lp").spec.methods if
 
 # Releases of matrices are one: one mechanism is held to every check, and of the others the suite tries what their
 # solving decides.
-test_optimal_lp = conformance("optimal-lp", methods=["auto"], how="dev")
+test_optimal_lp = conformance("optimal-lp", methods=["auto"], how=BRIEF)
 test_solvers = conformance("optimal-lp", methods=OTHERS, checks=OF_SOLVING, how=BRIEF)
 test_exponential = conformance("exponential", checks=OF_SOLVING, how=BRIEF)
 test_planar_laplace = conformance("planar-laplace", checks=[*OF_SOLVING, "every-point"], how=BRIEF)

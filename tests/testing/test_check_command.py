@@ -19,7 +19,7 @@ def run(*arguments):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setenv("PRIVOPT_PROFILE", "dev")
-    monkeypatch.setitem(EFFORTS, "dev", evolve(EFFORTS["dev"], examples=2, seconds=1.0))
+    monkeypatch.setitem(EFFORTS, "dev", evolve(EFFORTS["dev"], examples=1, seconds=1.0, draws=500))
 
 
 def test_only_what_is_named_is_run_and_told_to_a_ci():

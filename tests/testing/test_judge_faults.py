@@ -123,7 +123,7 @@ def tell(name, found):
     print(f"| {name} | {kind} | {found.epsilon_lower:.3g} | {power} | {found.draws:,} | {found.seconds:.1f} |")
 
 
-@often("name", FAULTS, ("order of first appearance", "always the greatest"))
+@often("name", FAULTS, ("always the greatest",))
 def test_a_fault_is_found(name):
     made, names, inputs, near = FAULTS[name]
     found = judge(outside(made(), names), inputs, near, epsilon=EPSILON, time_limit=LIMIT)
@@ -135,7 +135,7 @@ def test_a_fault_is_found(name):
         assert found.violated
 
 
-@pytest.mark.parametrize("factor", [1.5, 2.0])
+@pytest.mark.parametrize("factor", [1.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_permute_and_flip_at_a_multiple_of_epsilon_is_found(factor):
     found = judge(permute_and_flip(factor), SCORES, any_score, epsilon=EPSILON, time_limit=LIMIT)
     tell(f"permute-and-flip at {factor:g} epsilon", found)
@@ -152,8 +152,9 @@ def test_of_right_ones_the_power_is_said(name):
     assert found.power < 1.3
 
 
-def test_permute_and_flip_is_right():
-    found = judge(permute_and_flip(1.0), SCORES, any_score, epsilon=EPSILON, draws=100_000)
+@pytest.mark.parametrize(("draws", "power"), [(30_000, 1.5), pytest.param(100_000, 1.3, marks=pytest.mark.slow)])
+def test_permute_and_flip_is_right(draws, power):
+    found = judge(permute_and_flip(1.0), SCORES, any_score, epsilon=EPSILON, draws=draws)
     tell("right: permute-and-flip", found)
     assert not found.violated
-    assert found.power < 1.3
+    assert found.power < power

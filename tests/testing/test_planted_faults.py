@@ -29,12 +29,12 @@ FAULTS = [
     ("every-point", everywhere.NearestRecord, "metric-dp"),
     ("every-point", everywhere.RecordsAlone, "metric-dp"),
     ("every-point", everywhere.TrianglesOverlap, "metric-dp"),
+    ("traces", traces.TestForgotten, "trace-dp"),
     ("traces", traces.ThresholdReusedWalk, "trace-dp"),
     ("traces", traces.NoiseSharedWalk, "trace-dp"),
     ("traces", traces.LooksAheadWalk, "trace-dp"),
     ("traces", traces.UnchargedWalk, "trace-dp"),
     ("traces", traces.TestUnchargedWalk, "trace-dp"),
-    ("traces", traces.TestForgotten, "trace-dp"),
     ("traces", traces.NoiseForged, "trace-dp"),
     ("sampler", drawn.TrueRecordFirst, "metric-dp"),
     ("sampler", drawn.TruthHalfTheTime, "metric-dp"),
@@ -163,7 +163,7 @@ QUICK = evolve(EFFORTS["dev"], examples=3, seconds=3.0)
 
 TRIED = [
     *((right, kind, QUICK, 0) for right, kind in RIGHT + ODD if right in (answers.RightAnswers, ranks.RightRanks)),
-    (odd.OneAnswer, "local-dp", QUICK, 0),
+    slow(odd.OneAnswer, "local-dp", QUICK, 0),
     *(slow(right, kind, EFFORTS["ci"], seed) for right, kind in RIGHT + ODD for seed in (0, 1)),
 ]
 """What is right, how hard it is tried, and under which seed."""
@@ -202,6 +202,7 @@ def test_what_is_right_passes_every_check(right, kind, how, seed):
     assert (right, kind) in ODD or sum(result.status == "passed" for result in results) >= 12
 
 
+@pytest.mark.parametrize("how", [QUICK, slow(CAUGHT)], ids=lambda how: how.name)
 @pytest.mark.parametrize(
     ("check", "right", "kind"),
     [
@@ -210,9 +211,9 @@ def test_what_is_right_passes_every_check(right, kind, how, seed):
         ("channel", matrix.RightMatrix, "metric-dp"),
     ],
 )
-def test_a_channel_that_is_right_passes(check, right, kind):
+def test_a_channel_that_is_right_passes(check, right, kind, how):
     tried = subject(right, guarantee=kind)
-    found = run_check(check, tried, how=CAUGHT)
+    found = run_check(check, tried, how=how)
     tried.close()
     assert found.status == "passed", found.reason
 
@@ -220,7 +221,7 @@ def test_a_channel_that_is_right_passes(check, right, kind):
 def test_probabilities_rounded_to_hundredths_are_refused_exactly():
     """Draws alone show no excess of a few percent; stated probabilities do."""
     tried = subject(drawn.RoundedToHundredths, guarantee="metric-dp")
-    assert run_check("epsilon-attack", tried, how="dev").status == "passed"
+    assert run_check("epsilon-attack", tried, how=QUICK).status == "passed"
     found = run_check("channel", tried, how="dev")
     tried.close()
     assert re.search(r"their log ratio is 0\.\d+, 1\.\d+ times what is allowed; epsilon allows", found.reason)
@@ -233,9 +234,10 @@ def test_more_noise_than_is_needed_is_not_blamed():
     assert result.status == "passed", result
 
 
-def test_a_second_draw_that_is_paid_for_is_not_blamed():
+@pytest.mark.parametrize("how", [QUICK, slow(EFFORTS["ci"])], ids=lambda how: how.name)
+def test_a_second_draw_that_is_paid_for_is_not_blamed(how):
     tried = subject(hostile.PaidRetry, guarantee="local-dp")
-    result = run_check("sensitivity", tried, how="ci")
+    result = run_check("sensitivity", tried, how=how)
     tried.close()
     assert result.status == "passed", result
 

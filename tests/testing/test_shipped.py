@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.kits import OF_SOLVING
+from helpers.kits import BRIEF, OF_SOLVING
 
 from privopt.registry import Registered, registry, using
 from privopt.run.solve import solve
@@ -85,9 +85,15 @@ def installed(request, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "installed", [pytest.param("noisy_max", marks=pytest.mark.slow), "subset_selection"], indirect=True
+    ("installed", "how"),
+    [
+        ("subset_selection", BRIEF),
+        *(pytest.param(name, "dev", marks=pytest.mark.slow) for name in PLUGINS),
+    ],
+    indirect=["installed"],
+    ids=str,
 )
-def test_it_solves_verifies_and_passes_the_kit(installed, request, tmp_path):
+def test_it_solves_verifies_and_passes_the_kit(installed, how, request, tmp_path):
     name = request.node.callspec.params["installed"]
     toml, files, held = PLUGINS[name]
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < MOST_LINES
@@ -97,7 +103,7 @@ def test_it_solves_verifies_and_passes_the_kit(installed, request, tmp_path):
     solve(installed, tmp_path / "problem.toml", tmp_path / "out")
     assert verify(tmp_path / "out").holds
     tried = subject(installed)
-    results = run_checks(tried, how="dev")
+    results = run_checks(tried, how=how)
     tried.close()
     assert [result for result in results if result.status == "failed"] == []
     assert held <= {result.check for result in results if result.status == "passed"}

@@ -18,7 +18,7 @@ from privopt_metric_dp.kit.strategies import SHAPES, costs, metric_spaces, prior
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 
-few = settings(max_examples=30)
+few = settings(max_examples=15)
 
 
 class TestProblems:
