@@ -91,7 +91,7 @@ def installed(request, monkeypatch):
         *(pytest.param(name, "dev", marks=pytest.mark.slow) for name in PLUGINS),
     ],
     indirect=["installed"],
-    ids=str,
+    ids=lambda value: getattr(value, "name", value),
 )
 def test_it_solves_verifies_and_passes_the_kit(installed, how, request, tmp_path):
     name = request.node.callspec.params["installed"]
