@@ -1,9 +1,11 @@
 """Which of the kit's checks the suite has for methods of one family."""
 
+from itertools import islice
 from typing import Final
 
 from attrs import evolve
 
+from privopt.testing import Profile
 from privopt.testing.efforts import effort
 
 OF_SOLVING: Final = (
@@ -21,3 +23,16 @@ slow`` to all."""
 BRIEF: Final = evolve(effort("dev"), examples=3, seconds=4.0)
 """How hard the suite tries what another mechanism of the same kind is tried for at ``dev``; ``make slow`` tries it at
 ``ci``."""
+
+PLANTED: Final = evolve(effort("dev"), shrinking=0.0)
+"""How hard a planted fault is looked for: the first problem that shows it will do; the smallest takes seconds more."""
+
+
+def thinned(profile: Profile) -> Profile:
+    """Return a profile with every third of the neighbours: problems have dozens of each kind, and each is loaded.
+
+    ``make slow`` looks at all of them.
+    """
+    make = profile.neighbours
+    assert make is not None
+    return evolve(profile, neighbours=lambda problem: islice(make(problem), 0, None, 3))

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from attrs import evolve
+from helpers.grids import often
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,7 +43,7 @@ def check(instance, options, context, optimum):
     return solution
 
 
-@pytest.mark.parametrize("kind", PARTITIONS)
+@often("kind", PARTITIONS, ("minimum-boundary", "records"))
 def test_classical_benders_from_a_cold_start_closes_small_grids(make_grid, make_context, kind):
     instance = make_grid(2, 6, 1.0)
     optimum = solve(instance, method=ColumnGeneration()).objective

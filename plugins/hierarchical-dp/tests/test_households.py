@@ -9,6 +9,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 from helpers.command import run
+from helpers.kits import BRIEF, thinned
 
 from privopt.errors import InputError
 from privopt.run.options import Options
@@ -22,10 +23,10 @@ from privopt_hierarchical_dp.sizes import measured
 
 test_households_that_are_replaced = conformance(
     "hierarchical-dp",
-    profile=related("replaced"),
+    profile=thinned(related("replaced")),
     methods=["cumulative-smoothed"],
     checks=["solves", "certificate-holds", "sensitivity", "round-trip"],
-    how="dev",
+    how=BRIEF,
 )
 
 

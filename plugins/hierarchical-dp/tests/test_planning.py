@@ -48,7 +48,7 @@ def _plan(path, *more):
     return done.return_value or done.exit_code, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
-@pytest.mark.parametrize("method", ["cumulative-smoothed", "hierarchical-dp"])
+@first_alone("method", ["hierarchical-dp", "cumulative-smoothed"])
 def test_what_is_told_of_public_counts_occurs(tmp_path, method):
     path = _problem(tmp_path, COUNTS)
     _, told, _ = _plan(path, "--method", method)
@@ -119,9 +119,9 @@ def test_no_secret_is_opened(tmp_path):
     ("method", "more"),
     [
         ("cumulative-dp", ""),
-        ("cumulative-smoothed", ""),
+        pytest.param("cumulative-smoothed", "", marks=pytest.mark.slow),
         ("cumulative-smoothed", "[hierarchical-dp]\nbudget = [1, 10000]\n"),  # noise as narrow as 1 on the leaves
-        ("top-down", ""),
+        pytest.param("top-down", "", marks=pytest.mark.slow),
         ("hierarchical-dp", "[hierarchical-dp]\nbudget = [1, 3]\n"),
         pytest.param("hierarchical-dp", "[hierarchical-dp]\nregion_totals = true\n", marks=pytest.mark.slow),
     ],

@@ -112,6 +112,9 @@ def test_tables_agree_on_what_they_share_and_records_stay_secret(town):
     assert shared.equals(alone)
     assert (one.folder / "private" / "tables" / "age.csv").is_file()
     assert not any(path.name == "records.csv" for path in (one.folder / "problem").iterdir())
+    again = solve("hierarchical-tables", write(town), town / "again", Options(seed=1)).folder
+    for path in (one.folder / "tables").iterdir():
+        assert (again / "tables" / path.name).read_bytes() == path.read_bytes()
 
 
 def _another_parent_in_the_last_row(frame):

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 from attrs import evolve
 from helpers.grids import first_alone
-from helpers.kits import BRIEF
+from helpers.kits import BRIEF, PLANTED, thinned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.numbers.noise import split_budget
 from privopt.testing import conformance, run_check, subject
 from privopt.testing.checks import checks
-from privopt.testing.efforts import effort
 from privopt_hierarchical_dp import design
-from privopt_hierarchical_dp.kit import related_tables
+from privopt_hierarchical_dp.kit import TABLES_PROFILE, related_tables
 from privopt_hierarchical_dp.least_squares import Noise
 from privopt_hierarchical_dp.noise_distributions import GAUSSIAN
 from privopt_hierarchical_dp.relations import TABLE_RELATIONS, TableRelation
@@ -148,11 +147,22 @@ def test_the_bound_is_the_least_over_all_consistent_reals():
 
 # --- promises ----------------------------------------------------------------------------------------------
 
-# Noise is the design's of one table; an attack, which takes longest, repeats what is seen of its scale.
-test_individuals = conformance(
-    "hierarchical-tables", checks=[name for name in checks() if name != "epsilon-attack"], how=BRIEF
+# Noise is the design's of one table, so that an attack repeats what is seen of its scale; the next two repeat what is
+# seen of order-leak and of a seed, and any release's use is refused alike.
+LONG = ("epsilon-attack", "reordering", "seed-determinism", "use-verifies")
+MOST_CELLS = 12
+"""Of up to 24: three leaves with two attributes."""
+SMALL = evolve(
+    thinned(TABLES_PROFILE),
+    problems=TABLES_PROFILE.problems.filter(lambda problem: len(problem.rows("records.csv")) <= 1 + MOST_CELLS),
 )
-test_attacks = pytest.mark.slow(conformance("hierarchical-tables", checks=["epsilon-attack"], how="dev"))
+test_individuals = conformance(
+    "hierarchical-tables", profile=SMALL, checks=[name for name in checks() if name not in LONG], how=BRIEF
+)
+test_tables_of_any_shape = conformance(
+    "hierarchical-tables", checks=["solves", "certificate-holds", "own-scale", "oracle"], how=BRIEF
+)
+test_every_check = pytest.mark.slow(conformance("hierarchical-tables", how="dev"))
 OF_NOISE = [
     "solves",
     "certificate-holds",
@@ -191,11 +201,11 @@ def test_shares_above_the_whole_and_a_forgotten_sensitivity_are_caught(monkeypat
     planted = subject("hierarchical-tables", "margins", profile=related_tables("moves", kind=kind))
     with monkeypatch.context() as patch:
         patch.setattr(design, "split_budget", _twice)
-        assert run_check("sensitivity", planted, how=effort("dev")).status == "failed"
-        assert run_check("certificate-holds", planted, how=effort("dev")).status == "failed"
+        assert run_check("sensitivity", planted, how=PLANTED).status == "failed"
+        assert run_check("certificate-holds", planted, how=PLANTED).status == "failed"
     with monkeypatch.context() as patch:  # two cells change
         patch.setitem(TABLE_RELATIONS, "moves", evolve(TABLE_RELATIONS["moves"], sensitivity=1))
-        assert run_check("sensitivity", planted, how=effort("dev")).status == "failed"
+        assert run_check("sensitivity", planted, how=PLANTED).status == "failed"
 
 
 def test_noise_for_a_household_that_joins_is_too_little_where_one_is_replaced(monkeypatch):
@@ -204,7 +214,7 @@ def test_noise_for_a_household_that_joins_is_too_little_where_one_is_replaced(mo
         TableRelation, "of_households", lambda self, most, kind: evolve(real(self, most, kind), sensitivity=most)
     )
     planted = subject("hierarchical-tables", "margins", profile=related_tables("replaced"))
-    assert run_check("sensitivity", planted, how=effort("dev")).status == "failed"
+    assert run_check("sensitivity", planted, how=PLANTED).status == "failed"
 
 
 def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):
@@ -218,5 +228,5 @@ def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):
         return noisy, records
 
     monkeypatch.setattr(TablesDesign, "draw", forgetful)
-    found = run_check("certificate-holds", subject("hierarchical-tables", "margins"), how=effort("dev"))
+    found = run_check("certificate-holds", subject("hierarchical-tables", "margins"), how=PLANTED)
     assert found.status == "failed"

@@ -4,11 +4,20 @@ import pytest
 from helpers.kits import BRIEF, OF_SOLVING
 
 from privopt.testing import conformance
+from privopt.testing.checks import checks
 
-test_benders = conformance("lr-geo", methods=["benders"], how=BRIEF)
-test_others = conformance(
-    "lr-geo", methods=["exact", "full"], checks=[*OF_SOLVING, "non-interference", "no-secret-leak"], how=BRIEF
+LONG = ("seed-determinism", "relabelling", "reordering", "every-point")
+"""Of benders, the longest: order and names are read alike for exact, which is quick; seeds are in test_lr_geo_stopped.py,
+and every point in test_lr_geo_everywhere.py."""
+test_benders = conformance(
+    "lr-geo", methods=["benders"], checks=[name for name in checks() if name not in LONG], how=BRIEF
 )
+OF_ANY = [*OF_SOLVING, "non-interference", "no-secret-leak"]
+test_exact = conformance("lr-geo", methods=["exact"], checks=[*OF_ANY, "reordering"], how=BRIEF)
+test_full = conformance(
+    "lr-geo", methods=["full"], checks=[name for name in OF_ANY if name != "objective-reported"], how=BRIEF
+)
+test_long = pytest.mark.slow(conformance("lr-geo", methods=["benders"], checks=LONG, how="dev"))
 # Of full only the server's solver is its own; exact has a release, a promise and a check of its own.
 OF_RELEASES = [
     "guarantee-stated", "evidence", "vacuous-guarantee", "zeros-on-both-sides", "seed-determinism", "sampler",
