@@ -174,7 +174,7 @@ def test_where_columns_do_not_help_the_interior_point_begins(make_grid, make_con
 
 
 def test_where_the_interior_point_breaks_down_rounds_begin(make_context, monkeypatch):
-    instance = gaussian(60).instance(0.5)
+    instance = gaussian(30).instance(0.5)
     optimum = solve(instance, method=ColumnGeneration()).objective
 
     def fails(*_arguments, **_keywords):

@@ -147,9 +147,10 @@ def test_places_at_the_rim_of_what_a_position_may_be_are_exported(tmp_path, colu
     assert {client.report_from(each["input"], bytes.fromhex(each["entropy"]))["id"] for each in vectors} > {"a"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "streets anywhere" else []) for name in EXPORTS]
-)
+LARGEST = ("streets anywhere", "mesh anywhere", "mesh")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LARGEST)) for name in EXPORTS])
 def test_any_bit_changed_is_refused(exported, name):
     """Each bit alone, in Python; test_clients_agree.py asks the clients of other languages."""
     data = bytearray((exported[name] / "mechanism.bin").read_bytes())

@@ -214,6 +214,7 @@ def test_what_is_missing_is_said_and_the_code_is_3(villages):
         run(villages(["-1"] * 40))
 
 
+@pytest.mark.slow
 def test_no_facility_overflows_at_the_rate_promised(villages):
     """The release's whole way, 20 times: at half the promise, for the other half is the public plan's."""
     path = villages(np.where(np.arange(40) % 4 == 0, 260, 60), "mean_clients = 30\ndelta = 0.3")

@@ -7,18 +7,27 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from attrs import evolve
-from helpers.kits import BRIEF, OF_SOLVING
+from helpers.kits import BRIEF, OF_SOLVING, PLANTED, thinned
 
 from privopt.numbers.binomial import epsilon_lower
 from privopt.testing import conformance, run_check, subject
-from privopt.testing.efforts import effort
+from privopt.testing.checks import checks
 from privopt_fl_linear import mechanism
 from privopt_fl_linear.kit import PROFILE
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.mechanism import FLLinear
 
-test_reconnection = conformance("fl-linear", methods=["reconnection"], how=BRIEF)
-test_laplace = conformance("fl-linear", methods=["laplace"], checks=OF_SOLVING, how="dev")
+LONG = ("epsilon-attack", "reach", "seed-determinism", "use-verifies")
+"""The location's side is attacked below; what verify finds is in test_fl_mechanism.py."""
+test_reconnection = conformance(
+    "fl-linear",
+    profile=thinned(PROFILE),
+    methods=["reconnection"],
+    checks=[name for name in checks() if name not in LONG],
+    how=BRIEF,
+)
+test_laplace = conformance("fl-linear", methods=["laplace"], checks=OF_SOLVING, how=BRIEF)
+test_every_check = pytest.mark.slow(conformance("fl-linear", methods=["reconnection"], how="dev"))
 
 
 class HalfTheNoise(FLLinear):
@@ -45,7 +54,7 @@ def test_half_the_noise_is_caught(check):
 
     profile = PROFILE if check == "sensitivity" else evolve(PROFILE, draws=draws)
     tried = subject(HalfTheNoise, "laplace", spec=evolve(spec, name="half-the-noise"), profile=profile)
-    found = run_check(check, tried, how=effort("dev"), seed=1)
+    found = run_check(check, tried, how=PLANTED, seed=1)
     assert found.status == "failed", found
 
 

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 from attrs import evolve
-from helpers.grids import by_pairs
+from helpers.grids import by_pairs, first_alone
 from helpers.mended_sums import edit, mend
 
 from privopt.errors import InputError, UsageError
@@ -76,8 +76,7 @@ def test_an_epsilon_that_hides_nothing_is_warned_of(problem):
     assert "learns much" not in page
 
 
-@pytest.mark.parametrize("method", ["reconnection", "laplace"])
-@pytest.mark.parametrize("columns", [("x", "y"), ("lat", "lon")])
+@by_pairs("method, columns", ["reconnection", "laplace"], [("lat", "lon"), ("x", "y")])
 def test_solve_and_verify(problem, method, columns):
     path = problem(columns=columns)
     out, result, solved = run(path, method)
@@ -262,7 +261,7 @@ def _sealed(out, result, auto):
     edit(out, lambda stated: stated.update(result))
 
 
-@pytest.mark.parametrize("cut_short", [False, True])
+@first_alone("cut_short", [False, True])
 def test_a_radius_that_the_noise_chose_does_not_verify(problem, monkeypatch, cut_short):
     """Called cut short, or not: a cheaper radius than the rule's, at the rule's level."""
     path, rules = problem(counts=("noisy_clients",)), serve.choose_policy

@@ -150,8 +150,8 @@ def test_the_failure_bound_bounds(rng):
 
 
 def test_auto_is_about_as_cheap_as_the_best_radius(rng):
+    site, rule, choices, chosen = small_policy(rng)
     for mean in (1, 5, 20, 75):
-        site, rule, choices, chosen = small_policy(rng)
         best = min(c.offset + mean * c.slope for c in choices)
         costs = []
         for _ in range(60):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from attrs import evolve
 from helpers.data import data_path
-from helpers.grids import by_pairs
 from helpers.mended_sums import edit
 
 from fl_linear_paper.trials import draw_noise
@@ -70,7 +69,8 @@ def context_of(gap):
     return SolveContext(method="laplace", gap=gap)
 
 
-@by_pairs("mean, heavy", [None, 3.0], [True, False])
+@pytest.mark.parametrize("heavy", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mean", [None, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_no_facility_overflows_more_often_than_promised(mean, heavy, rng):
     """Four of the sixteen settings of bench_sites.py, 200 runs each."""
     size, runs = 20, 200

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.client_engines import ENGINES
 from helpers.client_strings import entropy_of, hash_in_python, inputs_of, opened, write_inputs
+from helpers.grids import first_alone
 
 from privopt.declare import load_problem
 from privopt.errors import UsageError
@@ -42,7 +43,7 @@ def node(tmp_path_factory):
         yield ask
 
 
-@pytest.mark.parametrize("epsilon", ["2.0", "0.3"], ids=["column weights", "another epsilon"])
+@first_alone("epsilon", ["2.0", "0.3"])
 def test_every_row_of_public_npz_is_in_the_client(write, node, tmp_path, epsilon):
     path = write(users=USERS, epsilon=epsilon)
     folder = solved(path, "exact")

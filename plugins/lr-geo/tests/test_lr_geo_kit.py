@@ -7,8 +7,8 @@ from privopt.testing import conformance
 from privopt.testing.checks import checks
 
 LONG = ("seed-determinism", "relabelling", "reordering", "every-point")
-"""Of benders, the longest: order and names are read alike for exact, which is quick; seeds are in test_lr_geo_stopped.py,
-and every point in test_lr_geo_everywhere.py."""
+"""Of benders: order and names are read alike for exact, which is quick; test_lr_geo_stopped.py has seeds, and
+test_lr_geo_everywhere.py every point."""
 test_benders = conformance(
     "lr-geo", methods=["benders"], checks=[name for name in checks() if name not in LONG], how=BRIEF
 )

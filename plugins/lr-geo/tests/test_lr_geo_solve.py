@@ -267,7 +267,7 @@ def maps(draw):
     return packages, Terms(epsilon=epsilon, within=gamma, obfuscation_radius=r_obf, exponent=f)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(maps(), st.sampled_from([None, Start()]))
 def test_benders_and_full_agree(drawn, start):
     from privopt.errors import InfeasibleError

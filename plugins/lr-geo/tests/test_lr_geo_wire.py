@@ -90,6 +90,7 @@ def in_one_process(write, folders):
     return {asked[name][0]: asked[name][1].accept(answer, epsilon).weights for name, answer in both}
 
 
+@pytest.mark.slow
 def test_a_round_gives_what_one_process_gives_though_a_client_is_killed(started, write, tmp_path):
     serving = started("serve", "--users", 2, "--method", "full")
     url = address_of(serving)
@@ -152,6 +153,7 @@ def test_what_is_no_package_is_refused_and_the_round_goes_on(started, write, tmp
     silent.close()
 
 
+@pytest.mark.slow
 def test_a_round_without_all_its_users_ends_and_says_so(started, tmp_path):
     """Whether the client comes in time to hear it or finds nobody any more, it ends without a matrix."""
     serving = started("serve", "--users", 2, "--method", "full", "--seconds", 6)
@@ -160,6 +162,35 @@ def test_a_round_without_all_its_users_ends_and_says_so(started, tmp_path):
     assert serving.wait(120) == 5
     assert client.wait(120) == 5
     assert not (tmp_path / "own" / "mechanism.npz").exists()
+
+
+@pytest.fixture
+def users_of(write):
+    """Return a problem, and the packages of its users."""
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, write()))
+    return problem, [client.package for client in clients_of(problem, 1)]
+
+
+def test_a_round_answers_as_one_process_does_and_is_over_once_all_have_fetched(users_of):
+    problem, packages = users_of
+    running, context = (
+        UploadRound(records=25, outputs=25, users=2, seconds=0),
+        SolveContext(method="full", solver="highs"),
+    )
+    for name, package in zip("ba", reversed(packages), strict=True):
+        assert running.put(name, to_bytes(package))[0] == 202
+    assert running.run(problem, context)
+    wanted = server.solve(packages, terms_of(problem), context).answers
+    assert [running.get(name) for name in "ab"] == [(200, to_bytes(answer)) for answer in wanted]
+
+
+def test_a_round_without_all_its_users_has_no_answers(users_of):
+    problem, packages = users_of
+    running = UploadRound(records=25, outputs=25, users=2, seconds=0)
+    running.put("a", to_bytes(packages[0]))
+    assert not running.run(problem, SolveContext(method="full", solver="highs"))
+    assert running.get("a")[0] == 410
+    assert running.put("b", to_bytes(packages[1]))[0] == 403
 
 
 def test_a_round_takes_each_package_once(write):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.grids import often
 
 from experiments.tables import read_rows
 from photo_censor_paper import command
@@ -15,7 +16,7 @@ from privopt_photo_censor.rank import protected_k
 COUNTS = {"single": 3000, "R-16": 500, "R-32": 150, "R-64": 60, "R-128": 30, "Albums": 600}
 
 
-@pytest.mark.parametrize("kind", COUNTS)
+@often("kind", COUNTS, ("R-32", "R-64", "R-128", "Albums"))
 def test_table_1_within_three_points(kind):
     above = np.array([protected_k(album) for album in collections(kind, COUNTS[kind], seed=5)])
     top1, top5, mean = PAPER["table1"][kind]

@@ -9,6 +9,7 @@ import struct
 import numpy as np
 import pytest
 from helpers.albums import write_album
+from helpers.grids import first_alone
 from PIL import Image, ImageCms
 
 from privopt.errors import CertificationError, InputError
@@ -115,7 +116,7 @@ def test_colours_of_a_profile_are_scored_as_the_copies_show_them(tmp_path):
         assert np.array_equal(np.asarray(seen), np.asarray(flattened(seen)))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@first_alone("k", [2, 1, 3])
 def test_copies_of_photos_with_profiles_keep_the_promise(album, tmp_path, k):
     for path in (tmp_path / "problem" / "photos").iterdir():
         with Image.open(path) as photo:

@@ -54,7 +54,7 @@ albums = st.builds(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(albums, st.data())
 def test_a_tree_proves_the_optimum_and_none_proves_more(tmp_path_factory, album, data):
     k = data.draw(st.integers(1, album.locations - 1))
