@@ -10,7 +10,6 @@ import numpy as np
 import polars as pl
 import pytest
 from helpers.command import run as privopt
-from helpers.grids import first_alone
 from helpers.mended_sums import mend
 
 from privopt.run.options import Options
@@ -265,7 +264,8 @@ def test_a_relation_that_hides_nothing_is_refused_and_exact_numbers_are_warned_o
     assert "published exactly" in done.warnings[0]
 
 
-@first_alone("promise", [("attributes", "zcdp", "rho = 0.05"), ("individuals", "pure-dp", "epsilon = 0.5")])
+@pytest.mark.slow
+@pytest.mark.parametrize("promise", [("attributes", "zcdp", "rho = 0.05"), ("individuals", "pure-dp", "epsilon = 0.5")])
 def test_intervals_hold_as_often_as_they_say(town, promise):
     """20 seeded releases of 4 regions and 13 cells; by chance the share lies within .03 of what is expected."""
     relation, kind, budget = promise
