@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib import import_module
@@ -95,6 +96,29 @@ def example(tmp_path_factory, entropy):
         return made[name, secretive]
 
     return solved
+
+
+@pytest.fixture(scope="session")
+def report(example, tmp_path_factory):
+    """Path of an example's report, written once, in a copy of its DIR; read it alone."""
+    from privopt.report.write_report import write_report
+
+    made = {}
+
+    def of(name, *, truth=False):
+        if (name, truth) not in made:
+            folder = tmp_path_factory.mktemp("report") / "out"
+            shutil.copytree(example(name), folder)
+            made[name, truth] = write_report(folder, truth=truth)
+        return made[name, truth]
+
+    return of
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Leave the figures of reports empty: their layout takes most of a page's time, and the test looks at the rest."""
+    monkeypatch.setattr(import_module("privopt.report.page"), "svg", lambda figure, title: "<svg></svg>")
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,9 @@
 """Pages in a browser, where there is one, watched for what they complain of and ask for."""
 
-import shutil
 from importlib.resources import files
 
 import pytest
 from helpers.browser import opened_browser
-
-from privopt.report.write_report import write_report
 
 
 @pytest.fixture(scope="module")
@@ -56,17 +53,3 @@ def axe():
     """Return the script of axe-core, the accessibility engine."""
     package = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
     return files(package).joinpath("axe.min.js").read_text("utf-8")
-
-
-@pytest.fixture(scope="session")
-def report(example, tmp_path_factory):
-    made = {}
-
-    def of(name, *, truth=False):
-        if (name, truth) not in made:
-            folder = tmp_path_factory.mktemp("report") / "out"
-            shutil.copytree(example(name), folder)
-            made[name, truth] = write_report(folder, truth=truth)
-        return made[name, truth]
-
-    return of

@@ -15,11 +15,18 @@ from helpers.tampered_pages import DATA, FALSE, TOWN, UNREAD, UNREADABLE, tamper
 from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
-from privopt_metric_dp.report import browser_check
+from privopt_metric_dp.report import browser_check, pages
 
 RUN = Path(__file__).with_name("run_check.js")
 FORGED = {base for base, _ in (*FALSE, *UNREAD)}
 """Problems whose pages are made for what is changed in them; those of the others are proved in make slow."""
+
+
+def button_alone(folder):
+    """Write the report of a metric release without its other sections: their figures are most of a page's time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "metric_sections", lambda *_given: [])
+        return write_report(folder)
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +35,7 @@ def checked(tmp_path_factory):
 
     def of(base):
         if base not in made:
-            made[base] = write_report(make(base, tmp_path_factory.mktemp("check")))
+            made[base] = button_alone(make(base, tmp_path_factory.mktemp("check")))
         return made[base]
 
     return of
@@ -79,8 +86,8 @@ def test_the_page_proves_every_claim(base, checked, verdict):
 
 
 @first_alone("name", ["words", "optimal-lp", "bd-mdp"])
-def test_examples_hold(name, example, tmp_path, verdict):
-    said, lines = verdict(write_report(shutil.copytree(example(name), tmp_path / "out")))
+def test_examples_hold(name, report, verdict):
+    said, lines = verdict(report(name))
     assert said == "holds", lines
 
 
@@ -98,7 +105,7 @@ def test_random_problems_hold_and_come_to_the_same_numbers(number, tmp_path, ver
     folder = solve(form.mechanism, problem, tmp_path / "out", Options(**form.options)).folder
     if max(np.load(folder / "mechanism.npz")["weights"].shape) > browser_check.MOST_RECORDS:
         pytest.skip("too many vertices for a page")
-    found, lines = verdict(write_report(folder))
+    found, lines = verdict(button_alone(folder))
     assert found == "holds", lines
     objective = json.loads((folder / "result.json").read_text())["objective"]
     assert float(lines[2].split()[2]) == objective["value"]
@@ -160,11 +167,11 @@ OFTEN = ("columns first", ">i4", "<f2", "odd spaces", "quoted", "a whole epsilon
 
 @pytest.mark.parametrize("names", [OFTEN, pytest.param(tuple(READ), marks=pytest.mark.slow)], ids=["some", "all"])
 def test_every_form_of_a_file_that_solve_reads_is_read(tmp_path, verdicts, names):
-    options, pages = Options(method="full", solver="highs"), []
+    options, written = Options(method="full", solver="highs"), []
     for number, name in enumerate(names):
         made = solve("optimal-lp", READ[name](tmp_path / f"problem-{number}"), tmp_path / f"out-{number}", options)
-        pages.append(write_report(made.folder))
-    found = dict(zip(names, verdicts(pages), strict=True))
+        written.append(button_alone(made.folder))
+    found = dict(zip(names, verdicts(written), strict=True))
     assert {name: lines for name, (said, lines) in found.items() if said != "holds"} == {}
 
 
@@ -174,11 +181,11 @@ def test_every_form_of_a_file_that_solve_reads_is_read(tmp_path, verdicts, names
 def test_pages_that_were_tampered_with_fail_or_are_neither_true_nor_false(
     changes, wanted, mark, checked, tmp_path, verdicts
 ):
-    pages = [
+    forged = [
         tampered(checked(base), tmp_path / f"{number}.html", change)
         for number, ((base, _), change) in enumerate(changes.items())
     ]
-    found = dict(zip(changes, verdicts(pages), strict=True))
+    found = dict(zip(changes, verdicts(forged), strict=True))
     assert {which: lines for which, (said, lines) in found.items() if said != wanted or lines[-1][0] != mark} == {}
 
 
@@ -203,7 +210,7 @@ def test_what_is_no_json_leaves_a_button_that_says_so(checked, tmp_path, verdict
 def test_a_release_of_more_records_has_no_button(tmp_path, monkeypatch):
     monkeypatch.setattr(browser_check, "MOST_RECORDS", 2)
     problem = plane(tmp_path / "problem", POINTS)
-    page = write_report(solve("exponential", problem, tmp_path / "out", Options()).folder).read_text()
+    page = button_alone(solve("exponential", problem, tmp_path / "out", Options()).folder).read_text()
     assert "check-run" not in page
     assert "Check it here" not in page
     assert "in this browser" not in page

@@ -114,6 +114,7 @@ def test_a_mesh_over_no_geojson_is_refused():
 
 
 @often("name", ["points", "graph"], ["graph"])
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_of_which_mechanisms_the_bound_is(tmp_path, name):
     folder = solve("optimal-lp", write(tmp_path, *KINDS[name]), tmp_path / "out", Options()).folder
     page = write_report(folder).read_text()

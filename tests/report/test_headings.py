@@ -38,6 +38,7 @@ def told(tmp_path_factory):
     return solve("exponential", folder / "p.toml", folder / "out")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_begins_with_the_title_and_the_purpose_and_says_the_loss_in_the_readers_unit(told):
     page = write_report(told.folder).read_text("utf-8")
     shown = "Vans of &lt;b&gt;two&lt;/b&gt; towns"
@@ -66,6 +67,7 @@ COMMAND = re.compile(r"<pre[^>]*>privopt (apply DIR [^\n]+)\nprivopt (budget LED
         ("words", "TEXT,SUBJECT\ntool1 river2,ann\n"),
     ],
 )
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_that_it_is_of_no_table_and_its_command_protects_one(name, table, told, example, tmp_path):
     folder = shutil.copytree(told.folder if name == "told" else example(name), tmp_path / "out")
     page = write_report(folder).read_text("utf-8")
@@ -79,15 +81,15 @@ def test_a_report_says_that_it_is_of_no_table_and_its_command_protects_one(name,
 
 
 @pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp", "photo-censor"])
-def test_noise_that_was_drawn_has_its_price_in_the_report(name, example, tmp_path):
-    folder = shutil.copytree(example(name), tmp_path / "out")
-    page = write_report(folder).read_text("utf-8")
+def test_noise_that_was_drawn_has_its_price_in_the_report(name, report):
+    page = report(name).read_text("utf-8")
     assert ('<h2 id="s0">Budget</h2>' in page) == (name != "photo-censor")
     epsilon = {"fl-linear": "epsilon 0.1 once", "hierarchical-dp": "epsilon 0.002 once"}.get(name, "<h1>")
     assert epsilon in page
     assert "This page describes the release" not in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_no_figure_changes_and_both_programs_hold(told, tmp_path):
     (tmp_path / "p.toml").write_text(grid_text(2, 2))
     bare = solve("exponential", tmp_path / "p.toml", tmp_path / "out")

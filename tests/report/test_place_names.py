@@ -54,6 +54,7 @@ def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_names_stand_beside_ids_and_are_published_where_the_problem_asks_for_them(streets):
     folder = streets('columns = { name = "street" }\n')
     page = write_report(folder).read_text("utf-8")
@@ -67,6 +68,7 @@ def test_names_stand_beside_ids_and_are_published_where_the_problem_asks_for_the
     assert b"Navona" in kept
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_column_that_no_problem_names_is_neither_shown_nor_published(streets):
     folder = streets("")
     page = write_report(folder).read_text("utf-8")
