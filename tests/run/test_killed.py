@@ -10,7 +10,7 @@ from helpers.toys import grid_text
 
 from privopt.run.verify import verify
 
-SLOW = grid_text(12, 12, 1.0, 0.7)
+SLOW = grid_text(9, 9, 1.0, 0.7)
 
 
 @pytest.fixture

@@ -112,11 +112,11 @@ def test_row_order_tells_nothing_of_locations_on_the_sphere(tmp_path, drop):
     table = "".join(",".join(row[place] for place in kept) + "\n" for row in rows).encode()
     problem = GeneratedProblem(toml=SERVED, files={"locations.csv": table})
     seen = []
-    for number in range(3):
+    for number in range(2):
         given = exported(problem, random.Random(number)) if number else problem
         folder = solved("fl-linear", "reconnection", given, tmp_path / str(number), seed=1)
         seen.append((public(folder), *_shown(folder)))
-    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == seen[1]
     names = [row.split(b",")[0].decode() for row in seen[0][0]["connections.csv"][1].splitlines()[1:]]
     assert names == sorted(rows[place][0] for place in range(1, 8)) == ["10", "9", "B", "Z", "a", "b", "é"]
 
@@ -142,13 +142,13 @@ def test_row_order_tells_nothing_of_units_as_csv_or_parquet(tmp_path, method):
     table = "level_1,level_2,unit,quantity\n" + "".join(",".join(map(str, row)) + "\n" for row in people)
     problem = GeneratedProblem(toml=UNITS, files={"units.csv": table.encode()})
     seen = []
-    for number in range(3):
+    for number in range(2):
         given = problem
         if number:
             given = problem.with_file("units.csv", rewritten(table.encode(), random.Random(number)))
         folder = solved("hierarchical-dp", method, given, tmp_path / str(number), seed=1)
         seen.append((public(folder), *_shown(folder)))
-    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == seen[1]
     frame = pl.read_csv(table.encode()).sample(fraction=1.0, shuffle=True, seed=1)
     frame.with_columns(pl.col("quantity").cast(pl.Float64)).write_parquet(tmp_path / "units.parquet")
     (tmp_path / "problem.toml").write_text(UNITS.replace("units.csv", "units.parquet"))
