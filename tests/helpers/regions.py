@@ -25,7 +25,7 @@ KINDS = {
     "globe": ('points = "earth.csv"', 'kind = "haversine"', ""),
     "globe-grid": ("grid = { rows = 3, cols = 2, cell_km = 0.5, south_west = [41.8, 12.4] }", 'kind = "haversine"', ""),
     "mesh": ('mesh = { region = "square.geojson", side_km = 0.5, planar = true }', 'kind = "euclidean"', ""),
-    "mesh-earth": ('mesh = { region = "earth.geojson", side_km = 0.8 }', 'kind = "euclidean"', ""),
+    "mesh-earth": ('mesh = { region = "earth.geojson", side_km = 1.2 }', 'kind = "euclidean"', ""),
 }
 
 

@@ -119,6 +119,7 @@ def check_kept(region, epsilon, seed, tries):
     assert greatest_excess(rows_of(weights), region, epsilon, random.Random(seed), tries) is None
 
 
+@settings(max_examples=20)
 @given(planes() | meshes(), st.sampled_from(EPSILONS), st.integers(0, 999))
 def test_rows_over_the_edges_of_triangles_keep_every_point(region, epsilon, seed):
     check_kept(region, epsilon, seed, 15)
@@ -187,6 +188,7 @@ def test_a_long_street_achieves_more_than_its_worst():
     assert worst < steepest(weights, street, Fraction(1)) * 0.6
 
 
+@settings(max_examples=20)
 @given(planes(), st.sampled_from(EPSILONS), st.data())
 def test_ratios_along_sides_bound_the_gradient(region, epsilon, data):
     """The least value at any corner, the others as far above it as the sides let them be."""
@@ -218,6 +220,7 @@ def test_common_factors_of_even_triangles(corners, factor):
     assert common_factors(sides, 1e-9)[0] == pytest.approx(factor, abs=1e-6)
 
 
+@settings(max_examples=20)
 @given(planes(), st.sampled_from(EPSILONS))
 def test_common_factors_lie_between_their_bounds(region, epsilon):
     points = region.vertices[region.simplices]

@@ -88,7 +88,7 @@ def fits(reports, outputs, wanted):
 )
 def test_reports_are_the_mixture_of_the_rows_around(name, secret, positions, request, tmp_path):
     """Inside, on a vertex, on a border, outside; in a street, beside one."""
-    folder, count = request.getfixturevalue(name), 20_000
+    folder, count = request.getfixturevalue(name), 10_000
     wanted, outputs = mixture(folder, positions)
     every = np.repeat(np.array(positions), count, axis=0)
     columns = dict(zip(secret.columns, every.T, strict=True))
@@ -173,19 +173,19 @@ def test_a_problem_in_memory_holds_everywhere(tmp_path):
     hole = [[1.0, 1.0], [2.0, 1.0], [2.0, 2.0], [1.0, 2.0], [1.0, 1.0]]
     ring = [[0, 0], [3, 0], [3, 3], [0, 3], [0, 0]]
     region = {"type": "Polygon", "coordinates": [ring, hole]}
-    mesh = po.mesh(region, 0.5, planar=True)
-    problem = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True)
+    mesh = po.mesh(region, 0.9, planar=True)
+    problem = po.metric_problem(mesh, distance="euclidean", epsilon="0.5/km", everywhere=True)
     release = po.solve("exponential", problem)
     assert release.guarantee.scope == "everywhere"
     data = release.opened.problem.data
     mean = (release.opened.release.probabilities * data.weighted).sum()
     assert release.loss == pytest.approx(mean)
     assert data.prior.sum() == pytest.approx(1.0)
-    fine = po.metric_problem(mesh, distance="euclidean", epsilon="1/km", everywhere=True, split_km="400 m")
+    fine = po.metric_problem(mesh, distance="euclidean", epsilon="0.5/km", everywhere=True, split_km="700 m")
     assert len(po.solve("exponential", fine).opened.problem.data.records) > len(data.records)
     same = gpd.GeoDataFrame(geometry=[shapely.Polygon(ring, [hole])])
-    again = po.mesh(same, 0.5, planar=True)
-    framed = po.metric_problem(again, distance="euclidean", epsilon="1/km", everywhere=True)
+    again = po.mesh(same, 0.9, planar=True)
+    framed = po.metric_problem(again, distance="euclidean", epsilon="0.5/km", everywhere=True)
     assert po.solve("exponential", framed).opened.problem.data.records.ids == data.records.ids
     with pytest.raises(UsageError, match=r"region must be GeoJSON.*, got str"):
         po.mesh("region.geojson", 0.7)

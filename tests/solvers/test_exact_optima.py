@@ -21,7 +21,7 @@ from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.solvers.star import StarSolver
 
-EACH = 20
+NUMBERS = [range(8), pytest.param(range(8, 20), marks=pytest.mark.slow)]
 GAPS = (5e-2, 1e-2, 2e-3)
 
 
@@ -52,9 +52,10 @@ def written(folder, kind, chance):
 
 
 @pytest.mark.parametrize("kind", ["streets", "grids", "scattered", "everywhere"])
-def test_no_bound_is_above_the_optimum_and_no_loss_below(monkeypatch, tmp_path, full_optimum, excess, kind):
+@pytest.mark.parametrize("numbers", NUMBERS, ids=["some", "more"])
+def test_no_bound_is_above_the_optimum_and_no_loss_below(monkeypatch, tmp_path, full_optimum, excess, kind, numbers):
     monkeypatch.setattr(interior_point, "FORMED", 0)
-    for number in range(EACH):
+    for number in numbers:
         data = MetricInstance.of(read_problem(OptimalLP(), written(tmp_path, kind, np.random.default_rng(number)))).data
         instance = Instance.of(data)
         optimum = full_optimum(instance)
@@ -69,19 +70,23 @@ def test_no_bound_is_above_the_optimum_and_no_loss_below(monkeypatch, tmp_path, 
             assert proof.bound(data, data.weighted) <= optimum * (1 + 1e-6) + 1e-12, (number, gap)
 
 
+INTERIOR = InteriorPoint(symmetry=False, threads=1)
+
+
 @pytest.mark.parametrize(
-    ("solver", "epsilon", "gap"),
+    ("solver", "epsilon", "gap", "side"),
     [
-        (StarSolver(), 2.0, 0.5),
-        (ColumnGeneration(), 2.0, 0.5),
-        (InteriorPoint(symmetry=False, threads=1), 0.2, 0.01),
-        (FewOutputs(40, InteriorPoint(symmetry=False, threads=1)), 0.2, 0.01),
+        (StarSolver(), 2.0, 0.5, 20),
+        (ColumnGeneration(), 2.0, 0.5, 20),
+        (INTERIOR, 0.2, 0.01, 15),
+        pytest.param(INTERIOR, 0.2, 0.01, 20, marks=pytest.mark.slow),
+        (FewOutputs(40, INTERIOR), 0.2, 0.01, 20),
     ],
     ids=lambda each: getattr(each, "name", None),
 )
-def test_a_solver_takes_what_it_says(grid_instance, solver, epsilon, gap):
-    instance = grid_instance(20, "8nb", epsilon, located=False)
-    solver.solve(Part(instance), Offers(gap))  # compiled and loaded
+def test_a_solver_takes_what_it_says(grid_instance, solver, epsilon, gap, side):
+    instance = grid_instance(side, "8nb", epsilon, located=False)
+    solver.solve(Part(grid_instance(7, "8nb", epsilon, located=False)), Offers(gap))  # compiled and loaded
     part, offers = Part(instance), Offers(gap)
     tracemalloc.start()
     try:
