@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import InputError, SolverError, UnknownNameError
@@ -38,6 +38,7 @@ def instances(draw) -> Instance:
     )
 
 
+@settings(max_examples=20)
 @given(instance=instances())
 def test_methods_agree_with_the_whole_lp(full_optimum, excess, instance):
     reference = full_optimum(instance)

@@ -20,7 +20,7 @@ from privopt.run.verify import verify
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers import auto
 
-GRID = grid_text(7, 7, 0.6, 0.9)
+GRID = grid_text(5, 5, 0.6, 0.9)
 
 
 class Bad:
@@ -79,6 +79,14 @@ def problem(tmp_path):
     return tmp_path / "problem.toml"
 
 
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    """Return the objective without a bad solver."""
+    folder = tmp_path_factory.mktemp("right")
+    (folder / "problem.toml").write_text(GRID)
+    return solve("optimal-lp", folder / "problem.toml", folder / "out").result.objective
+
+
 @pytest.mark.filterwarnings("ignore:bad failed")
 @pytest.mark.parametrize(
     ("bad", "said"),
@@ -90,8 +98,7 @@ def problem(tmp_path):
         (Faulty(ZeroDivisionError("one")), "bad (a fault of it: ZeroDivisionError('one'))"),
     ],
 )
-def test_the_next_method_goes_on_and_the_path_tells(tmp_path, problem, monkeypatch, bad, said):
-    right = solve("optimal-lp", problem, tmp_path / "right").result.objective
+def test_the_next_method_goes_on_and_the_path_tells(tmp_path, problem, right, monkeypatch, bad, said):
     monkeypatch.setattr(auto, "named", lambda method: first(bad))
     done = solve("optimal-lp", problem, tmp_path / "out")
     assert said in done.result.solver["path"]
