@@ -115,12 +115,6 @@ def report(example, tmp_path_factory):
     return of
 
 
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Leave the figures of reports empty: their layout takes most of a page's time, and the test looks at the rest."""
-    monkeypatch.setattr(import_module("privopt.report.page"), "svg", lambda figure, title: "<svg></svg>")
-
-
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """Return the documentation as pages, built without a warning; skipped where there is nothing to build them with."""
