@@ -20,7 +20,7 @@ OF_SOLVING: Final = (
 """What depends on how a method solves: one method of a family is held to all checks, the others to these, and in ``make
 slow`` to all."""
 
-BRIEF: Final = evolve(effort("dev"), examples=3, seconds=4.0)
+BRIEF: Final = evolve(effort("dev"), examples=2, seconds=3.0)
 """How hard the suite tries what another mechanism of the same kind is tried for at ``dev``; ``make slow`` tries it at
 ``ci``."""
 

@@ -159,7 +159,7 @@ CAUGHT = evolve(EFFORTS["ci"], shrinking=0.2, seconds=1000.0)
 """As many problems as at ci, on slow machines too; the smallest example, which nobody reads here, would take seconds of
 each fault."""
 
-QUICK = evolve(EFFORTS["dev"], examples=3, seconds=3.0)
+QUICK = evolve(EFFORTS["dev"], examples=2, seconds=2.0)
 
 TRIED = [
     *((right, kind, QUICK, 0) for right, kind in RIGHT + ODD if right in (answers.RightAnswers, ranks.RightRanks)),

@@ -147,9 +147,9 @@ def test_the_bound_is_the_least_over_all_consistent_reals():
 
 # --- promises ----------------------------------------------------------------------------------------------
 
-# Noise is the design's of one table, so that an attack repeats what is seen of its scale; the next two repeat what is
-# seen of order-leak and of a seed, and any release's use is refused alike.
-LONG = ("epsilon-attack", "reordering", "seed-determinism", "use-verifies")
+# Noise is the design's of one table, so that an attack repeats what is seen of its scale; orders and a seed are held
+# for one table, and bad input and any release's use are refused alike.
+LONG = ("bad-input", "epsilon-attack", "order-leak", "reordering", "seed-determinism", "use-verifies")
 MOST_CELLS = 12
 """Of up to 24: three leaves with two attributes."""
 SMALL = evolve(
