@@ -96,7 +96,7 @@ def written(folder, text, **files):
 @pytest.mark.parametrize(
     ("name", "write", "small", "large"),
     [
-        ("hierarchical-dp:cumulative-smoothed", hierarchy, 6, 40_000),
+        pytest.param("hierarchical-dp:cumulative-smoothed", hierarchy, 6, 40_000, marks=pytest.mark.slow),
         pytest.param("hierarchical-tables:margins", tables, 3, 20_000, marks=pytest.mark.slow),
         pytest.param("fl-linear:reconnection", locations, 6, 20_000, marks=pytest.mark.slow),
         pytest.param("photo-censor:greedy", album, 350, 700, marks=pytest.mark.slow),

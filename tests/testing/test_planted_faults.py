@@ -162,8 +162,7 @@ each fault."""
 QUICK = evolve(EFFORTS["dev"], examples=2, seconds=2.0)
 
 TRIED = [
-    *((right, kind, QUICK, 0) for right, kind in RIGHT + ODD if right in (answers.RightAnswers, ranks.RightRanks)),
-    slow(odd.OneAnswer, "local-dp", QUICK, 0),
+    (ranks.RightRanks, "top-k", QUICK, 0),
     *(slow(right, kind, EFFORTS["ci"], seed) for right, kind in RIGHT + ODD for seed in (0, 1)),
 ]
 """What is right, how hard it is tried, and under which seed."""
@@ -207,7 +206,7 @@ def test_what_is_right_passes_every_check(right, kind, how, seed):
     ("check", "right", "kind"),
     [
         ("channel", drawn.RightLine, "metric-dp"),
-        ("reach", counts.RightReach, "local-dp"),
+        slow("reach", counts.RightReach, "local-dp"),
         ("channel", matrix.RightMatrix, "metric-dp"),
     ],
 )

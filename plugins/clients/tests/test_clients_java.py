@@ -12,6 +12,7 @@ from privopt.command.cli import cli
 from privopt_clients.export import export
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("javac") is None, reason="no JDK on this machine")
 def test_the_jar_is_the_same_each_time_and_stands_alone(releases, exported, tmp_path):
     made = [export(releases[name], tmp_path / name, target="jvm").folder for name in ("earth", "plane")]

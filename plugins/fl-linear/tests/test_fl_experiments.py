@@ -70,6 +70,7 @@ def test_auto_over_the_mean_counts_quick(tmp_path):
         assert cost["auto", "exact", mean] <= 1.05 * cost["best", "exact", mean]
 
 
+@pytest.mark.slow
 def test_same_seed_same_table_and_nothing_is_run_again(tmp_path, monkeypatch):
     for name in ("one", "two"):
         main(["--quick", "--only", "fig3b", "--out", str(tmp_path / name), "--seed", "5"])

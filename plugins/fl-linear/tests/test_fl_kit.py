@@ -17,7 +17,7 @@ from privopt_fl_linear.kit import PROFILE
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.mechanism import FLLinear
 
-LONG = ("epsilon-attack", "reach", "seed-determinism", "use-verifies")
+LONG = ("epsilon-attack", "order-leak", "reach", "seed-determinism", "use-verifies")
 """The location's side is attacked below; what verify finds is in test_fl_mechanism.py."""
 test_reconnection = conformance(
     "fl-linear",

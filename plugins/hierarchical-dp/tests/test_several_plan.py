@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from helpers.command import run
-from helpers.grids import by_pairs, first_alone
+from helpers.grids import by_pairs
 
 from privopt.declare import File
 from privopt_hierarchical_dp.design import FitOptions
@@ -101,7 +101,8 @@ def test_a_split_that_is_best_stays_and_noise_without_room_is_not_tried(tmp_path
     thin.with_split(*least_split(thin, [Fraction(1)] * 4)).check()
 
 
-@first_alone("privacy", PRIVACIES)
+@pytest.mark.slow
+@pytest.mark.parametrize("privacy", PRIVACIES)
 def test_errors_told_are_those_of_releases_and_the_best_split_has_less(tmp_path, privacy):
     """20 seeded releases of 8 regions whose cells are far from empty."""
     names = ("people", "age", "age_tenure")

@@ -226,7 +226,7 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
     if base == "grid":
         yield Forgery(name="cells smaller", change=edited("cell_km = 0.5", "cell_km = 0.4999"))
         yield Forgery(name="cells fewer", change=edited("rows = 2", "rows = 1"))
-        for south_west in ("[89.9999, 12.44]", "[-90.5, 0.0]", "[41.86, 1e6]", "[41.86]", '["41.86", "12.44"]'):
+        for south_west in ("[41.86, 1e6]", "[89.9999, 12.44]", "[-90.5, 0.0]", "[41.86]", '["41.86", "12.44"]'):
             yield Forgery(name=f"a corner at {south_west}", change=edited("[41.86, 12.44]", south_west))
         yield Forgery(name="cells without end", change=edited("cols = 3", "cols = 3000000"))
         yield Forgery(name="as many cells as can be", change=edited("rows = 2, cols = 3", "rows = 3000, cols = 3333"))
