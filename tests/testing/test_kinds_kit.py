@@ -141,7 +141,7 @@ def test_a_loss_that_changes_is_caught(how):
         assert "and then" in failed(check_kind("loss", "distance", how=how))["losses"]
 
 
-@pytest.mark.parametrize("fault", ["measures nothing", "emits nothing"])
+@pytest.mark.parametrize("fault", ["measures nothing", pytest.param("emits nothing", marks=pytest.mark.slow)])
 def test_a_notion_that_asks_for_nothing_is_caught(fault, how, monkeypatch):
     measure = MetricDP.measure
     if fault == "measures nothing":
@@ -153,7 +153,7 @@ def test_a_notion_that_asks_for_nothing_is_caught(fault, how, monkeypatch):
     assert ("they may differ by 2%" in found) == (fault == "emits nothing")  # what the check allows is said with it
 
 
-@pytest.mark.parametrize("fault", ["sees zeros alone", "three times epsilon"])
+@pytest.mark.parametrize("fault", ["sees zeros alone", pytest.param("three times epsilon", marks=pytest.mark.slow)])
 def test_a_notion_whose_measure_lets_more_pass_than_its_rows_is_caught(fault, how, monkeypatch):
     measure = MetricDP.measure
 

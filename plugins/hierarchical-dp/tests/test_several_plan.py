@@ -93,6 +93,7 @@ def test_the_best_split_is_that_of_a_fine_grid_and_beats_the_leaves_alone(tmp_pa
     assert found <= 1.02 * (problem.leaves_only() @ weigh)
 
 
+@pytest.mark.slow
 def test_a_split_that_is_best_stays_and_noise_without_room_is_not_tried(tmp_path):
     problem = problem_of(tmp_path, PRIVACIES[0], ("people", "age"))
     best = least_split(problem, [Fraction(1)] * 4)
