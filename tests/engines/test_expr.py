@@ -132,6 +132,7 @@ ENDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_queries_draw_what_they_select(release, trips, lazy, book, count):
     expr = release.expr("lat", "lon", ledger=book, subject="who")

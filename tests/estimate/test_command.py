@@ -250,6 +250,7 @@ def test_in_memory_it_is_the_same(told):
         release.estimate(frame, by={"p0": "a"})
 
 
+@pytest.mark.slow
 def test_over_many_records_shares_are_smooth_unless_told_otherwise(tmp_path):
     places = po.grid(rows=20, cols=20, cell_km=0.2)
     release = po.solve("exponential", po.metric_problem(places, distance="euclidean", epsilon="4/km"))

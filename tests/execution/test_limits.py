@@ -124,6 +124,7 @@ for (one, loss), (other, again) in zip(few, [answers() for _ in range(2)]):
 """
 
 
+@pytest.mark.slow
 def test_few_steps_are_interpreted_with_the_same_answers_bit_by_bit_where_they_count():
     subprocess.run([sys.executable, "-c", FEW_STEPS], check=True)
 

@@ -232,6 +232,7 @@ def test_the_nearest_pairs_stand_for_all_where_there_are_too_many(example, monke
     assert (figures.spent_of_records(release, float(problem.data.epsilon)) <= every).all()
 
 
+@pytest.mark.slow
 def test_pictures_in_the_page_take_its_colours_and_files_their_own(example, tmp_path):
     opened = load_release(example("optimal-lp"))
     problem, release = opened.problem, opened.release

@@ -78,6 +78,7 @@ def test_a_dense_release_has_its_map_in_fewer_steps(monkeypatch):
     assert explorer.explorer(shown) is None
 
 
+@pytest.mark.slow
 def test_the_map_of_places_along_streets_has_the_streets(tmp_path):
     done = solve("exponential", ROOT / "docs" / "examples" / "city" / "problem.toml", tmp_path / "city")
     page = write_report(done.folder).read_text("utf-8")

@@ -96,6 +96,7 @@ def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
     assert document["objective"]["value"] <= plain * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @often("asked", METHODS, [("bd-mdp", "benders")])
 def test_a_small_map(tmp_path, asked):
     within_limits(tmp_path, *asked, 10, 10, 0.6, 2.0)

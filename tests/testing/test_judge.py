@@ -67,6 +67,7 @@ def test_right_mechanisms_are_refuted_no_more_often_than_stated(many, epsilon, r
     assert wrong <= binom.ppf(0.999, runs, 1 - CONFIDENCE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("many", "draws", "runs"),
     [
@@ -140,6 +141,7 @@ def planar_laplace(place, count, rng):
     return np.round(place + rng.gamma(2, 100.0, count)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_pairs_too_close_to_tell_apart_are_not_chosen(seed):
     options = {"notion": "metric-dp", "distance": math.dist, "many": planar_laplace, "draws": 80_000, "seed": seed}

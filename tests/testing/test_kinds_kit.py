@@ -201,6 +201,7 @@ def test_a_notion_whose_releases_nobody_can_make_is_caught(how, third_party, mon
     assert re.search(r"pairs: records \S+ and \S+: a required pair that is not stored", results["released"])
 
 
+@pytest.mark.slow
 def test_a_notion_without_paths_passes_and_its_matrices_are_held_to_every_pair(how, third_party, tmp_path):
     assert failed(check_kind("notion", "approximate-metric-dp", how=how)) == {}
     tables = "[records]\ngrid = { rows = 1, cols = 3, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"

@@ -35,6 +35,7 @@ from privopt_metric_dp.problem.declared import MetricProblem
 test_conformance = conformance(matrix.RightMatrix, guarantee="metric-dp", checks=["rows-sum-to-one", "oracle"])
 
 
+@pytest.mark.slow
 def test_another_process_is_asked_for_the_methods_own_gap():
     way = MethodSpec(name="solve", summary="coarse", gap=0.25)
     spec = MechanismSpec(

@@ -114,6 +114,7 @@ def test_faults_of_the_table_are_named(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_report_shows_the_decomposition(tmp_path):
     table = 'partition = "records"\nsubsets = 2\nstart = "cold"'
     text = TOML.format(records=GRID.format(2, 3), epsilon=1.0, utility='kind = "distance"', table=table)

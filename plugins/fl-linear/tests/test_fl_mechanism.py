@@ -292,6 +292,7 @@ def test_a_failure_probability_beyond_quantiles_is_refused(problem, alpha):
         run(path)
 
 
+@pytest.mark.slow
 @by_pairs(
     "settings, asked",
     ["", 'noise = "continuous"', 'margin = "paper"'],

@@ -48,6 +48,7 @@ def sites(draw):
     return Site(metric=Plane(points), cost=cost), noisy
 
 
+@pytest.mark.slow
 @given(sites(), st.sampled_from(["exact", "paper"]), st.data())
 def test_capacities_cover_the_noisy_counts_and_the_margin(case, kind, data):
     site, noisy = case

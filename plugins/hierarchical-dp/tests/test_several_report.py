@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
 from helpers.command import run as privopt
 from helpers.grids import first_alone
 
@@ -53,6 +54,7 @@ def test_plain_totals_need_no_attribute(tmp_path):
     assert privopt("report", tmp_path / "out").exit_code == 0
 
 
+@pytest.mark.slow
 @first_alone(
     "errors", ["{ age = { level_1 = 5, level_2 = 1 }, people = { level_1 = 1 } }", "{ age = { level_2 = 1 } }"]
 )
