@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from helpers.command import run
+from helpers.kits import BRIEF
 from helpers.mended_sums import mend
 
 from privopt.command.new import new_plugin
@@ -20,7 +21,6 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import run_checks, subject
 from privopt.testing.command import judge_skips
-from privopt.testing.efforts import EFFORTS
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ TRAITS = {
 ATTACKED = {"matrix": "epsilon-achieved", "noise": "own-scale", "selection": "exact-epsilon", "sampler": "channel"}
 
 
-FEW = evolve(EFFORTS["dev"], draws=500, examples=3, seconds=4.0)
+FEW = evolve(BRIEF, draws=500)
 """With all their problems and draws tests/third_party tries them, where each is installed."""
 
 

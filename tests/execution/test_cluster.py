@@ -61,7 +61,6 @@ def test_a_cluster_keeps_keys_with_workers_and_survives_a_death(address, tmp_pat
         assert executor.submit("a", np.sum, held).result(timeout=3000) == 499500
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("address", [1], indirect=True)
 def test_a_task_whose_data_died_with_the_worker_is_sent_again(address, tmp_path):
     """The cluster cancels it ("lost dependencies"), which is no answer."""

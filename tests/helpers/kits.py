@@ -21,8 +21,7 @@ OF_SOLVING: Final = (
 slow`` to all."""
 
 BRIEF: Final = evolve(effort("dev"), examples=2, seconds=3.0)
-"""How hard the suite tries what another mechanism of the same kind is tried for at ``dev``; ``make slow`` tries it at
-``ci``."""
+"""How hard the suite tries a mechanism: with two problems a check; ``make slow`` tries it at ``dev`` or ``ci``."""
 
 PLANTED: Final = evolve(effort("dev"), shrinking=0.0)
 """How hard a planted fault is looked for: the first problem that shows it will do; the smallest takes seconds more."""

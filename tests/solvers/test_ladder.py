@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-from helpers.grids import often
 
 from privopt.errors import SolverError
 from privopt.files.release_folder import read_document
@@ -97,7 +96,7 @@ def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
 
 
 @pytest.mark.slow
-@often("asked", METHODS, [("bd-mdp", "benders")])
+@pytest.mark.parametrize("asked", METHODS)
 def test_a_small_map(tmp_path, asked):
     within_limits(tmp_path, *asked, 10, 10, 0.6, 2.0)
 

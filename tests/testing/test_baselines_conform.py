@@ -8,8 +8,8 @@ from privopt.testing.checks import checks
 
 OTHERS = [method.name for method in registry().get("optimal-lp").spec.methods if method.name != "auto"]
 
-# Releases of matrices are one: one mechanism is held to every check, and of the others the suite tries what their
-# solving decides.
+# Releases of matrices are one: one mechanism is held to every check (every-point is planar Laplace's below), and of the
+# others the suite tries what their solving decides.
 test_optimal_lp = conformance(
     "optimal-lp", methods=["auto"], checks=[name for name in checks() if name != "every-point"], how=BRIEF
 )

@@ -7,6 +7,7 @@ import pytest
 from attrs import evolve
 from faults import answers, choice, counts, drawn, everywhere, gaussian, hostile, matrix, noise, odd, ranks, traces
 from faults.counts import count_problem
+from helpers.kits import BRIEF
 
 from privopt.testing import run_check, run_checks, subject
 from privopt.testing.checks import checks as all_checks
@@ -159,13 +160,6 @@ CAUGHT = evolve(EFFORTS["ci"], shrinking=0.2, seconds=1000.0)
 """As many problems as at ci, on slow machines too; the smallest example, which nobody reads here, would take seconds of
 each fault."""
 
-QUICK = evolve(EFFORTS["dev"], examples=2, seconds=2.0)
-
-TRIED = [
-    *(slow(right, kind, EFFORTS["ci"], seed) for right, kind in RIGHT + ODD for seed in (0, 1)),
-]
-"""What is right, how hard it is tried, and the seed; privopt's own mechanisms are held to every check in the suite."""
-
 FIRST = {*{check: fault for check, fault, _ in reversed(FAULTS)}.items(), ("traces", traces.TestForgotten)}
 """Checks and the faults that the suite plants for them; the others are planted by ``make slow``."""
 
@@ -191,16 +185,18 @@ def test_every_check_has_a_planted_fault():
     assert {check for check, _, _ in FAULTS} == set(all_checks())
 
 
-@pytest.mark.parametrize(("right", "kind", "how", "seed"), TRIED, ids=lambda value: getattr(value, "name", None))
-def test_what_is_right_passes_every_check(right, kind, how, seed):
+@pytest.mark.slow  # the suite holds privopt's own mechanisms to every check
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("right", "kind"), RIGHT + ODD, ids=lambda value: getattr(value, "__name__", value))
+def test_what_is_right_passes_every_check(right, kind, seed):
     tried = subject(right, guarantee=kind)
-    results = run_checks(tried, how=how, seed=seed)
+    results = run_checks(tried, how="ci", seed=seed)
     tried.close()
     assert [result for result in results if result.status == "failed"] == []
     assert (right, kind) in ODD or sum(result.status == "passed" for result in results) >= 12
 
 
-@pytest.mark.parametrize("how", [QUICK, slow(CAUGHT)], ids=lambda how: how.name)
+@pytest.mark.parametrize("how", [BRIEF, slow(CAUGHT)], ids=lambda how: how.name)
 @pytest.mark.parametrize(
     ("check", "right", "kind"),
     [
@@ -219,7 +215,7 @@ def test_a_channel_that_is_right_passes(check, right, kind, how):
 def test_probabilities_rounded_to_hundredths_are_refused_exactly():
     """Draws alone show no excess of a few percent; stated probabilities do."""
     tried = subject(drawn.RoundedToHundredths, guarantee="metric-dp")
-    assert run_check("epsilon-attack", tried, how=QUICK).status == "passed"
+    assert run_check("epsilon-attack", tried, how=BRIEF).status == "passed"
     found = run_check("channel", tried, how="dev")
     tried.close()
     assert re.search(r"their log ratio is 0\.\d+, 1\.\d+ times what is allowed; epsilon allows", found.reason)
@@ -233,10 +229,9 @@ def test_more_noise_than_is_needed_is_not_blamed():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [EFFORTS["ci"]], ids=lambda how: how.name)
-def test_a_second_draw_that_is_paid_for_is_not_blamed(how):
+def test_a_second_draw_that_is_paid_for_is_not_blamed():
     tried = subject(hostile.PaidRetry, guarantee="local-dp")
-    result = run_check("sensitivity", tried, how=how)
+    result = run_check("sensitivity", tried, how="ci")
     tried.close()
     assert result.status == "passed", result
 

@@ -17,7 +17,7 @@ from privopt_fl_linear.kit import PROFILE
 from privopt_fl_linear.location import noisy_counts
 from privopt_fl_linear.mechanism import FLLinear
 
-LONG = ("epsilon-attack", "order-leak", "reach", "seed-determinism", "sensitivity", "use-verifies")
+LONG = ("epsilon-attack", "order-leak", "reach", "seed-determinism", "use-verifies")
 """The location's side is attacked below; what verify finds is in test_fl_mechanism.py."""
 test_reconnection = conformance(
     "fl-linear",
@@ -25,13 +25,6 @@ test_reconnection = conformance(
     methods=["reconnection"],
     checks=[name for name in checks() if name not in LONG],
     how=BRIEF,
-)
-test_neighbours = conformance(
-    "fl-linear",
-    profile=thinned(PROFILE),
-    methods=["reconnection"],
-    checks=["sensitivity"],
-    how=evolve(BRIEF, examples=1),
 )
 test_laplace = conformance("fl-linear", methods=["laplace"], checks=OF_SOLVING, how=BRIEF)
 test_every_check = pytest.mark.slow(conformance("fl-linear", methods=["reconnection"], how="dev"))

@@ -67,7 +67,7 @@ def test_what_is_told_of_public_counts_occurs(tmp_path, method):
 
 
 @pytest.mark.slow
-@first_alone("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"])
+@pytest.mark.parametrize("method", ["cumulative-smoothed", "cumulative-dp", "hierarchical-dp"])
 def test_the_best_split_is_told_without_the_luck_that_chose_it(tmp_path, method):
     """Three trials of 36 splits have a winner that is lucky by a fifth; fresh ones tell its errors."""
     rng = np.random.default_rng(0)

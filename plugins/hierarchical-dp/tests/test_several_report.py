@@ -7,7 +7,6 @@ import re
 
 import pytest
 from helpers.command import run as privopt
-from helpers.grids import first_alone
 
 RECORDS = "level_1,level_2,age,count\n" + "".join(
     f"Town,r{region},{age},{30 + 10 * region + 3 * number}\n"
@@ -55,7 +54,7 @@ def test_plain_totals_need_no_attribute(tmp_path):
 
 
 @pytest.mark.slow
-@first_alone(
+@pytest.mark.parametrize(
     "errors", ["{ age = { level_1 = 5, level_2 = 1 }, people = { level_1 = 1 } }", "{ age = { level_2 = 1 } }"]
 )
 def test_plan_weighs_tables_and_levels(tmp_path, errors):

@@ -173,10 +173,8 @@ def users_of(write):
 
 def test_a_round_answers_as_one_process_does_and_is_over_once_all_have_fetched(users_of):
     problem, packages = users_of
-    running, context = (
-        UploadRound(records=25, outputs=25, users=2, seconds=0),
-        SolveContext(method="full", solver="highs"),
-    )
+    running = UploadRound(records=25, outputs=25, users=2, seconds=0)
+    context = SolveContext(method="full", solver="highs")
     for name, package in zip("ba", reversed(packages), strict=True):
         assert running.put(name, to_bytes(package))[0] == 202
     assert running.run(problem, context)
