@@ -308,9 +308,12 @@ def check(
     as_json: bool,
 ) -> int:
     """Run the conformance kit on an installed mechanism."""
+    from privopt.registry.brought import absent
     from privopt.testing.command import check as run
-    from privopt.testing.command import judge_skips, table
+    from privopt.testing.command import judge_skips, not_installed, table
 
+    for name in () if only else not_installed():
+        complain(f"not tried: the check {name!r} {absent('check', name)}")
     results = run(
         mechanism,
         method,

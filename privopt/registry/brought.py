@@ -1,4 +1,4 @@
-"""Commands and names of distributions that may not be installed: what the core asks for, and who brings it."""
+"""Commands, names and checks of distributions that may not be installed: what the core asks for, and who brings it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,21 @@ from privopt.errors import UsageError
 from privopt.registry.discovery import registry
 
 BROUGHT_BY: Final = {
+    "check": {
+        "channel-of-weights": "privopt-metric-dp",
+        "distances": "privopt-metric-dp",
+        "epsilon-achieved": "privopt-metric-dp",
+        "every-point": "privopt-metric-dp",
+        "expected-loss": "privopt-metric-dp",
+        "fresh-samples": "privopt-metric-dp",
+        "input-order": "privopt-metric-dp",
+        "reach": "privopt-estimate",
+        "rows-sum-to-one": "privopt-metric-dp",
+        "sampler": "privopt-metric-dp",
+        "traces": "privopt-tables",
+        "verify-catches-rows": "privopt-metric-dp",
+        "zeros-on-both-sides": "privopt-metric-dp",
+    },
     "command": {
         "apply": "privopt-tables",
         "budget": "privopt-ledger",

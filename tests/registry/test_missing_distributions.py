@@ -44,6 +44,21 @@ def test_a_python_name_that_is_missing_names_its_distribution(alone, name, owner
         getattr(po, name)
 
 
+def test_checks_that_are_missing_are_said_not_to_be_tried(alone, monkeypatch):
+    from privopt.testing import command
+
+    core = {name: one for name, one in command.all_checks().items() if name not in BROUGHT_BY["check"]}
+    monkeypatch.setattr(command, "all_checks", lambda: core)
+    one = CliRunner().invoke(cli, ["check", "exponential", "--only", "reach"])
+    assert one.exit_code == 2
+    assert "the check 'reach' comes with privopt-estimate, which is not installed" in one.stderr
+    monkeypatch.setattr(command, "check", lambda *_, **__: [])
+    whole = CliRunner().invoke(cli, ["check", "exponential"])
+    assert whole.exit_code == 0
+    for name, owner in BROUGHT_BY["check"].items():
+        assert f"not tried: the check {name!r} comes with {owner}, which is not installed" in whole.stderr
+
+
 def test_a_name_that_nobody_brings_is_not_there(alone):
     with pytest.raises(AttributeError, match="it is not there"):
         po.nothing  # noqa: B018
