@@ -106,8 +106,11 @@ LONGEST = (
     "tests/testing/test_kinds_kit.py",
     "plugins/lr-geo/tests/test_lr_geo_kit.py",
     "tests/run/test_forged_results.py",
+    "tests/testing/test_judge_faults.py",
+    "tests/estimate/test_intervals.py",
+    "plugins/bd-mdp/tests/test_bd_solver.py",
 )
-"""Where tests take longest, 15 to 60 processor seconds, the longest first: no worker is left with them at the end."""
+"""Where tests take longest, and three of make slow, the longest first: no worker is left with them at the end."""
 
 
 def unit_of(nodeid):
