@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
+from types import SimpleNamespace
 
+import flint
 import polars as pl
 import pytest
 from helpers.charging import BY_ID, BY_PLACE, CENSUS, charged, said, table
@@ -342,6 +344,21 @@ def test_export_speaks_of_differential_privacy_alone(town, tmp_path):
             to_opendp(charge.cost for charge in ledger.charges("anna"))
         with pytest.raises(UsageError, match="must have a charge to export, got none"):
             to_opendp(charge.cost for charge in ledger.charges("bert"))
+
+
+@pytest.mark.parametrize("epsilon", ["0.001", "0.25", "1", "30", "700"])
+def test_another_accountant_is_told_no_less_than_was_spent(monkeypatch, epsilon):
+    """Randomized response of noise p between two answers has epsilon ln(2 / p - 1)."""
+    events = SimpleNamespace(RandomizedResponseDpEvent=lambda **told: told, ComposedDpEvent=list)
+    monkeypatch.setitem(sys.modules, "dp_accounting", events)
+    spent = Cost(epsilon=epsilon, unit="per client", notion="local-dp")
+    one, other = to_dp_accounting([spent, spent])
+    assert one == other
+    assert one["num_buckets"] == 2
+    told = (2 / flint.arb(one["noise_parameter"]) - 1).log()
+    assert 0 <= Fraction(str(told.mid().str(30, radius=False))) - Fraction(epsilon) <= Fraction(1, 10**10)
+    with pytest.raises(UsageError, match="epsilon of a charge must be at most 700 for dp-accounting, got 701"):
+        to_dp_accounting([Cost(epsilon="701", unit="per client", notion="local-dp")])
 
 
 def test_charges_add_up_in_other_accountants(tmp_path):

@@ -133,6 +133,12 @@ def test_rho_is_the_largest_that_implies_epsilon_and_delta(epsilon, delta):
     assert classic < 0  # Bun and Steinke's conversion would allow less
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(0, "0.1"), (-1, "0.1"), (1, "0"), (1, "1")])
+def test_what_no_rho_implies_is_refused(epsilon, delta):
+    with pytest.raises(UsageError, match="epsilon must be above 0 and delta between 0 and 1"):
+        rho_of(Fraction(epsilon), Fraction(delta))
+
+
 @settings(max_examples=30)
 @given(
     st.fractions(min_value=Fraction(1, 10**6), max_value=20), st.fractions(min_value=Fraction(1, 10**4), max_value=20)

@@ -14,6 +14,7 @@ from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
 from privopt.interfaces.additive import AdditiveNoise, NoiseCall, certify_noise
 from privopt.numbers import draw_laplace
+from privopt.numbers.laplace import in_bulk
 from privopt.numbers.noise import OPENDP_DRAWS, continuous_laplace, discrete_laplace, split_budget
 from privopt.report.page import _decimals
 
@@ -96,6 +97,25 @@ def test_words_that_run_out_in_the_middle_of_a_draw_do_not_bias():
 
     one = draw_laplace(1000, Fraction(2, 7), source=whole)
     assert (draw_laplace(1000, Fraction(2, 7), source=dribble) == one).all()
+
+
+def test_draws_are_made_of_the_words_of_the_source_alone_each_once_and_in_order():
+    """The source gives three words, a draw takes two: what is left comes again, before new ones."""
+    stream = np.arange(1_000, dtype="<u8").tobytes()
+    position, used = 0, []
+
+    def source(size):
+        nonlocal position
+        position += 24
+        return stream[position - 24 : position]
+
+    def fill(words, drawn, done):
+        used.extend(words[:2].tolist())
+        drawn[done] = words[0]
+        return 2, done + 1
+
+    assert in_bulk(40, fill, source=source).tolist() == used[::2] == list(range(0, 80, 2))
+    assert used == list(range(80))
 
 
 def pure(epsilon, **extra):

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 else:
     Measurement = Any
 
+LARGEST_EPSILON = 700
+"""Of a charge for dp-accounting: exp(710) is no double."""
+
 
 def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
     """Count how often each epsilon was charged, of pure or local differential privacy."""
@@ -78,7 +81,8 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
     down.
 
     Raises:
-        UsageError: another notion than differential privacy, or no dp-accounting with such events is installed.
+        UsageError: another notion than differential privacy, a charge of more than 700, or no dp-accounting with such
+            events is installed.
     """
     events = _module("dp_accounting", "dp-accounting")
     spent = spent_purely(costs)
@@ -86,11 +90,14 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
     if answers is None:
         raise UsageError("dp_accounting must be dp-accounting 0.6 or later, got one without RandomizedResponseDpEvent")
     each = []
-    for epsilon, times in spent.items():  # one by one: PLDAccountant 0.6 counts a self-composed response once
+    for epsilon, times in spent.items():
+        if epsilon > LARGEST_EPSILON:
+            raise UsageError(f"epsilon of a charge must be at most {LARGEST_EPSILON} for dp-accounting, got {epsilon}")
+        # one by one: PLDAccountant 0.6 counts a self-composed response once
         each += [answers(noise_parameter=_noise(epsilon), num_buckets=2)] * times
     return events.ComposedDpEvent(each)
 
 
 def _noise(epsilon: Fraction) -> float:
     """Return how often randomized response between two answers answers at random: at most 2 / (1 + exp(epsilon))."""
-    return 2.0 / (1.0 + math.exp(min(float_up(epsilon), 700.0))) * (1.0 - 2.0**-48)
+    return 2.0 / (1.0 + math.exp(float_up(epsilon))) * (1.0 - 2.0**-48)
