@@ -21,7 +21,7 @@ on_linux = pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processe
 @pytest.mark.parametrize(
     ("part", "count"),
     [
-        (bad_inputs, 20),
+        (bad_inputs, 10),
         pytest.param(bad_inputs, 50, marks=pytest.mark.slow),
         pytest.param(tampered, 12, marks=pytest.mark.slow),
         pytest.param(forged, 30, marks=pytest.mark.slow),

@@ -116,7 +116,6 @@ DAILY = (
     "lr-geo exact",
     "facilities without privacy",
     "facilities of a matrix",
-    "hierarchy, hierarchical-relaxed",
     "album, nothing kept",
 )
 """The oddest of them; the others are asked for by name (make slow)."""
