@@ -7,9 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
-from types import SimpleNamespace
 
-import flint
 import polars as pl
 import pytest
 from helpers.charging import BY_ID, BY_PLACE, CENSUS, charged, said, table
@@ -21,7 +19,7 @@ from privopt.errors import InputError, StoppedError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces.cost import Cost
 from privopt_ledger.charge import Charge
-from privopt_ledger.exports import to_dp_accounting, to_opendp
+from privopt_ledger.exports import to_opendp
 from privopt_ledger.ledger import Ledger
 from privopt_tables import apply as module
 from privopt_tables.application import Application
@@ -334,50 +332,6 @@ def test_what_draws_no_noise_or_gives_no_privacy_is_not_charged(census, town, tm
         assert (code, found in err) == (2, True), err
     assert not (tmp_path / "l").exists()
     assert said("solve", "hierarchical-dp", census, "--out", tmp_path / "o", "--subject", "x")[0] == 2
-
-
-def test_export_speaks_of_differential_privacy_alone(town, tmp_path):
-    rows = table(tmp_path / "t.csv", ["anna,p0"])
-    apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
-    with Ledger(tmp_path / "l") as ledger:
-        with pytest.raises(UsageError, match="got charges of metric-dp, per km as the crow flies"):
-            to_opendp(charge.cost for charge in ledger.charges("anna"))
-        with pytest.raises(UsageError, match="must have a charge to export, got none"):
-            to_opendp(charge.cost for charge in ledger.charges("bert"))
-
-
-@pytest.mark.parametrize("epsilon", ["0.001", "0.25", "1", "30", "700"])
-def test_another_accountant_is_told_no_less_than_was_spent(monkeypatch, epsilon):
-    """Randomized response of noise p between two answers has epsilon ln(2 / p - 1)."""
-    events = SimpleNamespace(RandomizedResponseDpEvent=lambda **told: told, ComposedDpEvent=list)
-    monkeypatch.setitem(sys.modules, "dp_accounting", events)
-    spent = Cost(epsilon=epsilon, unit="per client", notion="local-dp")
-    one, other = to_dp_accounting([spent, spent])
-    assert one == other
-    assert one["num_buckets"] == 2
-    told = (2 / flint.arb(one["noise_parameter"]) - 1).log()
-    assert 0 <= Fraction(str(told.mid().str(30, radius=False))) - Fraction(epsilon) <= Fraction(1, 10**10)
-    with pytest.raises(UsageError, match="epsilon of a charge must be at most 700 for dp-accounting, got 701"):
-        to_dp_accounting([Cost(epsilon="701", unit="per client", notion="local-dp")])
-
-
-def test_charges_add_up_in_other_accountants(tmp_path):
-    events = pytest.importorskip("dp_accounting")
-    pld = pytest.importorskip("dp_accounting.pld")
-    with Ledger(tmp_path / "l") as ledger:
-        for epsilon in ("0.1", "0.1", "0.25"):
-            ledger.charge("anna", po.Cost(epsilon=epsilon, unit="per client", notion="local-dp"))
-        accountant = pld.PLDAccountant(neighboring_relation=events.NeighboringRelation.REPLACE_ONE)
-        accountant.compose(to_dp_accounting(charge.cost for charge in ledger.charges("anna")))
-    assert 0.45 <= accountant.get_epsilon(0.0) <= 0.451
-
-
-def test_export_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with Ledger(tmp_path / "l") as ledger:
-        ledger.charge("anna", po.Cost(epsilon="0.1", unit="per client", notion="local-dp"))
-        with pytest.raises(UsageError, match="install dp-accounting"):
-            to_dp_accounting(charge.cost for charge in ledger.charges("anna"))
 
 
 def test_a_name_with_a_line_break_is_one_line_of_budget(tmp_path):

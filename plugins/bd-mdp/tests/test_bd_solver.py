@@ -104,7 +104,7 @@ def test_every_way_agrees_on_up_to_64_records(make_grid, make_context, **drawn):
 
 
 @pytest.mark.slow
-@settings(max_examples=10)  # of forty the last of two workers was left with them for 20 minutes
+@settings(max_examples=10)  # forty took 25 minutes
 @given(**{**larger, "outputs": st.integers(2, 64)})
 def test_every_way_agrees_on_up_to_64_records_and_outputs(make_grid, make_context, **drawn):
     every_way_agrees(make_grid, make_context, **drawn)

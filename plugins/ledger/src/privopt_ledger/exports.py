@@ -24,7 +24,7 @@ else:
     Measurement = Any
 
 LARGEST_EPSILON = 700
-"""Of a charge for dp-accounting: exp(710) is no double."""
+"""The largest epsilon of one charge that dp-accounting can be told: exp(710) is no double."""
 
 
 def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
