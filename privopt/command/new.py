@@ -6,7 +6,7 @@ import keyword
 import shutil
 import sys
 import tempfile
-from importlib.metadata import packages_distributions
+from importlib.machinery import PathFinder
 from importlib.resources import files as resources
 from pathlib import Path
 from string import Template
@@ -89,8 +89,9 @@ def _package(name: str) -> str:
     except ValueError as error:
         raise UsageError(f"new: {error}") from None
     package = name.replace("-", "_")
-    taken = {*sys.stdlib_module_names, *packages_distributions(), "privopt", "test", "tests"}
-    if keyword.iskeyword(package) or package in taken:
+    taken = {*sys.stdlib_module_names, "privopt", "test", "tests"}
+    installed = PathFinder.find_spec(package)  # a folder in the path that is no package has no origin
+    if keyword.iskeyword(package) or package in taken or (installed is not None and installed.origin is not None):
         raise UsageError(f"new: {name!r} cannot be the name of a Python package; add a word to it")
     if name in registry().mechanisms:
         owner = registry().mechanisms[name]

@@ -138,23 +138,36 @@ def _plain(figure: Figure) -> None:
 
 
 def _thinned(figure: Figure) -> None:
-    """Take fewer ticks on horizontal axes whose labels overlap; turn the labels where two are too many."""
+    """Place the axes; take fewer ticks on horizontal axes whose labels overlap, turn them where two are too many."""
     from matplotlib.ticker import MaxNLocator
 
+    _lay_out(figure)
+    changed = False
     for axis in (axes.xaxis for axes in figure.axes if axes.axison):
         locator = axis.get_major_locator()
         if not isinstance(locator, MaxNLocator):
             continue
         for bins in range(MOST_TICKS, 1, -1):
-            figure.draw_without_rendering()
+            axis.get_majorticklabels()  # brings ticks and labels up to date
             low, high = sorted(axis.get_view_interval())
             shown = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
             ends = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in shown))
             if all(right + MIN_LABEL_GAP * (right - left) <= after for (left, right), (after, _) in pairwise(ends)):
                 break
             locator.set_params(nbins=bins)
+            changed = True
         else:
             axis.set_tick_params(rotation=90)
+    if changed:
+        _lay_out(figure)
+    figure.set_layout_engine("none")  # which would be asked at each drawing, and takes as long as the drawing does
+
+
+def _lay_out(figure: Figure) -> None:
+    """Place the axes so that nothing overlaps, without a drawing."""
+    layout = figure.get_layout_engine()
+    if layout is not None:
+        layout.execute(figure)
 
 
 def _named(colour: str) -> str:

@@ -135,6 +135,12 @@ def test_the_name_of_an_installed_package_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_name_of_a_folder_of_files_in_the_path_is_free(tmp_path, monkeypatch):
+    (tmp_path / "line_mech").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert new_plugin("line-mech", tmp_path).is_dir()
+
+
 def test_a_kind_that_is_none_is_named(tmp_path):
     done = run("new", "acme-mech", "--kind", "matrx", "--into", str(tmp_path))
     assert done.exit_code == 2

@@ -142,6 +142,15 @@ def test_tails_agree_with_the_quantiles(k, epsilon, noise):
     assert quantiles.tails(0, [-1.0, 0.0], epsilon, noise).tolist() == [1.0, 0.0]
 
 
+@pytest.mark.parametrize("noise", ["discrete", "continuous"])
+def test_tails_of_many_points_are_those_of_each(noise, monkeypatch):
+    points = np.linspace(-90.0, 90.0, 37)
+    alone = [quantiles.tails(7, [point], 0.3, noise)[0] for point in points]
+    for most in (1, 100, 1 << 16):  # sines at once: a point at a time, some, all
+        monkeypatch.setattr(quantiles, "MAX_SINES", most)
+        assert quantiles.tails(7, points, 0.3, noise) == pytest.approx(alone, rel=0, abs=1e-14)
+
+
 def test_the_paper_margin_always_covers_the_exact_one():
     for n in (1, 2, 5, 100, 10_000):
         for alpha in (0.01, 0.1, 0.5):
