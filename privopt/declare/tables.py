@@ -200,13 +200,13 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
     if column.kind in ("id", "text"):
         if series.dtype.is_float():
             cell = cell.replace("NaN", "")
-        cells = texts.to_frame("text").select_seq(pl.col("text").fill_null(""), stripped=cell)
+        cells = texts.to_frame("text").select(pl.col("text").fill_null(""), stripped=cell)
         stripped = cells["stripped"]
         bad = (stripped == "").to_numpy() & (column.kind == "id")
         values, low = cells["stripped" if column.kind == "id" else "text"], np.zeros(len(series), dtype=np.bool_)
     else:
         read = _whole(cell) if column.whole else cell.cast(pl.Float64, strict=False)
-        cells = texts.to_frame("text").select_seq(stripped=cell, value=read.fill_null(0), missing=read.is_null())
+        cells = texts.to_frame("text").select(stripped=cell, value=read.fill_null(0), missing=read.is_null())
         stripped, values, missing = cells["stripped"], cells["value"], cells["missing"].to_numpy()
         left = (stripped == "").to_numpy() & (column.blank is not None)
         array = values.to_numpy()

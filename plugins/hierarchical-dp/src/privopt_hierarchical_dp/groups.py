@@ -53,21 +53,29 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
     regions, leaf = table.placed(listed)
     if (in_all := float(groups.cast(pl.Float64).sum())) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, "column groups", f"{in_all:.6g} groups in all", "fewer than 2^50")])
-    cells, tree, faults = pl.DataFrame({"leaf": leaf, "size": size, "groups": groups}), regions.tree, Faults()
-    repeated = cells.filter(pl.struct("leaf", "size").is_duplicated())
-    for place, own, rows in repeated.group_by("leaf", "size").len().sort("leaf", "size").iter_rows():
-        where = f"region {tree.names[-1][place]!r}, size {own}"
-        faults.add(source.name, where, f"{rows} rows", "one row for each leaf region and size")
+    tree, classes, faults = regions.tree, sizes + 1 - first, Faults()
+    at = _cells(leaf, size, classes, first)
+    rows = np.bincount(at)
+    for cell in np.flatnonzero(rows > 1).tolist():
+        where = f"region {tree.names[-1][cell // classes]!r}, size {cell % classes + first}"
+        faults.add(source.name, where, f"{rows[cell]} rows", "one row for each leaf region and size")
     faults.check()
-    return Groups(tree=tree, leaves=_array(tree, cells, sizes, first))
+    return Groups(tree=tree, leaves=_array(tree, at, groups, classes))
 
 
-def _array(tree: Tree, cells: pl.DataFrame, sizes: int, first: int) -> Ints:
-    """Return groups (R_L, N) of cells ``leaf, size, groups``, each once; of those that are absent 0."""
-    leaves = np.zeros((tree.widths[-1], sizes + 1 - first), np.int64)
-    leaf, size, groups = (cells[column].to_numpy() for column in ("leaf", "size", "groups"))
-    leaves[leaf, size - first] = groups
-    return leaves
+def _cells(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
+    """Return (rows,) the place of each row's cell, with ``classes`` cells a leaf region."""
+    at: Ints = leaf.to_numpy() * classes
+    at += size.to_numpy()
+    at -= first
+    return at
+
+
+def _array(tree: Tree, at: Ints, groups: pl.Series, classes: int) -> Ints:
+    """Return groups (R_L, N) of cells, each once; of those that are absent 0."""
+    leaves = np.zeros(tree.widths[-1] * classes, np.int64)
+    leaves[at] = groups.to_numpy()
+    return leaves.reshape(-1, classes)
 
 
 def read_units(
@@ -96,7 +104,8 @@ def read_units(
     groups = records.group_by("leaf", "unit").agg(pl.col("quantity").sum().clip(0, sizes).alias("size"))
     counted = groups.group_by("leaf", "size").agg(pl.len().cast(pl.Int64).alias("groups"))
     some, none = counted.filter(pl.col("size") >= first), counted.filter(pl.col("size") < first)
-    leaves = _array(regions.tree, some, sizes, first)
+    classes = sizes + 1 - first
+    leaves = _array(regions.tree, _cells(some["leaf"], some["size"], classes, first), some["groups"], classes)
     return Groups(tree=regions.tree, leaves=leaves, empty=int(none["groups"].sum()))
 
 

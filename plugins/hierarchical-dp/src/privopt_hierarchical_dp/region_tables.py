@@ -146,14 +146,16 @@ def read_rows(
     if height == 0 or height % count or any(table[name].null_count() for name in columns):
         raise InputError([Fault(str(path), "", f"{height} rows", f"{count} rows with numbers for each region")])
     regions = height // count
-    named = [table[name].fill_null("").to_numpy().reshape(regions, count) for name in ("region", "parent")]
-    right = all(bool((names == names[:, :1]).all()) for names in named)
+    first = np.arange(0, height, count)
+    right = all(
+        table[name].eq_missing(table[name].gather(np.repeat(first, count))).all() for name in ("region", "parent")
+    )
     for name, own in cells.items():
-        right &= bool((table[name].to_numpy().reshape(regions, count) == np.array(list(own), dtype=object)).all())
+        in_order = pl.Series(list(own), dtype=kinds[name]).gather(np.tile(np.arange(count), regions))
+        right = right and table[name].eq_missing(in_order).all()
     if not right:
         each = f"for each region in turn the cells by {', '.join(cells) or 'region'}, in their order"
         raise InputError([Fault(str(path), "", "other rows", each)])
-    first = np.arange(0, height, count)
     region, parent = (table[name].gather(first).fill_null("").to_list() for name in ("region", "parent"))
     if tree is None:
         tree = _tree_of(region, parent, path)
