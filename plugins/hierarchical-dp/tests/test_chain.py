@@ -12,6 +12,7 @@ from privopt_hierarchical_dp.fits.chain import fit_with_totals
 from privopt_hierarchical_dp.fits.projection import project_jointly, simplex_rows
 from privopt_hierarchical_dp.fits.qip import solve_exactly
 from privopt_hierarchical_dp.fits.rounding import deal
+from privopt_hierarchical_dp.least_squares import NearestSums
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
@@ -148,3 +149,16 @@ def test_one_size_and_one_level():
     assert found.counts[0].tolist() == [[4]]
     found = fit_with_totals(tree, [np.array([[9, -3]])], totals=[np.array([4])], weights=[1.0], cumulative=True)
     assert found.counts[0].tolist() == [[3, 0, 1]]
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0, 1.0), (0.0, 2.0, 0.0, 0.5), (1e9, 0.3, 1.0, 1e-6)])
+def test_nearest_sums_are_those_of_dense_least_squares(random_tree, weights):
+    rng = np.random.default_rng(6)
+    for _ in range(10):
+        tree = random_tree(rng, 4)
+        noisy = [rng.normal(0, 5, (width, 2)) for width in tree.widths]
+        up = np.concatenate([add_up(tree, np.eye(tree.widths[-1]))[level] for level in range(4)])  # leaves to all
+        root = np.concatenate([np.full(width, weight**0.5) for width, weight in zip(tree.widths, weights, strict=True)])
+        leaves = np.linalg.lstsq(root[:, None] * up, root[:, None] * np.concatenate(noisy), rcond=None)[0]
+        found = NearestSums.of(tree, weights)(noisy)
+        assert np.concatenate(found) == pytest.approx(up @ leaves, rel=1e-6, abs=1e-5)

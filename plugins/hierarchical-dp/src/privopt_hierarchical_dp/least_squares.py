@@ -25,6 +25,7 @@ __all__ = [
     "UNMEASURED",
     "Ends",
     "Estimate",
+    "NearestSums",
     "Noise",
     "Weights",
     "ends_of",
@@ -33,7 +34,6 @@ __all__ = [
     "intervals",
     "least_squares",
     "mean_absolute",
-    "nearest_sums",
     "pool_upwards",
     "quantile",
 ]
@@ -174,16 +174,45 @@ def least_squares(
     return found
 
 
-def nearest_sums(tree: Tree, values: Sequence[Floats], weights: Weights) -> list[Floats]:
-    """Return the values (R_l, S) that add up over the tree with the least weighted squares of distances.
+@frozen(kw_only=True, eq=False)
+class NearestSums:
+    """Find the values that add up over the tree with the least weighted squares of distances, for many values in turn.
 
-    Args:
+    Attributes:
         tree: the hierarchy.
-        values: for each level (R_l, S).
-        weights: for each level; 0 for one that does not count.
+        own: for each level but the leaves' (R_l, 1) or (R_l, S) the weight of its values against its children's sum.
+        share: for each level but the root's (R_l, 1) or (R_l, S) a child's part of what its parent is off.
     """
-    exact = [Noise(variance=0.0)] * tree.depth
-    return [level.mean for level in least_squares(tree, values, exact, weights=weights)]
+
+    tree: Tree
+    own: tuple[Floats, ...]
+    share: tuple[Floats, ...]
+
+    @classmethod
+    def of(cls, tree: Tree, weights: Weights) -> NearestSums:
+        """Compute what depends on the weights alone, one for each level; 0 for a level that does not count."""
+        own: list[Floats] = []
+        share: list[Floats] = []
+        variance = np.ones((tree.widths[-1], 1)) / np.maximum(weights[-1], 1e-100)
+        for start, weight in zip(reversed(tree.start), reversed(weights[:-1]), strict=True):
+            total = np.add.reduceat(variance, start[:-1], axis=0)
+            share.insert(0, variance / np.maximum(np.repeat(total, np.diff(start), axis=0), 1e-300))
+            precision = total * weight
+            own.insert(0, 1.0 - 1.0 / (1.0 + precision))
+            variance = total / (1.0 + precision)
+        return cls(tree=tree, own=tuple(own), share=tuple(share))
+
+    def __call__(self, values: Sequence[Floats]) -> list[Floats]:
+        """Return the values (R_l, S) nearest to those of each level (R_l, S)."""
+        sums: list[Floats] = []
+        found = [values[-1]]
+        for start, own, noisy in zip(reversed(self.tree.start), reversed(self.own), values[-2::-1], strict=True):
+            sums.insert(0, np.add.reduceat(found[0], start[:-1], axis=0))
+            found.insert(0, sums[0] + own * (noisy - sums[0]))
+        for level, (start, share) in enumerate(zip(self.tree.start, self.share, strict=True)):
+            off = np.repeat(found[level] - sums[level], np.diff(start), axis=0)
+            found[level + 1] = found[level + 1] + share * off
+        return found
 
 
 def exactly(totals: Ints) -> Estimate:

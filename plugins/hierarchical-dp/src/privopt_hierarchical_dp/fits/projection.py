@@ -23,7 +23,7 @@ from privopt.arrays import Floats, Ints
 from privopt.execution.clock import clock
 from privopt.execution.compiled import jit
 from privopt_hierarchical_dp.fits.isotonic import isotonic_floats
-from privopt_hierarchical_dp.least_squares import Weights, nearest_sums
+from privopt_hierarchical_dp.least_squares import NearestSums, Weights
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 __all__ = ["Projection", "project_jointly", "simplex_rows"]
@@ -132,7 +132,8 @@ def project_jointly(
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
     # a weight far above the others is a constraint, not a scale; rows bind a level of weight 0 all the same
     penalty = [np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
-    both = [w + p for w, p in zip(weight, penalty, strict=True)]
+    pull = NearestSums.of(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
+    plain = NearestSums.of(tree, weight)
     of_sizes = [np.ascontiguousarray(np.broadcast_to(p, targets[0].shape[1])) for p in penalty]
     worst = _worst_step if rows == "monotone" else _worst_entry
     held = [target.copy() for target in targets]  # z: obeys the rows
@@ -144,7 +145,7 @@ def project_jointly(
         pulled = [
             (w * t + p * (z - u)) / (w + p) for w, p, t, z, u in zip(weight, penalty, targets, held, dual, strict=True)
         ]
-        middle = nearest_sums(tree, pulled, both)
+        middle = pull(pulled)
         for x, z, u, p, top in zip(middle, held, dual, of_sizes, tops, strict=True):
             u += 1.6 * x - 0.6 * z  # over-relaxation; u now holds the point to project
             if rows == "monotone":
@@ -163,7 +164,7 @@ def project_jointly(
             t - np.divide(y, 2.0 * w, out=np.zeros_like(y), where=w > 0.0)
             for t, y, w in zip(targets, _handed_down(tree, multipliers, weight), weight, strict=True)
         ]
-        bent = nearest_sums(tree, shifted, weight)
+        bent = plain(shifted)
         rows_part = sum(float(np.sum(y * x)) - worst(y, top) for x, y, top in zip(bent, multipliers, tops, strict=True))
         lower = max(lower, _weighted_square(weight, bent, targets) + rows_part)
         if best[0] - lower <= gap * max(best[0], 1e-12) or not clock().left:

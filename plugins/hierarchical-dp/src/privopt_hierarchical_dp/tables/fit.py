@@ -13,7 +13,7 @@ import numpy as np
 from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.chain import fit_with_totals
-from privopt_hierarchical_dp.least_squares import Noise, nearest_sums
+from privopt_hierarchical_dp.least_squares import NearestSums, Noise
 from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.release import Tables
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Effects, Margin, Step
@@ -84,7 +84,7 @@ def _estimates(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> 
 
     What is cut off below zero is not weighed so (README, level weights): that comes after.
     """
-    return nearest_sums(tree, [own.reshape(len(own), -1) for own in means], levels)
+    return NearestSums.of(tree, levels)([own.reshape(len(own), -1) for own in means])
 
 
 def _step(
