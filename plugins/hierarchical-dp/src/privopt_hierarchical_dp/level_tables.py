@@ -7,6 +7,8 @@ individuals is not quoted.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import polars as pl
@@ -109,13 +111,14 @@ class LevelTable:
         if paths.is_empty() and listed is None:
             raise InputError([Fault(self.source.name, "", "a header alone", "at least one row")])
         # Rows of a region often follow one another: a search for each of 10,000,000 took 1.1 GB more than one a run.
-        begun = paths.select(pl.any_horizontal(pl.col(own).ne_missing(pl.col(own).shift()) for own in self.levels))
-        runs = paths.filter(begun.to_series())
+        begun = reduce(or_, (own.ne_missing(own.shift()) for own in paths))
+        in_runs = 2 * begun.sum() < len(begun)
+        runs = paths.filter(begun) if in_runs else paths
         own = runs.unique().sort(self.levels)
         regions = listed or Regions.of(list(own.iter_rows()), file=self.source.name)
         places = pl.Series("leaf", list(map(regions.place, own.iter_rows())), dtype=pl.Int64)
         of_runs = runs.join(own.with_columns(places), on=self.levels, how="left", maintain_order="left")["leaf"]
-        found = of_runs.gather(begun.to_series().cum_sum() - 1)
+        found = of_runs.gather(begun.cum_sum() - 1) if in_runs else of_runs
         faults, rows = Faults(), found.is_null().arg_true().to_list()
         where, wanted = "level_1 to level_L", "a leaf region of hierarchy.regions"
         faults.add_rows(self.source.name, where, rows, lambda row: "a region that is not listed", wanted)
