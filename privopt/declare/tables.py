@@ -196,7 +196,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
     except pl.exceptions.PolarsError:  # lists, or bytes
         faults.add(name, f"column {column.label}", f"values of type {series.dtype}", "text or numbers")
         return pl.zeros(len(series), eager=True)
-    if column.kind == "text" and not column.one_of:
+    if column.kind == "text" and not column.one_of:  # any text will do
         return texts.fill_null("") if texts.null_count() else texts
     cell = pl.col("text").fill_null("").str.strip_chars()
     if column.kind in ("id", "text"):

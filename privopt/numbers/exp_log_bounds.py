@@ -65,7 +65,7 @@ def float_down(value: Fraction) -> float:
     """Return the greatest double that is at most ``value``; -inf below them all."""
     above, below = value.numerator, value.denominator
     try:
-        nearest = above / below  # rounded correctly, and in a tenth of the time of comparing fractions
+        nearest = above / below  # rounded correctly, and in an eighth of the time of comparing fractions
     except OverflowError:
         return _LARGEST if above > 0 else -math.inf
     numerator, denominator = nearest.as_integer_ratio()

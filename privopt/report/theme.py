@@ -160,7 +160,7 @@ def _thinned(figure: Figure) -> None:
             axis.set_tick_params(rotation=90)
     if changed:
         _lay_out(figure)
-    figure.set_layout_engine("none")  # which would be asked at each drawing, and takes as long as the drawing does
+    figure.set_layout_engine("none")  # the axes stay: placing them takes longer than drawing
 
 
 def _lay_out(figure: Figure) -> None:

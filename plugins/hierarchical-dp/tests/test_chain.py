@@ -158,7 +158,7 @@ def test_nearest_sums_are_those_of_dense_least_squares(random_tree, weights):
         tree = random_tree(rng, 4)
         noisy = [rng.normal(0, 5, (width, 2)) for width in tree.widths]
         up = np.concatenate([add_up(tree, np.eye(tree.widths[-1]))[level] for level in range(4)])  # leaves to all
-        root = np.concatenate([np.full(width, weight**0.5) for width, weight in zip(tree.widths, weights, strict=True)])
-        leaves = np.linalg.lstsq(root[:, None] * up, root[:, None] * np.concatenate(noisy), rcond=None)[0]
+        scale = np.repeat(np.sqrt(weights), tree.widths)
+        leaves = np.linalg.lstsq(scale[:, None] * up, scale[:, None] * np.concatenate(noisy), rcond=None)[0]
         found = NearestSums.of(tree, weights)(noisy)
         assert np.concatenate(found) == pytest.approx(up @ leaves, rel=1e-6, abs=1e-5)

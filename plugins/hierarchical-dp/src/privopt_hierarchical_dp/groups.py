@@ -100,7 +100,6 @@ def read_units(
         Column(name="unit", kind="id"), Column(name="quantity", kind="count", least=0, most=max_quantity, unit=most)
     )
     regions, leaf = table.placed(listed)
-    del table  # what groups are made of needs the memory of the columns as they were read
     records = pl.DataFrame({"leaf": leaf, "unit": unit, "quantity": quantity})
     groups = records.group_by("leaf", "unit").agg(pl.col("quantity").sum().clip(0, sizes).alias("size"))
     counted = groups.group_by("leaf", "size").agg(pl.len().cast(pl.Int64).alias("groups"))

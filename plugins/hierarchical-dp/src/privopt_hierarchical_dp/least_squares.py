@@ -176,12 +176,14 @@ def least_squares(
 
 @frozen(kw_only=True, eq=False)
 class NearestSums:
-    """Find the values that add up over the tree with the least weighted squares of distances, for many values in turn.
+    """Find the values that add up over the tree with the least weighted squares of distances.
+
+    `least_squares` finds their errors too, at each call; a joint projection calls this hundreds of times.
 
     Attributes:
         tree: the hierarchy.
         own: for each level but the leaves' (R_l, 1) or (R_l, S) the weight of its values against its children's sum.
-        share: for each level but the root's (R_l, 1) or (R_l, S) a child's part of what its parent is off.
+        share: for each level but the root's (R_l, 1) or (R_l, S) a child's part of its parent's correction.
     """
 
     tree: Tree

@@ -56,7 +56,7 @@ def test_end_to_end(tmp_path, name, method):
     found = json.loads(ran.stdout.splitlines()[-1])
     print(f"\n{name} {method}: {found}")
     assert found["peak_gb"] < 6
-    # by the default shares the chain goes 170 to 230 rounds; split evenly they were 60
+    # with four fifths of the budget for the leaves the chain goes 170 to 230 rounds; with half of it, 60
     assert found["cpu"] < (90 if method == "cumulative-chain" else 60)
 
 
