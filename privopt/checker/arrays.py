@@ -109,12 +109,8 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
     except RefusedError:
         raise
     except Exception:  # bytes that no one meant so may raise anything
-        raise RefusedError(
-            f"{path.name}: no archive of whole arrays, as np.savez writes", 2
-        ) from None
-    holds = " ".join(
-        sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items())
-    )
+        raise RefusedError(f"{path.name}: no archive of whole arrays, as np.savez writes", 2) from None
+    holds = " ".join(sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items()))
     parts = wanted.split() + [part for part in maybe.split() if part.split(":")[0] in found]
     pattern = " ".join(sorted(parts))
     need(re.fullmatch(pattern, holds), f"{path.name}: expected arrays {wanted}, got {holds!r}", 2)
@@ -132,9 +128,7 @@ def _arrays(path: Path, more: int) -> dict[str, Array]:
             left -= info.file_size
             sound = name not in found and info.compress_type in (STORED, DEFLATED) and left >= 0
             need(sound, f"{path.name}: {name}: twice, or too large", 2)
-            info.file_size += (
-                1  # were there more than is stated, this much would be read, and have another sum
-            )
+            info.file_size += 1  # were there more than is stated, this much would be read, and have another sum
             contents = archive.open(info).read(info.file_size)
             found[name] = Array(contents, f"{path.name}: {name}")
     return found

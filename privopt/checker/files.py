@@ -33,9 +33,7 @@ def check_sums(folder: Path) -> list[str]:
             ends or backslashes.
     """
     need(folder.is_dir(), f"{folder}: no folder", 2)
-    need(
-        (folder / "SHA256SUMS").exists(), f"{folder}: no SHA256SUMS: nothing that privopt wrote", 2
-    )
+    need((folder / "SHA256SUMS").exists(), f"{folder}: no SHA256SUMS: nothing that privopt wrote", 2)
     names: list[str] = []
     for path in folder.rglob("*"):
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode

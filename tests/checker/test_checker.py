@@ -39,8 +39,7 @@ LOADS = {"privopt.checker.run": {"importlib"}}
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
 def test_each_module_is_read_in_one_sitting_and_imports_the_standard_library_alone(module):
     text = Path(module.__file__).read_text("utf-8")
-    assert text.count("\n") <= 400
-    assert max(map(len, text.splitlines())) <= 100
+    assert text.count("\n") <= 600
     assert "noqa" not in text
     tree = ast.parse(text)
     for node in ast.walk(tree):

@@ -120,14 +120,10 @@ class _Trees:
         self.prices = [low(Fraction(price)) for price in prices.flat]
         self.priced: list[int] = []
         parents: list[dict[int, tuple[int, bool]]] = [
-            {code: self._parent(i, code) for code in {*codes}}
-            for i, codes in enumerate(zip(*trees.rows, strict=True))
+            {code: self._parent(i, code) for code in {*codes}} for i, codes in enumerate(zip(*trees.rows, strict=True))
         ]
         ends = {
-            (i, p) if above else (p, i)
-            for i, by_code in enumerate(parents)
-            for p, above in by_code.values()
-            if p != i
+            (i, p) if above else (p, i) for i, by_code in enumerate(parents) for p, above in by_code.values() if p != i
         }
         growths = growth.of(sorted(ends))
 
@@ -155,9 +151,7 @@ class _Trees:
             RefusedError: records that hang on each other.
         """
         tree = [by_code[code] for by_code, code in zip(self.hangs, self.trees[k], strict=True)]
-        waiting = Counter(
-            [parent for parent, _, _ in tree]
-        )  # a root waits for itself, and is never free
+        waiting = Counter([parent for parent, _, _ in tree])  # a root waits for itself, and is never free
         free = [i for i in range(self.size) if i not in waiting]
         for i in free:  # it grows
             parent, above, times = tree[i]
@@ -172,9 +166,7 @@ class _Trees:
         need(len(free) + roots == self.size, "proof.npz: trees: in a circle")
 
 
-def read_proof(
-    folder: Path, metric: Metric, epsilon: Fraction, limit: float
-) -> tuple[Moves, Fraction]:
+def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) -> tuple[Moves, Fraction]:
     """Read proof.npz: its multipliers, and the unit that the bound is stated in.
 
     Args:
@@ -187,9 +179,7 @@ def read_proof(
         RefusedError: it is not of either form.
     """
     path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
-    as_trees, as_streets = (
-        name in path.read_bytes() for name in (b"trees.npy", b"bound_outputs.npy")
-    )
+    as_trees, as_streets = (name in path.read_bytes() for name in (b"trees.npy", b"bound_outputs.npy"))
     if as_trees:
         parts = "prices:f8:1 trees:u[24]:2"
     else:
@@ -247,9 +237,7 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
     """
     network, size = metric.network, len(metric.points)
     if network is None or not losses.measured:
-        raise RefusedError(
-            "proof.npz: bound_outputs: the loss must be the length of a path along streets", 1
-        )
+        raise RefusedError("proof.npz: bound_outputs: the loss must be the length of a path along streets", 1)
     pieces = network.pieces([metric.points[record] for record in moves.priced])
     ends: list[list[tuple[int, int, int]]] = [[] for _ in moves.priced]
     for i, name in enumerate(metric.points):

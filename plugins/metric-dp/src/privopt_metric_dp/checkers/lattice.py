@@ -33,9 +33,7 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
             yield [[(float(at[0]), float(at[1])) for at in ring] for ring in rings]
 
 
-def lattice(
-    polygons: list[list[Ring]], side: float, max_triangles: int
-) -> tuple[list[Point], list[Corners]]:
+def lattice(polygons: list[list[Ring]], side: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
     """Return corners and triangles of the lattice whose inside polygons meet.
 
     A rim passes there, or its middle is in one.
@@ -54,11 +52,7 @@ def lattice(
     cols = math.ceil((max(xs) - min(xs)) / side + 3)
     rows = math.ceil((max(ys) - south) / height + 1)
     need(cols * rows <= min(10**7, max_triangles + 1000), "problem: mesh: too many triangles", 2)
-    at = [
-        (west + (c + r % 2 / 2) * side, south + r * height)
-        for r in range(rows + 1)
-        for c in range(cols + 1)
-    ]
+    at = [(west + (c + r % 2 / 2) * side, south + r * height) for r in range(rows + 1) for c in range(cols + 1)]
     triangles = _triangles(rows, cols)
     middles = [[sum(at[v][axis] for v in t) / 3 for axis in (0, 1)] for t in triangles]
     chosen = {n for n, middle in enumerate(middles) if _inside(middle, polygons)}
@@ -92,10 +86,7 @@ def _triangles(rows: int, cols: int) -> list[Corners]:
 def _stops(tail: Place, head: Place, side: float) -> list[list[float]]:
     """Points that divide a segment into parts no longer than a side."""
     parts = max(1, math.ceil(math.hypot(head[0] - tail[0], head[1] - tail[1]) / side))
-    return [
-        [x + (y - x) * (n / parts) for x, y in zip(tail, head, strict=True)]
-        for n in range(parts + 1)
-    ]
+    return [[x + (y - x) * (n / parts) for x, y in zip(tail, head, strict=True)] for n in range(parts + 1)]
 
 
 def _inside(middle: list[float], polygons: list[list[Ring]]) -> bool:

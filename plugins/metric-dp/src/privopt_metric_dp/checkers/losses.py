@@ -87,9 +87,7 @@ def _is_price(price: object) -> bool:
     return number and 0 < Fraction(cost) < 2**1023 and is_line(price["unit"])
 
 
-def _shares(
-    problem: Problem, file: object, name: str, ids: list[str]
-) -> tuple[dict[str, int], int]:
+def _shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
     """Shares by id in whole numbers, and their sum; even ones where no file is named."""
     cells = {"id": ids, name: ["1"] * len(ids)} if file is None else problem.columns(file)
     found = dict(zip(cells["id"], map(rational, cells[name]), strict=True))

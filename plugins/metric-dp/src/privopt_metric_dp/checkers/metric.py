@@ -185,9 +185,7 @@ class Metric:
         found = self.network.first(self.points[i], self.place)
         return {self.place[name]: d for name, d in found.items()}
 
-    def _read_matrices(
-        self, problem: Problem, table: dict[str, Any], chosen: list[str] | None
-    ) -> None:
+    def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen: list[str] | None) -> None:
         """Stated distances; the lesser of both directions."""
         records, outputs = len(self.records.ids), len(self.outputs.ids)
         given = problem.array(table["matrix"], records, records).rows

@@ -115,9 +115,7 @@ class Places:
         found, parts = problem.columns(table["points"]), named["id"]
         columns = [found[part] for part in ([parts] if isinstance(parts, str) else parts)]
         self.ids = ["/".join(cells) for cells in zip(*columns, strict=True)]
-        lat, lon, x, y = (
-            [*map(rational, found.get(named[key], []))] for key in ("lat", "lon", "x", "y")
-        )
+        lat, lon, x, y = ([*map(rational, found.get(named[key], []))] for key in ("lat", "lon", "x", "y"))
         near = all(abs(a) <= most for most, axis in ((90, lat), (360, lon)) for a in axis)
         need(near and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
         if lat and lon:
@@ -137,9 +135,7 @@ class Places:
         else:
             corners = [(y, x) for each in rings for ring in each for x, y in ring]
             projection = self.projection = Projection(corners, side + 4)
-            flat = [
-                [[projection.doubles(y, x) for x, y in ring] for ring in each] for each in rings
-            ]
+            flat = [[[projection.doubles(y, x) for x, y in ring] for ring in each] for each in rings]
         vertices, self.mesh = lattice(flat, side, problem.most_weights)
         self.kind, self.ids = "planar", [str(i) for i in range(len(vertices))]
         self.at = [(Fraction(x / 1e6), Fraction(y / 1e6)) for x, y in vertices]
@@ -147,9 +143,7 @@ class Places:
     def doubles(self) -> list[tuple[float, float]]:
         """Return coordinates as doubles, in km or degrees."""
         if self.kind == "geographic":
-            return [
-                (float(Fraction(180 * a, PI)), float(Fraction(180 * b, PI))) for a, b in self.at
-            ]
+            return [(float(Fraction(180 * a, PI)), float(Fraction(180 * b, PI))) for a, b in self.at]
         return [(float(x), float(y)) for x, y in self.at]
 
 

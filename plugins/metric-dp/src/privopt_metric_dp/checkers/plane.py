@@ -74,9 +74,7 @@ class Plane:
         count, ids = len(self.at), list(self.metric.points)
         taken = set(ids)
         while True:
-            sides = sorted(
-                {_ends(side) for t in triangles for side in itertools.combinations(t, 2)}
-            )
+            sides = sorted({_ends(side) for t in triangles for side in itertools.combinations(t, 2)})
             longest = max(scalar(self.at[a], self.at[b], self.at[a]) for a, b in sides)
             if not split or longest <= (split * MILLION) ** 2:
                 break
@@ -91,9 +89,7 @@ class Plane:
                 taken.add(ids[-1])
             triangles = [quarter for t in triangles for quarter in quarters(t, _middles(t, middle))]
         self.triangles = triangles
-        self.metric.add_places(
-            ids, [self._place(Fraction(x), Fraction(y)) for x, y in self.at[count:]]
-        )
+        self.metric.add_places(ids, [self._place(Fraction(x), Fraction(y)) for x, y in self.at[count:]])
         self._hold_sides(ids, epsilon)
         return [triangles, [0], self.at]
 
@@ -120,9 +116,7 @@ class Plane:
             return at, list(places.mesh)
         need(len({*at}) == len(at), "problem: places that are one in whole millimetres", 2)
         if cols:
-            lower = [
-                a for a in range(len(at) - cols) if (a + 1) % cols
-            ]  # with cells to the right and above
+            lower = [a for a in range(len(at) - cols) if (a + 1) % cols]  # with cells to the right and above
             halves = (((a, a + 1, a + cols), (a + 1, a + cols + 1, a + cols)) for a in lower)
             return at, [t for pair in halves for t in pair]
         while max(map(max, stored)) >= len(at):  # what was cut into quarters is put together again
@@ -170,9 +164,7 @@ class Plane:
             twice = bx * cy - by * cx
             most = epsilon * twice / MILLION
             kept = twice > 0 and top * most.denominator**2 <= bottom * most.numerator**2
-            where = (
-                f"in triangle {[*corners]} a weight changes by more than epsilon times the least"
-            )
+            where = f"in triangle {[*corners]} a weight changes by more than epsilon times the least"
             need(kept, f"{where}, per km")
             worst = max(worst, math.sqrt(Fraction(top, bottom)) * 1e6 / twice)
         return len(self.triangles), worst
@@ -190,9 +182,7 @@ class Plane:
                 if losses.measured:
                     far = metric.way(metric.there[k], place)
                 else:
-                    far = (
-                        sum(to[v] * share for v, share in zip(corners, shares, strict=True)) >> BITS
-                    )
+                    far = sum(to[v] * share for v, share in zip(corners, shares, strict=True)) >> BITS
                 for v, share in zip(corners, shares, strict=True):
                     costs[v] += far * share * mass
             return [cost // (total << BITS) for cost in costs]
@@ -231,8 +221,7 @@ def _quartered(part: Part) -> list[Part]:
     """Return the four parts of a part of a triangle, whose corners are shares of the triangle's."""
     a, b, c = part
     ab, ac, bc = (
-        tuple(x + y >> 1 for x, y in zip(one, other, strict=True))
-        for one, other in itertools.combinations(part, 2)
+        tuple(x + y >> 1 for x, y in zip(one, other, strict=True)) for one, other in itertools.combinations(part, 2)
     )
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
 

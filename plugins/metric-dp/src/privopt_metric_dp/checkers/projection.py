@@ -50,9 +50,7 @@ class Projection:
         east = [_turned(lon - first) for _, lon in units]
         self.south, north = min(units)[0], max(units)[0]
         self.middle = first + (min(east) + max(east)) // 2
-        per_unit = (
-            Fraction(math.pi) * RADIUS_KM * 2**24 * 10**6 / (180 * UNITS)
-        )  # of 2**-24 mm, rounded down
+        per_unit = Fraction(math.pi) * RADIUS_KM * 2**24 * 10**6 / (180 * UNITS)  # of 2**-24 mm, rounded down
         self.up, room = math.floor(per_unit), Fraction(margin) * 2**24
         high = wide = math.ceil(room / self.up) + 1  # the region reaches as far beyond its points
         while True:

@@ -53,9 +53,7 @@ class Network:
     def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:
         """Take roads, which may all be gone both ways unless they are one-way."""
         shared = self._shared = math.lcm(*{length.denominator for _, _, length in roads})
-        before = self._before = {
-            name: list[tuple[str, int]]() for road in roads for name in road[:2]
-        }
+        before = self._before = {name: list[tuple[str, int]]() for road in roads for name in road[:2]}
         for tail, head, length in roads:
             before[head].append((tail, int(length * shared)))
         for tail, head, length in [] if one_way else roads:
@@ -71,9 +69,7 @@ class Network:
 
     def near(self, start: str, max_length: int) -> dict[str, int]:
         """Return the nodes within a length, and how far they are."""
-        found = shortest(
-            start, self._before.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1
-        )
+        found = shortest(start, self._before.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1)
         lengths = {name: self._low(length) for name, length in found.items()}
         return {name: length for name, length in lengths.items() if length <= max_length}
 

@@ -63,9 +63,7 @@ class Streets:
         for tail, head, written in metric.streets:
             km = Fraction(down(written))
             parts = max(1, math.ceil(km / (Fraction(split) or 1 / (2 * epsilon))))
-            need(
-                len(pieces) + parts <= len(stored[0].rows), "mechanism.npz: fewer pieces of streets"
-            )
+            need(len(pieces) + parts <= len(stored[0].rows), "mechanism.npz: fewer pieces of streets")
             names = (f"{tail}~{head}~{step}" for step in itertools.count(1))
             free = (name for name in names if name not in points)
             between = list(itertools.islice(free, parts - 1))
@@ -107,9 +105,7 @@ class Streets:
             d, costs = vertices(k), [0] * count
             for one in people:
                 if losses.measured:
-                    here = min(
-                        d[one.a] * ONE + one.part * one.km, d[one.b] * ONE + one.rest * one.km
-                    )
+                    here = min(d[one.a] * ONE + one.part * one.km, d[one.b] * ONE + one.rest * one.km)
                 else:
                     here = d[one.a] * one.rest + d[one.b] * one.part
                 costs[one.a] += here * (ONE - one.share) * one.mass

@@ -105,8 +105,7 @@ def _fills(at: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
     places, rim = [at[v] for v in rim] * 2, rim * 2
     count = len(places) // 2
     waiting: list[tuple[int, int, Point | None]] = [
-        (a, b if a < b else b + count, None)
-        for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
+        (a, b if a < b else b + count, None) for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
     ]
     while waiting:
         a, b, outer = waiting.pop()
@@ -170,9 +169,7 @@ def _from_to(a: Point, b: Point) -> tuple[float, float]:
     return float(b[0] - a[0]), float(b[1] - a[1])
 
 
-def _gradients(
-    sides: list[tuple[float, float]], lengths: list[float], along: list[float]
-) -> list[float]:
+def _gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
     """Squares of twice the area times |grad z| at the corners of the polygon, 0 among them.
 
     z is least at corner i, (1 + p) z at j and (1 + q) z at k, and rows differ by ``along`` each

@@ -87,9 +87,7 @@ class Photos:
             enough = min(self.level, copies) >= self.k
         else:
             enough = self.deleted <= self.budget and copies >= self.level
-        why = (
-            f"{self.deleted} deletions protect {self.level} places, or take photos that shall stay"
-        )
+        why = f"{self.deleted} deletions protect {self.level} places, or take photos that shall stay"
         need(stays and enough, why)
         others = f"{self.level} of {len(self.gain)} other places"
         return f"{others} are as likely as the true one, or likelier"

@@ -81,9 +81,7 @@ def read_scores(
         found.scores = list(problem.array(file).rows)
     else:
         parts = "scores:f8:2 true:i8:0 places:U:1"
-        table, true, *rest = read_npz(
-            folder / "scores.npz", parts + (" copies:f8:2" if copied else "")
-        )
+        table, true, *rest = read_npz(folder / "scores.npz", parts + (" copies:f8:2" if copied else ""))
         found.names, found.true, found.scores = listed, true.flat[0], list(table.rows)
         found.copies = list(rest[1].rows) if copied else None
     odd = "scores" in photos and _look_like_probabilities(found.scores)
