@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -9,7 +10,7 @@ import pytest
 from helpers.albums import write_means
 from helpers.data import data_path
 from helpers.mended_sums import mend
-from PIL import Image
+from PIL import ExifTags, Image, ImageOps, PngImagePlugin
 
 from privopt.errors import InputError, UsageError
 from privopt.report.write_report import write_report
@@ -19,6 +20,7 @@ from privopt.run.verify import load_release, verify
 from privopt_photo_censor.app.classifier import load_classifier
 from privopt_photo_censor.app.folder import look_at_folder, place_of
 from privopt_photo_censor.app.open_photo import heif
+from privopt_photo_censor.app.picture import flattened
 from privopt_photo_censor.app.positions import gps
 
 pytest.importorskip("onnx")
@@ -220,6 +222,45 @@ def test_what_is_not_scored_is_listed_and_outside_of_the_guarantee(holiday):
     page = write_report(done.folder).read_text("utf-8")
     assert all(f"<td>{name}</td>" in page for name in left_out)
     assert told in page
+
+
+SECRET = b"SECRETNO"
+
+
+def write_broken_exif(path, kind):
+    """Write a picture that opens, beside an Exif block that begins with a secret and that no parser reads."""
+    picture, block = Image.new("RGB", (20, 12), "red"), b"Exif\0\0" + SECRET + b" Via Roma 3"
+    if kind == "raw profile":
+        text = PngImagePlugin.PngInfo()
+        text.add_text("Raw profile type exif", f"\nexif\n{len(block):8d}\n{block.hex()}\n", zip=True)
+        picture.save(path, pnginfo=text)
+    else:
+        picture.save(path, exif=block)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("z.png", "raw profile"), ("z.png", "chunk"), ("z.jpg", "chunk"), ("z.webp", "chunk")],
+)
+def test_photo_with_broken_metadata_is_left_out_and_not_quoted(holiday, capfd, name, kind):
+    write_broken_exif(holiday / name, kind)
+    release = solved(holiday)
+    assert release.result.details.facts["left_out"] == [f"{name}: metadata that cannot be read"]
+    published = b"".join(path.read_bytes() for path in release.folder.rglob("*") if path.is_file())
+    texts = " ".join([*release.warnings, *capfd.readouterr()])
+    assert SECRET not in published
+    assert SECRET.decode() not in texts
+    assert "Roma" not in texts
+
+
+def test_picture_is_turned_by_each_orientation_as_pillow_turns_it():
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[ExifTags.Base.Orientation] = orientation
+        out = io.BytesIO()
+        Image.linear_gradient("L").resize((7, 4)).convert("RGB").save(out, "PNG", exif=exif)
+        with Image.open(out, formats=["PNG"]) as photo:
+            assert flattened(photo).tobytes() == ImageOps.exif_transpose(photo).tobytes()
 
 
 def test_a_folder_of_photos_alone_is_covered_whole(holiday):

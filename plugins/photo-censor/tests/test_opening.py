@@ -44,6 +44,17 @@ def test_no_decoder_of_another_format_runs(kind):
         pass
 
 
+def test_fault_of_broken_photo_quotes_no_byte_of_it():
+    whole = encoded("PNG")
+    header, data = whole.index(b"IHDR"), whole.index(b"IDAT")
+    broken = [whole[:data] + b"\xff" + b"SeC" + whole[data + 4 :], whole[:header] + b"SeCr" + whole[header + 4 :]]
+    broken += [whole[:data] + b"SECR" + whole[data + 4 :], whole[: data + 20] + b"SECRETNO" + whole[data + 28 :]]
+    for contents in broken:
+        with pytest.raises(InputError) as raised, readable("a.png"), opened(contents) as photo:
+            flattened(photo)
+        assert "sec" not in str(raised.value).lower()
+
+
 @pytest.mark.parametrize(
     "root", [Path(privopt.__file__).parent, *sorted(PLUGINS.glob("*/src"))], ids=lambda p: p.parts[-2]
 )

@@ -18,7 +18,7 @@ from privopt.arrays import Floats
 from privopt.errors import Fault, InputError
 from privopt_photo_censor.app.classifier import Classifier
 from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point, read_metadata
-from privopt_photo_censor.app.open_photo import HEIF, SUFFIXES, heif, opened, readable
+from privopt_photo_censor.app.open_photo import HEIF, SUFFIXES, BrokenMetadataError, heif, opened, readable
 from privopt_photo_censor.app.picture import flattened
 from privopt_photo_censor.app.positions import texts_of
 
@@ -81,8 +81,15 @@ def _read(path: Path, model: Classifier | None, edge: int) -> _Photo:
     with readable(name):
         contents = path.read_bytes()
         with opened(contents) as photo:
+            photo.load()
+            try:
+                Image.Exif().load(
+                    photo.info.get("exif", b"")
+                )  # of a JPEG, Pillow itself passes over one that is broken
+                metadata, more = read_metadata(name, photo, contents), _more(photo, contents)
+            except Exception:  # Pillow's parsers raise whatever they like at a wrong byte
+                raise BrokenMetadataError from None
             upright = flattened(photo)
-            metadata, more = read_metadata(name, photo, contents), _more(photo, contents)
     return _Photo(
         tensor=None if model is None else model.tensor(upright),
         metadata=metadata,
@@ -125,6 +132,8 @@ def look_at_folder(folder: Path, model: Classifier | None = None) -> tuple[Folde
                 left_out.append(f"{path.name}: broken")
             else:
                 faults.extend(error.faults)
+        except BrokenMetadataError:
+            left_out.append(f"{path.name}: metadata that cannot be read")
     if faults:
         raise InputError(faults[:20])
     if not photos:

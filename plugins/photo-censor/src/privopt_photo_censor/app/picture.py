@@ -5,9 +5,22 @@ from __future__ import annotations
 import io
 from typing import Final
 
-from PIL import Image, ImageCms, ImageOps
+from PIL import ExifTags, Image, ImageCms
+
+from privopt_photo_censor.app.open_photo import UnsupportedPixelsError
 
 __all__ = ["flattened"]
+
+TURNS: Final = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What turns a picture upright, by its orientation in Exif. Pillow's own function writes Exif anew, which can fail."""
 
 GREY: Final = ("1", "L", "LA")
 
@@ -22,12 +35,13 @@ def flattened(photo: Image.Image) -> Image.Image:
         Mode RGB, 8 bits a channel; nothing of the photo's metadata.
 
     Raises:
-        ValueError: grey pixels of 16 or 32 bits, for which Pillow has no scale.
+        UnsupportedPixelsError: grey pixels of 16 or 32 bits, for which Pillow has no scale.
     """
     photo.load()
-    upright = ImageOps.exif_transpose(photo)
+    turn = TURNS.get(photo.getexif().get(ExifTags.Base.Orientation, 1))
+    upright = photo if turn is None else photo.transpose(turn)
     if upright.mode.startswith(("I", "F")):
-        raise ValueError(f"pixels of more than 8 bits, mode {upright.mode}")
+        raise UnsupportedPixelsError(f"pixels of more than 8 bits, mode {upright.mode}")
     profile, grey = photo.info.get("icc_profile"), upright.mode in GREY
     if upright.has_transparency_data:
         sheet = Image.new("RGBA", upright.size, "white")
