@@ -55,8 +55,14 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
     return start, target[order], (order % max(1, len(pairs))).astype(np.int64)
 
 
-def components(nodes: int, pairs: Ints) -> Ints:
+def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
     """Return connected components of nodes under pairs: independent problems (BD-mDP, Property 3.1).
+
+    Args:
+        nodes: how many.
+        pairs: (E, 2) tails and heads.
+        strong: Nodes belong together only if pairs lead from each to the other and back. Otherwise pairs count in both
+            directions.
 
     Returns:
         (nodes,) numbers from 0, in the order in which the components first occur.
@@ -66,7 +72,7 @@ def components(nodes: int, pairs: Ints) -> Ints:
 
     pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
-    return ranked(connected_components(graph, directed=False)[1])
+    return ranked(connected_components(graph, directed=strong, connection="strong")[1])
 
 
 def ranked(labels: NDArray[Any]) -> Ints:

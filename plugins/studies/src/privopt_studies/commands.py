@@ -42,6 +42,8 @@ __all__ = ["curve", "explore", "init"]
 @click.option("--box", metavar="S,W,N,E", help="Only the streets inside, in degrees.")
 @click.option("--walk", is_flag=True, help="Footways too, and every way both ways.")
 @click.option("--bends", is_flag=True, help="Keep nodes that merely bend a street.")
+@click.option("--ferries", is_flag=True, help="Take the lines of ferries too.")
+@click.option("--one-way", is_flag=True, help="Travel along one-way streets is the loss; places without a way back go.")
 @click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
 @click.option("--within", type=float, callback=positive, metavar="KM", help="Hide people this near to one another.")
 @click.option(
@@ -59,6 +61,8 @@ def init(
     box: str | None,
     walk: bool,
     bends: bool,
+    ferries: bool,
+    one_way: bool,
     out: Path,
     within: float | None,
     factor: float,
@@ -77,7 +81,7 @@ def init(
     if ids is not None and vectors is None:
         raise UsageError("--ids must be given with --vectors: it names their rows")
     if vectors is not None:
-        if any((roads, box, walk, bends, within is not None)):
+        if any((roads, box, walk, bends, ferries, one_way, within is not None)):
             raise UsageError("--vectors takes --ids and no places, streets or distances: epsilon follows from ranks")
         for line in init_words(mechanism, vectors, ids, out, force=force).notes:
             complain(f"{out}: {line}")
@@ -90,15 +94,17 @@ def init(
             complain(f"{out}: {line}")
         return
     if points is not None:
-        if box is not None or walk or bends:
-            raise UsageError("--box, --walk and --bends go with --osm")
+        if any((box is not None, walk, bends, ferries, one_way)):
+            raise UsageError("--box, --walk, --bends, --ferries and --one-way go with --osm")
         made = draft_problem.init(mechanism, points, out, roads=roads, within=within, factor=factor, force=force)
     else:
         assert osm is not None  # one of the two
         if roads is not None:
             raise UsageError("--roads goes with --points; --osm brings its own")
+        if one_way and walk:
+            raise UsageError("--one-way and --walk exclude one another: on foot, every street leads both ways")
         area = None if box is None else box_area(box)
-        streets = read_streets(osm, area=area, walk=walk, bends=bends)
+        streets = read_streets(osm, area=area, walk=walk, bends=bends, ferries=ferries, one_way=one_way)
         made = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
     for line in made.notes:
         complain(f"{out}: {line}")

@@ -41,6 +41,9 @@ MIN_EPSILON: Final = 1e-300
 MAX_SEARCHED_RECORDS: Final = 2_000
 """Records whose nearest neighbour is looked for."""
 
+ONE_WAY_LOSS: Final = "the loss is the error in travel along one-way streets, distances of privacy run both ways"
+BOTH_WAYS_LOSS: Final = "distances run both ways; for travel along one-way streets as the loss, take --one-way"
+
 QUICK_PLACES: Final = 200
 """Places beyond which the optimum may take minutes: 462 cells took over two, on two busy processors in 2026-11."""
 
@@ -93,7 +96,9 @@ def init_from_map(
         beside = Path(folder)
         tables = beside / points.name, beside / roads.name
         streets.write(*tables)
-        made = draft(mechanism, tables[0], beside, roads=tables[1], within=within, factor=factor)
+        made = draft(
+            mechanism, tables[0], beside, roads=tables[1], one_way=streets.one_way, within=within, factor=factor
+        )
         with (
             new_file(out, force=force) as path,
             new_file(points, force=force) as own_points,
@@ -104,7 +109,7 @@ def init_from_map(
             copyfile(tables[1], own_roads)
     written = (
         f"{points.name} has {len(streets.places):,} places, {roads.name} {len(streets.km):,} roads, a row for each "
-        'direction: for one-way streets as travel cost, [utility] kind = "travel-cost", edges, directed = true'
+        f"direction: {ONE_WAY_LOSS if streets.one_way else BOTH_WAYS_LOSS}"
     )
     return evolve(made, notes=(*streets.notes, written, *made.notes))
 
@@ -115,6 +120,7 @@ def draft(
     folder: Path,
     *,
     roads: Path | None = None,
+    one_way: bool = False,
     within: float | None = None,
     factor: float = 4.0,
 ) -> Draft:
@@ -126,6 +132,7 @@ def draft(
             grid is laid.
         folder: the folder that it will lie in.
         roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
+        one_way: The loss is the error in travel along ``roads`` in their direction.
         within: km within which a person is to be hidden; three times the distance between neighbours by default.
         factor: by which one report may change the odds between two places so far apart.
 
@@ -148,7 +155,10 @@ def draft(
             raise InputError(
                 [Fault(points.name, "", "no column of ids", "a column of ids that names the nodes of --roads")]
             )
-    tables |= {"privacy": {"epsilon": 1.0}, "utility": {"kind": "distance"}}
+    utility: dict[str, object] = {"kind": "distance"}
+    if roads is not None and one_way:
+        utility = {"kind": "travel-cost", "edges": relative(roads, folder), "directed": True}
+    tables |= {"privacy": {"epsilon": 1.0}, "utility": utility}
     data = loaded(MetricProblem, tables, folder, points.name)
     spacing = _spacing(data)
     reach = REACH_FACTOR * spacing if within is None else within

@@ -20,6 +20,7 @@ from privopt_metric_dp.problem.read_points import read_points
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.pairs import check_neighbours, farthest
 from privopt_metric_dp.space.places import Space, check_places, grid_points
+from privopt_metric_dp.space.road_parts import JOIN_PARTS, describe_parts
 
 __all__ = ["D", "MetricData", "MetricInstance", "load", "space_of"]
 
@@ -64,7 +65,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     assert prior is not None  # gather stops where it is missing
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
-        gather.attempt(lambda: _connected(metric, records, file))
+        gather.attempt(lambda: _check_connected(metric, records, file))
     chosen = None if problem.outputs is None else problem.outputs.choose
     if chosen is not None and chosen > len(records):
         gather.note("outputs.choose", f"{chosen:,} of {len(records):,} records", f"a number up to {len(records):,}")
@@ -215,12 +216,19 @@ def _cost(problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None,
     return np.divide(expected, hats, out=np.zeros(shape), where=hats > 0)
 
 
-def _connected(metric: Metric, records: Space, file: str) -> None:
-    lost = np.flatnonzero(~np.isfinite(metric.rows(np.array([0]))[0]))
-    if lost.size:
-        some = ", ".join(records.ids[place] for place in lost[:3].tolist()) + (", ..." if lost.size > 3 else "")
-        found = f"roads that do not join {lost.size} of {len(records)} records to {records.ids[0]} ({some})"
-        raise InputError([Fault(file, "distance.edges", found, "connected roads, or privacy.neighbours_within")])
+def _check_connected(metric: Metric, records: Space, file: str) -> None:
+    """Check that roads join all records, so that every pair has a distance.
+
+    Raises:
+        InputError: They do not.
+    """
+    if np.isfinite(metric.rows(np.array([0]))[0]).all():
+        return
+    roads = getattr(metric, "roads", None)
+    actual = f"no way from {records.ids[0]} to every other record"
+    if roads is not None:
+        actual = f"roads in several parts: {describe_parts(roads, records.ids)}"
+    raise InputError([Fault(file, "distance.edges", actual, f"connected roads ({JOIN_PARTS})")])
 
 
 SUM_TOLERANCE: Final = 1e-6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -19,6 +19,7 @@ from privopt.execution.compiled import jit
 from privopt_metric_dp.problem.kinds import LossKind, Spaces
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.places import MAX_COORDINATE, Space
+from privopt_metric_dp.space.road_parts import JOIN_PARTS, describe_parts
 from privopt_metric_dp.space.roads import Roads, read_roads
 
 __all__ = ["CostMatrix", "DistanceLoss", "TravelCost", "normalised", "travel_cost"]
@@ -242,9 +243,8 @@ class TravelCost(LossKind):
         for space, table in zip((records, spaces.outputs), tables, strict=False):
             lost = np.argwhere(~np.isfinite(table) & (weights > 0))
             if lost.size:
-                start, target = space.ids[lost[0, 0]], targets[lost[0, 1]]
-                found = f"no way from {start} to target {target} ({len(lost)} such)"
-                raise InputError([Fault(spaces.file, where, found, "roads that lead to every target")])
+                actual = f"no way from {space.ids[lost[0, 0]]} to target {targets[lost[0, 1]]} ({len(lost)} such)"
+                raise InputError([_parts_fault(spaces, where, actual, roads, [*records.ids, *targets.tolist()])])
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
@@ -278,11 +278,25 @@ def _plural(unit: str) -> str:
 
 
 def _reached(cost: Floats, spaces: Spaces, where: str) -> Floats:
+    """Return losses (N, K) that are finite.
+
+    Raises:
+        InputError: Some are not, because no way joins a record and an output.
+    """
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
-        found = f"no way that joins record {spaces.records.ids[i]}, output {spaces.outputs.ids[k]} and the targets"
-        raise InputError([Fault(spaces.file, where, found, "connected roads")])
+        actual = f"no way from {spaces.records.ids[i]} to output {spaces.outputs.ids[k]}"
+        roads = getattr(spaces.metric, "roads", None)
+        raise InputError([_parts_fault(spaces, where, actual, roads, [*spaces.records.ids, *spaces.outputs.ids])])
     return cost
+
+
+def _parts_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, ids: Sequence[str]) -> Fault:
+    """Return the fault of a loss that is infinite, with what to do about it."""
+    if roads is None:  # a distance of another kind, which says nothing of its roads
+        return Fault(spaces.file, where, actual, "finite distances")
+    remedy = "omit these places, or set utility.directed = false" if roads.directed else JOIN_PARTS
+    return Fault(spaces.file, where, f"{actual}; {describe_parts(roads, ids)}", f"connected roads ({remedy})")
 
 
 def _targets(file: File) -> tuple[NDArray[np.str_], Floats]:
