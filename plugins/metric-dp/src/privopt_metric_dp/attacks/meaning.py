@@ -64,16 +64,23 @@ def interpret_guarantee(
     nearest = np.full(len(data.records), np.inf)
     for ends in pairs.T:
         np.minimum.at(nearest, ends, apart)
+    coincident = np.unique(pairs[distances == 0]) if by_distance else np.zeros(0, dtype=np.int64)
     known, epsilon = nearest[np.isfinite(nearest)], float(data.epsilon)
     if known.size:
         median, first = float(np.median(known)), int(apart.argmin())
         one, two = (data.records.label(place) for place in pairs[first].tolist())
+        elsewhere, which = (" elsewhere", " that lie apart") if coincident.size else ("", "")
         sentences.append(
-            f"One report changes the odds between a {noun} and its nearest neighbour by a factor of at most "
+            f"One report changes the odds between a {noun} and its nearest neighbour{elsewhere} by a factor of at most "
             f"{_factor(epsilon * median)} at the median distance of {median:.4g} "
-            f"{data.unit.replace('unit of', 'units of')}; between the two closest {plural}, {one} and {two}, by at "
-            f"most {_factor(epsilon * float(distances[first]))}."
+            f"{data.unit.replace('unit of', 'units of')}; between the two closest {plural}{which}, {one} and {two}, by "
+            f"at most {_factor(epsilon * float(distances[first]))}."
         )
+        if coincident.size:
+            sentences.append(
+                f"{coincident.size:,} of {len(data.records):,} {plural} coincide with another: no report distinguishes "
+                "those at one place."
+            )
         if epsilon * median > math.log(USELESS_FACTOR):
             warnings.append(
                 f"the promise hides next to nothing: one report may change the odds between nearest neighbours by a "
