@@ -97,7 +97,7 @@ Section Problem.
     when (Z.of_nat n * Z.of_nat w <=? 1000000) && (0 <? fst side);;
     let cells := flat_map (fun i => map (fun j => (i, j)) (seq 0 w)) (seq 0 n) in
     let at_ k := (Z.of_nat k * fst side, snd side) in
-    Some (map (fun c => named (fst c) ++ str "-" ++ named (snd c)) cells,
+    Some (map (fun c => str "r" ++ named (fst c) ++ str "c" ++ named (snd c)) cells,
           Some (map (fun c => [at_ (snd c); at_ (fst c)]) cells)).
 
   (** Rows of a table: ids, and coordinates where it has both columns. Of two pairs of coordinates nobody knows

@@ -44,7 +44,7 @@ def town(side: int) -> bytes:
     if columns is None:
         raise PrivoptError("no column weights certify")
     row, column = np.divmod(np.arange(side * side), side)
-    ids = [f"{r}-{c}" for r, c in zip(row.tolist(), column.tolist(), strict=True)]
+    ids = [f"r{r}c{c}" for r, c in zip(row.tolist(), column.tolist(), strict=True)]
     points = np.column_stack([41.9 + 0.0013 * row, 12.5 + 0.0017 * column])
     told = "Of each report: the odds of any two places change by a factor of at most exp(4 d), d km by road."
     return artefact(columns, Places.of(ids, points, degrees=True), None, told, release=64 * "0", proof="")

@@ -96,22 +96,22 @@ def test_a_record_is_found_by_its_id_and_its_position(width, report, watched, ax
     assert page.locator("#record option").count() == 56
     page.click("#nearer")
     page.click("#nearer")
-    page.fill("#find", "6-7")
-    assert page.locator("#record option:checked").inner_text() == "6-7 (41.8870° N, 12.4823° E)"
-    assert page.locator("#told strong").first.inner_text().startswith("From 6-7 (41.8870° N, 12.4823° E)")
+    page.fill("#find", "r6c7")
+    assert page.locator("#record option:checked").inner_text() == "r6c7 (41.8870° N, 12.4823° E)"
+    assert page.locator("#told strong").first.inner_text().startswith("From r6c7 (41.8870° N, 12.4823° E)")
     page.fill("#find", "12.4823")
     assert page.locator("#found").inner_text() == "7 of 56"
     assert page.locator("#record option").count() == 7
     page.fill("#find", "nobody")
     assert page.locator("#found").inner_text() == "0 of 56"
-    assert page.locator("#record option:checked").inner_text().startswith("6-7 ")
+    assert page.locator("#record option:checked").inner_text().startswith("r6c7 ")
     page.fill("#find", "")
     assert page.locator("#record option").count() == 56
     page.fill("#find", "6-")
     page.click("#whole")
     box = page.locator("#map").bounding_box()
     page.locator("#map").click(position={"x": 0.05 * box["width"], "y": 0.95 * box["height"]})
-    assert page.locator("#record option:checked").inner_text().startswith("0-0 ")  # though the list held other rows
+    assert page.locator("#record option:checked").inner_text().startswith("r0c0 ")  # though the list held other rows
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.select_option("#layer", "mistaken")
     assert faults(page, axe, all_of_them=True) == []

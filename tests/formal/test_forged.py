@@ -116,7 +116,7 @@ FOLDERS = {
         | {"words": {'"all-pairs"': '"neighbours", "neighbours_within": 5.0'}},
     ),
     "a road below 0": (NOT_PROVED, {"files": {"roads.csv": "from,to,km\na,b,1\na,m,-0.25\n"}}),
-    "cells below 0": (UNKNOWN, {"toml": CELLS, "ids": ("0-0", "0-1")}),
+    "cells below 0": (UNKNOWN, {"toml": CELLS, "ids": ("r0c0", "r0c1")}),
     "a matrix with a diagonal": (
         PROVED,
         {"toml": TABLE | {'"travel-cost"': '"distance"'}, "distances": np.array([[0.1, 1.0], [1.0, 0.1]])}

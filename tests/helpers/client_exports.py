@@ -92,10 +92,10 @@ def street_grid(folder: Path, side: int) -> None:
     lines, roads = ["id,lat,lon"], ["from,to,km"]
     for r in range(side):
         for c in range(side):
-            lines.append(f"{r}-{c},{41.9 + 0.0013 * r:.6f},{12.5 + 0.0017 * c:.6f}")
+            lines.append(f"r{r}c{c},{41.9 + 0.0013 * r:.6f},{12.5 + 0.0017 * c:.6f}")
             for other in ((r + 1, c), (r, c + 1)):
                 if max(other) < side:
-                    roads.append(f"{r}-{c},{other[0]}-{other[1]},{0.1 + 0.1 * rng.random():.3f}")
+                    roads.append(f"r{r}c{c},r{other[0]}c{other[1]},{0.1 + 0.1 * rng.random():.3f}")
     (folder / "points.csv").write_text("\n".join(lines) + "\n")
     (folder / "roads.csv").write_text("\n".join(roads) + "\n")
 

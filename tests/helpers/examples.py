@@ -26,7 +26,7 @@ prior = "prior.csv"
 
 LOCAL = """
 [lr-geo]
-users = ["1-1", "3-5", "5-2"]
+users = ["r1c1", "r3c5", "r5c2"]
 radius = 1.6
 obfuscation_radius = 1.6
 exponential_beyond = 0.6
@@ -54,7 +54,7 @@ def _town(folder: Path, extra: str = "", rows: int = 7, cols: int = 8, epsilon: 
     folder.mkdir(parents=True, exist_ok=True)
     row, col = np.divmod(np.arange(rows * cols), cols)
     near = np.exp(-((row - 2) ** 2 + (col - 2) ** 2) / 3) + 0.7 * np.exp(-((row - 5) ** 2 + (col - 6) ** 2) / 2) + 0.03
-    lines = [f"{r}-{c},{p!r}" for r, c, p in zip(row, col, (near / near.sum()).tolist(), strict=True)]
+    lines = [f"r{r}c{c},{p!r}" for r, c, p in zip(row, col, (near / near.sum()).tolist(), strict=True)]
     (folder / "prior.csv").write_text("\n".join(["id,p", *lines]) + "\n")
     (folder / "problem.toml").write_text(TOWN.format(rows=rows, cols=cols, epsilon=epsilon) + extra)
     return folder / "problem.toml"

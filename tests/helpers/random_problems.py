@@ -89,7 +89,7 @@ def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechan
         side = f"{rng.uniform(0.05, 1):.{digits}f}" if digits > 1 else "0.1"
         corner = f", south_west = [{rng.uniform(-80, 80):.6f}, {rng.uniform(-180, 180):.6f}]" if "lat" in kind else ""
         records = f"grid = {{ rows = {rows}, cols = {cols}, cell_km = {side}{corner} }}"
-        ids, outputs = [f"{r}-{c}" for r in range(rows) for c in range(cols)], rows * cols
+        ids, outputs = [f"r{r}c{c}" for r in range(rows) for c in range(cols)], rows * cols
     elif kind == "plane mesh":
         ring = [[0, 0], [1, 0.1], [0.7, 1], [0, 0]]
         (folder / "r.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))

@@ -194,7 +194,7 @@ def off_by(release, reports, truth):
     counts = np.zeros((len(truth), len(number)))
     for who, report in reports.rows():
         counts[who, number[report]] += 1
-    at = np.array([[float(part) for part in name.split("-")] for name in release.records.tolist()]) / 4
+    at = np.array([[float(part) for part in name[1:].split("c")] for name in release.records.tolist()]) / 4
     return np.hypot(*(at[(counts @ chances.T).argmax(axis=1)] - at[truth]).T)
 
 

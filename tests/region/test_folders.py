@@ -46,7 +46,7 @@ def test_the_checker_proves_every_region(solved, name):
 
 @pytest.mark.parametrize("name", ["globe", "globe-grid"])
 def test_people_on_records_of_the_earth_are_checked_at_once(tmp_path, name):
-    ids = [f"{r}-{c}" for r in range(3) for c in range(2)] if "grid" in name else list("abcd")
+    ids = [f"r{r}c{c}" for r in range(3) for c in range(2)] if "grid" in name else list("abcd")
     problem = write(tmp_path, *KINDS[name][:2], "split_km = 0.4", utility='kind = "distance"\nprior = "p.csv"')
     (tmp_path / "p.csv").write_text("id,p\n" + "".join(f"{i},{1 / len(ids)!r}\n" for i in ids))
     lines: list[str] = []

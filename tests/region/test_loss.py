@@ -190,7 +190,7 @@ def test_the_loss_of_a_release_is_what_people_lose(tmp_path):
 
 
 def test_a_prior_means_that_people_stand_on_records(tmp_path):
-    ids = [f"{r}-{c}" for r in range(3) for c in range(3)]
+    ids = [f"r{r}c{c}" for r in range(3) for c in range(3)]
     pl.DataFrame({"id": ids, "p": [1.0] + [0.0] * 8}).write_csv(tmp_path / "prior.csv")
     release = loss_of(tmp_path, "prior = 'prior.csv'\n")
     matrix = release.opened.release

@@ -196,7 +196,7 @@ def test_all_points_stay_corners(seed, count):
 def test_refined_places_have_ids_of_their_own():
     grid = grid_points(2, 2, 1.0)
     finer, plane = refined_places(grid, 0.8)
-    assert finer.ids[:5] == ("0-0", "0-1", "1-0", "1-1", "0-0~0-1~1")
+    assert finer.ids[:5] == ("r0c0", "r0c1", "r1c0", "r1c1", "r0c0~r0c1~1")
     assert len(finer) == plane.size == 9
     again, same = refined_places(grid, 2.0)
     assert again.ids == grid.ids

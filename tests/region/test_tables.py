@@ -116,7 +116,7 @@ def test_ids_still_mean_their_records(plane, streets, privopt):
     wanted = open_verified(streets).release
     drawn = po.open(streets).sample("b", 20_000)
     assert fits(drawn, wanted.outputs.tolist(), wanted.weights[1] / TOTAL)
-    assert set(po.open(plane).apply({"id": ["0-0", "2-2"]}, id="id")["report"]) <= set(
+    assert set(po.open(plane).apply({"id": ["r0c0", "r2c2"]}, id="id")["report"]) <= set(
         open_verified(plane).release.outputs
     )
 

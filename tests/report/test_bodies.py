@@ -202,7 +202,7 @@ def test_figures_are_functions_of_a_release(example):
         figures.loss_map(release, problem.data),
         figures.privacy_map(release, problem.data),
         figures.spent_by_distance(release, problem.data),
-        figures.spread_from(release, problem.data, "3-3"),
+        figures.spread_from(release, problem.data, "r3c3"),
     ]
     assert all(isinstance(figure, Figure) for figure in made)
     with pytest.raises(ValueError, match="nowhere"):

@@ -147,7 +147,7 @@ def test_the_same_place_written_twice_is_at_distance_zero() -> None:
 
 def test_grid_is_row_major_from_the_south() -> None:
     grid = grid_points(2, 3, 0.5)
-    assert grid.ids == ("0-0", "0-1", "0-2", "1-0", "1-1", "1-2")
+    assert grid.ids == ("r0c0", "r0c1", "r0c2", "r1c0", "r1c1", "r1c2")
     assert grid.coordinates is not None
     assert grid.coordinates[4].tolist() == [0.5, 0.5]
     with pytest.raises(ValueError, match="read-only"):

@@ -140,8 +140,8 @@ def test_the_command_says_what_a_matrix_keeps(folder, run, name, code):
     worst = by_hand(z, PAIRS, APART[PAIRS[:, 0], PAIRS[:, 1]])
     assert found["epsilon"] == "inf" if name == "eye" else worst <= found["epsilon"] <= worst * (1 + mpf(2) ** -50)
     assert found["loss"] == pytest.approx(float((z / z.sum(axis=1, keepdims=True) * APART).sum() / 9))
-    i, j = (int(name[0]) * 3 + int(name[2]) for name in found["pair"])
-    k = int(found["output"][0]) * 3 + int(found["output"][2])
+    i, j = (int(name[1]) * 3 + int(name[3]) for name in found["pair"])
+    k = int(found["output"][1]) * 3 + int(found["output"][3])
     assert name == "eye" or math.log(z[i, k] / z[j, k]) / APART[i, j] == pytest.approx(found["epsilon"], rel=1e-9)
 
 
@@ -164,9 +164,9 @@ def test_a_repaired_matrix_is_a_release_like_any_other(folder, run, name):
     released = po.open(out)
     assert released.result.mechanism == "given"
     assert (released.bound is None) is (name != "eye")
-    assert released.sample("1-1")
+    assert released.sample("r1c1")
     assert released.audit()["epsilon"]["achieved"] <= 1.0
-    assert len(released.apply({"id": ["0-0", "2-2"]}, id="id")["report"]) == 2
+    assert len(released.apply({"id": ["r0c0", "r2c2"]}, id="id")["report"]) == 2
     if name == "weights":
         assert np.array_equal(released.opened.release.weights, np.load(folder / "weights.npy"))
 
@@ -270,7 +270,7 @@ def test_between_any_two_points_of_a_plane(folder, rate):
     found = certify(exponential(rate), folder / "problem.toml")
     assert found.holds is (rate == 0.2)
     assert found.holds is (found.epsilon <= 1.0)
-    i, j = (int(name[0]) * 3 + int(name[2]) for name in found.pair)
+    i, j = (int(name[1]) * 3 + int(name[3]) for name in found.pair)
     assert APART[i, j] < 1.5
     assert found.output is not None
     between = po.metric_problem(po.grid(rows=3, cols=3, cell_km=1), distance="euclidean", epsilon="1/km")

@@ -128,7 +128,7 @@ def test_no_mechanism_refuses_only_when_it_solves(space, streets, tmp_path):
     """Each registered one over places: what it can load and check, it does not call bad input afterwards."""
     np.save(tmp_path / "v.npy", np.eye(4))
     np.save(tmp_path / "m.npy", np.full((3, 3), 1 / 3))
-    first = {"streets": "p0", "vectors": "0"}.get(space, "0-0")
+    first = {"streets": "p0", "vectors": "0"}.get(space, "r0c0")
     (tmp_path / "p.toml").write_text(SPACES[space] + TABLES.format(first=first))
     source, taken = File.read(tmp_path / "p.toml"), []
     for name in registry().mechanisms:

@@ -88,7 +88,7 @@ def test_a_distance_that_differs_there_and_back_is_not_solved(tmp_path):
         with_kind("distance", "euclidean", Planted),
         pytest.raises(
             RegistryError,
-            match=r"must return one distance in both directions, got .*1.0.* from record 0-0 to 0-1 and .*2.0.* back",
+            match=r"must return one distance in both directions, got .*1.0.* from record r0c0 to r0c1 and .*2.0.* back",
         ),
     ):
         solve_grid(tmp_path)

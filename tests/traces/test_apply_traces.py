@@ -54,7 +54,7 @@ def applied(folder, source, *options, code=0):
 
 
 def rows_of(count=60):
-    return [(f"p{n % 3}", n, "0-0" if n < 50 else "2-2") for n in range(count)]
+    return [(f"p{n % 3}", n, "r0c0" if n < 50 else "r2c2") for n in range(count)]
 
 
 def test_a_subject_keeps_reports_and_the_table_says_which(folder, tmp_path):
@@ -101,7 +101,7 @@ def test_a_total_ends_with_refusal(folder, tmp_path):
     text = PROBLEM + "total = 5.0\n"
     (tmp_path / "problem.toml").write_text(text)
     release = privopt.solve("predictive", tmp_path / "problem.toml")
-    places = ["0-0", "2-2"] * 60
+    places = ["r0c0", "r2c2"] * 60
     made = release.apply({"who": ["a"] * 120, "id": places}, id="id", subject="who", seed=3)
     fresh = [n for n in range(120) if made["report"][n] is not None and not made["kept"][n]]
     assert len(fresh) == 2
@@ -109,7 +109,7 @@ def test_a_total_ends_with_refusal(folder, tmp_path):
 
 
 def test_a_ledger_is_charged_by_segment(folder, tmp_path):
-    source = table(tmp_path, [*rows_of(), ("p0", 99, "nowhere"), (None, 3, "0-0")])
+    source = table(tmp_path, [*rows_of(), ("p0", 99, "nowhere"), (None, 3, "r0c0")])
     ledger = tmp_path / "phones.ledger"
     done, out = applied(folder, source, "--subject", "who", "--ledger", str(ledger), "--json")
     told = json.loads(done.stdout)
@@ -127,7 +127,7 @@ def test_a_ledger_refuses_before_a_segment_begins(folder, tmp_path):
     ledger = tmp_path / "phones.ledger"
     with privopt.Ledger(ledger) as book:
         book.set_limit("4.5")
-    source = table(tmp_path, [("a", n, "0-0") for n in range(9)])
+    source = table(tmp_path, [("a", n, "r0c0") for n in range(9)])
     done, out = applied(folder, source, "--subject", "who", "--ledger", str(ledger), "--json")
     assert json.loads(done.stdout)["refused"] == {"budget spent": 8}
     assert out["report"].null_count() == 8
@@ -140,7 +140,7 @@ def test_a_trace_has_one_subject_however_it_is_written(folder, tmp_path):
     with privopt.Ledger(ledger, key=key) as book:
         book.set_limit("1.5")
         book.charge("007", privopt.Cost(epsilon=1, unit="per km as the crow flies"))
-    rows = [(who, n, "0-0") for n, who in enumerate(["007", "007.0", "\ufeff7", "b"])]
+    rows = [(who, n, "r0c0") for n, who in enumerate(["007", "007.0", "\ufeff7", "b"])]
     options = ["--subject", "who", "--ledger", str(ledger), "--hash-subjects", str(key), "--json"]
     done, out = applied(folder, table(tmp_path, rows), *options)
     assert json.loads(done.stdout)["refused"] == {"budget spent": 3}
@@ -155,7 +155,7 @@ def test_charges_are_no_function_of_positions_but_through_reports(folder, tmp_pa
     for seed in range(5):
         made = [
             release.apply({"who": names, "id": places}, id="id", subject="who", seed=seed)
-            for places in (["0-0"] * 40, ["0-0"] * 39 + ["nowhere"])
+            for places in (["r0c0"] * 40, ["r0c0"] * 39 + ["nowhere"])
         ]
         assert made[0]["report"][:39] == made[1]["report"][:39]
         assert made[0]["kept"][:39] == made[1]["kept"][:39]
@@ -185,11 +185,11 @@ def test_other_releases_have_no_time(tmp_path):
     (tmp_path / "problem.toml").write_text(PROBLEM.split("[predictive]")[0])
     release = privopt.solve("exponential", tmp_path / "problem.toml")
     with pytest.raises(UsageError, match="time must have"):
-        release.apply({"who": ["a"], "when": [1], "id": ["0-0"]}, id="id", subject="who", time="when")
+        release.apply({"who": ["a"], "when": [1], "id": ["r0c0"]}, id="id", subject="who", time="when")
 
 
 def test_rows_without_a_time_are_named(folder, tmp_path):
-    source = table(tmp_path, [("a", 1, "0-0"), ("a", None, "0-0")])
+    source = table(tmp_path, [("a", 1, "r0c0"), ("a", None, "r0c0")])
     done, _ = applied(folder, source, "--subject", "who", "--time", "when", code=2)
     assert "in.csv: row 3" in done.stderr
 
@@ -252,7 +252,7 @@ def test_near_pairs_alone_have_a_promise_of_their_own(folder, tmp_path):
 
 def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path):
     """Newest rows first: which of the others are fresh depends on what came before, so they tell less, and biased."""
-    rows = [(f"p{n % 40}", n, "0-0" if n < 40 else "2-2") for n in range(800)]
+    rows = [(f"p{n % 40}", n, "r0c0" if n < 40 else "r2c2") for n in range(800)]
     _, out = applied(folder, table(tmp_path, rows[::-1]), "--subject", "who", "--time", "when")
     first = out.filter("report_first")
     assert sorted(first["when"].to_list()) == list(range(40))

@@ -22,9 +22,9 @@ EARTH_RADIUS_KM = 6371.0
 
 
 def junctions(random: np.random.Generator) -> dict[str, tuple[float, float]]:
-    """Ids "r-c" and (x, y) in km: a grid of streets, as crooked as an old town's."""
+    """Ids "r1c2" and (x, y) in km: a grid of streets, as crooked as an old town's."""
     return {
-        f"{r}-{c}": (
+        f"r{r}c{c}": (
             float((c + random.normal(0, 0.13)) * BLOCK_KM),
             float((r + random.normal(0, 0.13) + (0.35 if r >= RIVER else 0)) * BLOCK_KM),
         )
@@ -39,13 +39,13 @@ def streets(places: dict[str, tuple[float, float]], random: np.random.Generator)
     for r in range(ROWS):
         for c in range(COLS):
             for dr, dc in ((0, 1), (1, 0)):
-                other = f"{r + dr}-{c + dc}"
+                other = f"r{r + dr}c{c + dc}"
                 over_river = dr == 1 and r + 1 == RIVER
                 if other not in places or (over_river and c not in BRIDGES):
                     continue
                 if not over_river and dr == 1 and random.random() < 0.12:
                     continue  # a dead end
-                here = f"{r}-{c}"
+                here = f"r{r}c{c}"
                 km = math.dist(places[here], places[other]) * float(random.uniform(1.05, 1.35))
                 found.append((here, other, km))
     return found
@@ -81,7 +81,7 @@ def main() -> None:
     write(
         folder / "targets.csv", ["id", "weight"], [[str(name), int(random.integers(1, 6))] for name in sorted(targets)]
     )
-    centre = places["2-3"]
+    centre = places["r2c3"]
     mass = np.array([math.exp(-math.dist(places[name], centre)) for name in places])
     shares = np.round(mass / mass.sum(), 6)
     shares[0] += 1 - shares.sum()

@@ -102,7 +102,7 @@ def check_law(told: str, law: dict[str, float], count: int) -> None:
     assert chisquare(both[0][keep], both[1][keep], sum_check=False).pvalue > 1e-6
 
 
-SECRETS = {"earth": "2-3", "plane": "p7", "streets anywhere": [41.9021, 12.5034], "mesh anywhere": [41.8643, 12.4482]}
+SECRETS = {"earth": "r2c3", "plane": "p7", "streets anywhere": [41.9021, 12.5034], "mesh anywhere": [41.8643, 12.4482]}
 
 
 def drawn(exported, releases, ask, name, scratch, count):

@@ -91,7 +91,7 @@ def test_a_position_mixes_the_rows_that_the_core_draws_from(releases, exported, 
 
 def test_a_record_of_a_region_has_its_own_row(releases, exported):
     client, release = opened(exported["streets anywhere"]), MatrixRelease.alone(releases["streets anywhere"])
-    assert client._where("1-2") == ((release.records.tolist().index("1-2"), 1),)
+    assert client._where("r1c2") == ((release.records.tolist().index("r1c2"), 1),)
 
 
 @pytest.mark.parametrize("name", ["earth", "plane", "streets"])

@@ -35,7 +35,7 @@ def write(tmp_path):
             "cell": 0.5,
             "epsilon": "2.0",
             "within": "neighbours_within = 0.8",
-            "users": '["1-1", "2-3"]',
+            "users": '["r1c1", "r2c3"]',
             "radius": 1.2,
             "far": 1.6,
             "near": 0.6,

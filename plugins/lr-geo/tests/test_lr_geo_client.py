@@ -21,7 +21,7 @@ from privopt_clients.export import export
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import PublicNumbers
 
-USERS = '["1-1", "2-3"]'
+USERS = '["r1c1", "r2c3"]'
 """Others than these are asked about too: whoever has public.npz can be at any record."""
 
 

@@ -62,4 +62,4 @@ def test_methods_and_users_that_promise_less_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"expected --method exact.*, got .*own matrix alone"):
         run(tmp_path, method="benders")
     with pytest.raises(InputError, match=r"lr-geo\.users.*some users"):
-        run(tmp_path, users=json.dumps(["1-1"]))
+        run(tmp_path, users=json.dumps(["r1c1"]))

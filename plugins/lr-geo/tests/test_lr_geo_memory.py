@@ -28,7 +28,7 @@ solve("lr-geo", Path(large), Path(large).parent / method, Options(method=method,
 status = Path("/proc/self/status").read_text().splitlines()
 print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")) - before)
 """
-LARGE = {"rows": 16, "cols": 16, "users": '["4-4", "9-9", "4-11"]', "radius": 2.0, "near": 1.1}
+LARGE = {"rows": 16, "cols": 16, "users": '["r4c4", "r9c9", "r4c11"]', "radius": 2.0, "near": 1.1}
 
 
 def stated(path):

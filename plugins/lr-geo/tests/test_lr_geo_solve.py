@@ -39,12 +39,12 @@ def test_round_trip(write, method):
     complaints = verify(out).complaints
     assert complaints == ()
     with np.load(out / "mechanism.npz") as archive:
-        assert archive["records"].tolist() == ["1-1", "2-3"]
+        assert archive["records"].tolist() == ["r1c1", "r2c3"]
         assert archive["weights"].shape == (2, 25)
         if method != "exact":
             assert len(archive["pairs"]) == 0
     assert (out / "public.npz").is_file() == (method == "exact")
-    assert (out / "private" / "matrices" / "1-1.npz").is_file() == (method != "exact")
+    assert (out / "private" / "matrices" / "r1c1.npz").is_file() == (method != "exact")
     if method != "exact":
         assert result.objective.lower_bound is None
         lp = result.details.lp
@@ -106,10 +106,10 @@ def test_rows_are_sampled_from_the_command_line(write):
     from privopt.command.cli import cli
 
     _, out = run(write(), "exact")
-    drawn = CliRunner().invoke(cli, ["sample", str(out), "--input", "1-1", "-n", "20"])
+    drawn = CliRunner().invoke(cli, ["sample", str(out), "--input", "r1c1", "-n", "20"])
     assert drawn.exit_code == 0
     assert len(drawn.output.split()) == 20
-    assert set(drawn.output.split()) <= {f"{r}-{c}" for r in range(5) for c in range(5)}
+    assert set(drawn.output.split()) <= {f"r{r}c{c}" for r in range(5) for c in range(5)}
 
 
 def test_verify_needs_private_matrices(write):
@@ -241,8 +241,8 @@ def test_exact_that_is_stopped_publishes_normalised_weights(tmp_path, monkeypatc
 
 
 def test_a_lone_user_certifies_whole(write):
-    _, out = run(write(users='["2-2"]', radius=10.0), "full")
-    with np.load(out / "private" / "matrices" / "2-2.npz") as archive:
+    _, out = run(write(users='["r2c2"]', radius=10.0), "full")
+    with np.load(out / "private" / "matrices" / "r2c2.npz") as archive:
         assert archive["weights"].shape == (25, 25)  # the radius takes in the whole map
         problem = LRGeoInstance.of(load_problem(LRGeoProblem, out.parent / "problem.toml"))
         data = problem.data
@@ -289,8 +289,8 @@ def test_benders_and_full_agree(drawn, start):
 
 WRONG = [
     ({"near": 2.0}, ["lr-geo.exponential_beyond", "obfuscation_radius"]),
-    ({"users": '["1-1", "9-9"]'}, ["lr-geo.users", "9-9", "not on the map"]),
-    ({"users": '["1-1", "1-1"]'}, ["more than once"]),
+    ({"users": '["r1c1", "r9c9"]'}, ["lr-geo.users", "r9c9", "not on the map"]),
+    ({"users": '["r1c1", "r1c1"]'}, ["more than once"]),
     ({"users": "[]"}, ["lr-geo.users", "at least one"]),
     ({"users": "{ random = 26 }"}, ["lr-geo.users.random", "25"]),
     ({"radius": 0.3}, ["lr-geo.radius", "0.5"]),
@@ -310,10 +310,10 @@ def test_wrong_input_is_one_line(write, changes, words):
 
 def test_a_prior_of_zero_on_a_users_cell(write):
     path = write()
-    rows = [f"{r}-{c},{0 if (r, c) == (1, 1) else 1 / 24}\n" for r in range(5) for c in range(5)]
+    rows = [f"r{r}c{c},{0 if (r, c) == (1, 1) else 1 / 24}\n" for r in range(5) for c in range(5)]
     (path.parent / "prior.csv").write_text("id,p\n" + "".join(rows))
     path.write_text(path.read_text().replace('kind = "distance"', 'kind = "distance"\nprior = "prior.csv"'))
-    with pytest.raises(InputError, match="prior of 0 on the user's cell '1-1'"):
+    with pytest.raises(InputError, match="prior of 0 on the user's cell 'r1c1'"):
         LRGeoInstance.of(load_problem(LRGeoProblem, path))
 
 

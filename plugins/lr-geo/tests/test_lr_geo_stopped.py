@@ -187,7 +187,7 @@ def test_at_a_limit_users_take_the_best_that_there_is(write, monkeypatch, method
         raise StoppedError("too late")
 
     monkeypatch.setattr(server, "solve", late)
-    path = write(rows=8, cols=8, epsilon="3.0", users='["3-3", "5-4"]', radius=1.6, far=2.0)
+    path = write(rows=8, cols=8, epsilon="3.0", users='["r3c3", "r5c4"]', radius=1.6, far=2.0)
     made = solve("lr-geo", path, path.parent / "out", Options(method=method, solver="highs", time_limit=600))
     assert made.stopped
     plain = solve("exponential", _without_users(path), path.parent / "plain").result.objective.value

@@ -24,7 +24,7 @@ from privopt_lr_geo.user_randomness import stored_seed
 from privopt_lr_geo.wire import UploadRound
 from privopt_metric_dp.matrix.release import MatrixRelease
 
-USERS = ("1-1", "2-3")
+USERS = ("r1c1", "r2c3")
 SIDE = [sys.executable, "-P", "-m", "privopt_lr_geo.wire"]
 
 
@@ -192,7 +192,7 @@ def test_a_round_without_all_its_users_has_no_answers(users_of):
 
 
 def test_a_round_takes_each_package_once(write):
-    problem = LRGeoInstance.of(load_problem(LRGeoProblem, write(users='["1-1", "2-3", "3-3"]')))
+    problem = LRGeoInstance.of(load_problem(LRGeoProblem, write(users='["r1c1", "r2c3", "r3c3"]')))
     raw = [to_bytes(client.package) for client in clients_of(problem, 1)]
     running = UploadRound(records=25, outputs=25, users=2)
     asked = [("a", 0), ("a", 0), ("a", 1), ("b", 1), ("c", 2), ("a", 0)]

@@ -21,9 +21,9 @@ from privopt.run.solve import solve
 def lattice(folder: Path, side: int, users: int, epsilon: float) -> Path:
     """Return side x side crossings, half a km apart; streets up to 30 % longer than that; 200 targets."""
     chance = np.random.default_rng(0)
-    names = [f"{r}-{c}" for r in range(side) for c in range(side)]
+    names = [f"r{r}c{c}" for r in range(side) for c in range(side)]
     (folder / "points.csv").write_text(
-        "id,x,y\n" + "".join(f"{r}-{c},{c / 2},{r / 2}\n" for r in range(side) for c in range(side))
+        "id,x,y\n" + "".join(f"r{r}c{c},{c / 2},{r / 2}\n" for r in range(side) for c in range(side))
     )
     streets = [(i, i + 1) for i in range(side * side) if (i + 1) % side]
     streets += [(i, i + side) for i in range(side * (side - 1))]

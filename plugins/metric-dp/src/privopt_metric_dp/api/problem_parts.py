@@ -92,7 +92,7 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
     Args:
         rows, cols: how many.
         cell_km: side of a cell.
-        south_west: (lat, lon) of the centre of "0-0"; a plane by default.
+        south_west: (lat, lon) of the centre of "r0c0"; a plane by default.
     """
     cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     if south_west is not None:

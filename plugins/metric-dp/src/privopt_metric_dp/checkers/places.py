@@ -99,7 +99,7 @@ class Places:
         rows, cols = grid["rows"], grid["cols"]
         _need_sides(name, [rows, cols], max_places)
         side, cells = number(grid["cell_km"]), list(itertools.product(range(rows), range(cols)))
-        self.ids = [f"{r}-{c}" for r, c in cells]
+        self.ids = [f"r{r}c{c}" for r, c in cells]
         self.kind, self.at = "planar", [(c * side, r * side) for r, c in cells]
         if "south_west" in grid:
             south, west = (radians(number(degrees)) for degrees in grid["south_west"])

@@ -73,7 +73,7 @@ class MetricCase:
             return list(self.names)
         if self.space.cells is not None:
             rows, cols, _ = self.space.cells
-            return [f"{r}-{c}" for r in range(rows) for c in range(cols)]
+            return [f"r{r}c{c}" for r in range(rows) for c in range(cols)]
         if self.space.kind == "matrix":
             outputs = len(self.space) - self.records
             return [str(n) for n in range(self.records)] + [str(n) for n in range(outputs)]

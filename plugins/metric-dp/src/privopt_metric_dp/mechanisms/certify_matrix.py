@@ -132,7 +132,7 @@ def certify(
     >>> problem = po.metric_problem(places, distance="euclidean", epsilon="1/km")
     >>> found = certify(np.array([[0.75, 0.25], [0.25, 0.75]]), problem)
     >>> found.holds, found.pair, round(found.epsilon, 6)
-    (False, ('0-0', '0-1'), 1.098612)
+    (False, ('r0c0', 'r0c1'), 1.098612)
 
     Args:
         matrix: (N, K) probabilities, each row meant over its exact sum, or uint64 weights whose rows sum to 2**63;

@@ -41,7 +41,7 @@ class Grid:
     cols: int = key(help="columns of cells, west to east", check=_how_many)
     cell_km: Fraction = key(help="side of a cell", unit="km", check=positive)
     south_west: tuple[Fraction, ...] | None = key(
-        None, help="[lat, lon] of the centre of cell 0-0; default: a plane", unit="degrees", check=_corner
+        None, help="[lat, lon] of the centre of cell r0c0; default: a plane", unit="degrees", check=_corner
     )
 
 

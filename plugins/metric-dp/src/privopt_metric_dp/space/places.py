@@ -221,8 +221,8 @@ def grid_points(
     Args:
         rows, cols: numbers of cells, each at least 1.
         cell_km: side of a cell in km.
-        south_west: (lat, lon) in degrees of the centre of "0-0"; longitudes are stepped at its
-            latitude, R = 6371.0 km. Default: planar km, "0-0" at (0, 0).
+        south_west: (lat, lon) in degrees of the centre of "r0c0"; longitudes are stepped at its
+            latitude, R = 6371.0 km. Default: planar km, "r0c0" at (0, 0).
         source, key: what faults are reported against.
 
     Raises:
@@ -232,7 +232,7 @@ def grid_points(
     if faults := list(_grid_faults(rows, cols, cell_km, south_west, source, key)):
         raise InputError(faults)
     check_places(rows * cols, f"{source}: {key}")
-    ids = tuple(f"{r}-{c}" for r in range(rows) for c in range(cols))
+    ids = tuple(f"r{r}c{c}" for r in range(rows) for c in range(cols))
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
     along = np.array([float(step) for step in steps])
     north, east = along[:rows], along[:cols]
