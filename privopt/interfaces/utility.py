@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from privopt import dsl
 from privopt.errors import CertificationError, ModelError
-from privopt.numbers.stated_rounding import COARSEST, FINEST, stated_above, unit_for
+from privopt.numbers.stated_rounding import COARSEST, FINEST, choose_unit, stated_above
 
 R_contra = TypeVar("R_contra", contravariant=True)
 
@@ -43,7 +43,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         value, ends = self.evaluate(release), self.enclose(release)
         if not value or ends is None or not math.isfinite(ends[1] - ends[0]):
             return value, None
-        unit = unit_for(-ends[1], -ends[0])
+        unit = choose_unit(-ends[1], -ends[0])
         stated = stated_above(ends[1], unit)
         return (stated, unit) if unit <= COARSEST * max(1.0, abs(stated)) else (value, None)
 

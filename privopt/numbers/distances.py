@@ -1,9 +1,9 @@
-"""Formulas for distances, rounded down: never above the distance between the coordinates as they are written.
+"""Euclidean and great-circle distances, rounded down: never above the distance of the coordinates as written.
 
-A double that exceeds the distance by one bit would claim more privacy than is asked for. The formulas use additions,
-multiplications, divisions and square roots alone (IEEE 754 rounds those correctly), never a library's sine, whose last
-bit may depend on the processor and on the position of a number in an array. So a distance is one double, in whichever
-block or machine it is computed. Below, u = 2^-53.
+A double that exceeds the distance by one bit would claim more privacy than the user asked for. The formulas use only
+additions, multiplications, divisions and square roots, which IEEE 754 rounds correctly. They avoid a library's sine,
+whose last bit may depend on the processor and on the position in an array. So each distance is the same double on every
+machine and in every block. Below, u = 2^-53.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from privopt.numbers.exp_log_bounds import two_product, two_sum
 
 EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
-_WIDE: Final = 16, 1024  # columns from and to which sums of squares are taken without what each operation omits
+_WIDE: Final = 16, 1024  # with this many columns, squares are summed in plain doubles, without their rounding errors
 
 # (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
 _HAVERSINE_TERMS = tuple((-1.0) ** (k + 1) / (2.0 * math.factorial(2 * k)) for k in range(1, 16))
@@ -38,13 +38,13 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
         a, b: (..., dim), in one unit; the result, of shape (...), has the same.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    places = [np.arange(x[..., 0].size).reshape(x.shape[:-1]) for x in (a, b)]
-    i, j = np.broadcast_arrays(*places)
-    found = np.empty(i.shape)
-    one, other = (np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b))
-    none = np.zeros((0, one.shape[1]))
-    root_of_squares(one, other, none, none, i.flatten(), j.flatten(), found.reshape(-1))
-    return found
+    row_numbers = [np.arange(x[..., 0].size).reshape(x.shape[:-1]) for x in (a, b)]
+    i, j = np.broadcast_arrays(*row_numbers)
+    distances = np.empty(i.shape)
+    rows_a, rows_b = (np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b))
+    no_rests = np.zeros((0, rows_a.shape[1]))
+    distances_of_pairs(rows_a, rows_b, no_rests, no_rests, i.flatten(), j.flatten(), distances.reshape(-1))
+    return distances
 
 
 def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
@@ -68,35 +68,35 @@ def directions(degrees: Floats) -> Floats:
     return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
 
 
-def no_less(distances: Floats) -> Floats:
-    """Return doubles that the exact distances do not exceed, from what these formulas gave for them."""
-    above: Floats = distances * (1.0 + 2.0**-46) + 1e-139
-    return above
+def upper_distances(distances: Floats) -> Floats:
+    """Return upper bounds of the exact distances, from the distances that these formulas rounded down."""
+    upper_bounds: Floats = distances * (1.0 + 2.0**-46) + 1e-139
+    return upper_bounds
 
 
 @jit(inline="always")
-def _root(total: float, rest: float, size: float, error: float) -> float:  # pragma: no cover - compiled
+def _root_below(total: float, total_rest: float, size: float, error: float) -> float:  # pragma: no cover - compiled
     """Return the greatest double proved at most the root of total + rest, whose error is below ``error`` times size."""
-    total, rest = two_sum(total, rest)
+    total, total_rest = two_sum(total, total_rest)
     root = 0.0 if total < 1e-280 else math.sqrt(total)
     for _ in range(2):  # it is off by less than two units in the last place
         square, square_rest = two_product(root, root)
-        over, over_rest = two_sum(total - square, -square_rest)  # total - square is exact: they are that close
-        doubt = error * size + 2.0**-51 * abs(over_rest) + (1e-300 if size > 0.0 else 0.0)
-        if root > 0.0 and over + (over_rest + rest) < doubt:
+        excess, excess_rest = two_sum(total - square, -square_rest)  # total - square is exact: they are that close
+        error_bound = error * size + 2.0**-51 * abs(excess_rest) + (1e-300 if size > 0.0 else 0.0)
+        if root > 0.0 and excess + (excess_rest + total_rest) < error_bound:
             root = np.nextafter(root, 0.0)
     return root
 
 
 @jit(inline="always")
 def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
-    """Check whether coordinates of ``dim`` columns, without rests, are taken by plain sums."""
+    """Tell whether squares of ``dim`` columns are summed in plain doubles; never if coordinates have rests."""
     return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
 
 
 @jit(inline="always")
 def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
-    """At most the root of a sum of squares that was taken in doubles, 16 columns at a time.
+    """Return a lower bound of the root of a sum of squares, summed in doubles in blocks of 16 columns.
 
     A square is off by 3 u of it at most, the sums by 15 + dim / 16 times u; the root halves that, and it and the
     product add 2 u.
@@ -108,36 +108,36 @@ def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compi
 def _plain_roots_of_square(
     points: Floats, across: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover - compiled
-    """:func:`roots_of_square` by plain sums."""
+    """:func:`distances_of_block` by plain sums."""
     n, dim = points.shape
-    total, part, beside = np.empty(64), np.empty(64), np.zeros((dim, 64))
+    sums, block_sums, block_columns = np.empty(64), np.empty(64), np.zeros((dim, 64))
     for first in range(start // 64 * 64, n, 64):
         count = min(64, n - first)
-        beside[:, :count] = across[:, first : first + count]  # stays in the cache for all rows
+        block_columns[:, :count] = across[:, first : first + count]  # stays in the cache for all rows
         for i in range(start, min(stop, first + count)):
-            total[:] = 0.0
+            sums[:] = 0.0
             for block in range(0, dim, 16):
-                part[:] = 0.0
+                block_sums[:] = 0.0
                 for axis in range(block, min(block + 16, dim)):
-                    x, column = points[i, axis], beside[axis]
+                    x, column = points[i, axis], block_columns[axis]
                     for lane in range(64):
                         step = x - column[lane]
-                        part[lane] += step * step
+                        block_sums[lane] += step * step
                 for lane in range(64):
-                    total[lane] += part[lane]
+                    sums[lane] += block_sums[lane]
             for lane in range(max(0, i - first), count):
-                table[i, first + lane] = table[first + lane, i] = _root_of_plain(total[lane], dim)
+                table[i, first + lane] = table[first + lane, i] = _root_of_plain(sums[lane], dim)
 
 
 @jit(few=lambda a, b, a_rest, b_rest, i, *_: bool(i.size * a.shape[1] <= 1_000))
-def root_of_squares(
+def distances_of_pairs(
     a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, out: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Set found[p] to the greatest double proved to be at most the distance of the points a[i[p]] and b[j[p]].
+    """Set out[p] to the greatest double that is proved to be at most the distance of points a[i[p]] and b[j[p]].
 
-    What each operation on doubles omits is carried along; where nothing is omitted, as on grids of whole numbers,
-    the result is exact. Vectors of 16 to 1,024 columns are far from that: of them the plain sum of squares is taken,
-    and its greatest possible error off, at most 6e-15 of the distance at 300 columns. Distances below 1e-140 become 0.
+    Rounding errors of the operations are carried along, so the result is exact on grids of whole numbers. For vectors
+    of 16 to 1,024 columns that would be slow: their squares are summed in plain doubles, and the largest possible error
+    is subtracted, at most 6e-15 of the distance at 300 columns. Distances below 1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
@@ -146,16 +146,16 @@ def root_of_squares(
         out: (P,), written to.
     """
     error = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was omitted, each off by u
-    wide = _is_wide(a.shape[1], a_rest.shape[0])
+    is_wide = _is_wide(a.shape[1], a_rest.shape[0])
     for p in range(i.size):
         total = rest = size = 0.0
-        if wide:
+        if is_wide:
             for first in range(0, a.shape[1], 16):
-                part = 0.0
+                block_sum = 0.0
                 for axis in range(first, min(first + 16, a.shape[1])):
                     step = a[i[p], axis] - b[j[p], axis]
-                    part += step * step
-                total += part
+                    block_sum += step * step
+                total += block_sum
             out[p] = _root_of_plain(total, a.shape[1])
             continue
         for axis in range(a.shape[1]):
@@ -167,16 +167,16 @@ def root_of_squares(
             total, total_rest = two_sum(total, square)
             rest += square_rest + total_rest
             size += abs(square_rest) + abs(total_rest)
-        out[p] = _root(total, rest, size, error)
+        out[p] = _root_below(total, rest, size, error)
 
 
 @jit(few=lambda points, *_: bool(points.size <= 64))
-def roots_of_square(
+def distances_of_block(
     points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover
-    """Write the distances of :func:`root_of_squares` from rows start to stop - 1 to themselves and all later rows.
+    """Write the distances from rows start to stop - 1 to themselves and to all later rows.
 
-    Bit by bit the same, with the columns of 64 rows at a time side by side.
+    They equal those of :func:`distances_of_pairs` bit for bit; 64 rows are processed side by side.
 
     Args:
         points: (N, dim) coordinates.
@@ -200,19 +200,19 @@ def roots_of_square(
                 for lane in range(count):
                     step, step_rest = two_sum(x, -across[axis, first + lane])
                     if rests.shape[1]:
-                        more = rests[axis, i] - rests[axis, first + lane]
-                        step, step_rest = two_sum(step, step_rest + more)
+                        step_more = rests[axis, i] - rests[axis, first + lane]
+                        step, step_rest = two_sum(step, step_rest + step_more)
                     square, square_rest = two_product(step, step)
                     square_rest += 2.0 * step * step_rest + step_rest * step_rest
                     total[lane], total_rest = two_sum(total[lane], square)
                     rest[lane] += square_rest + total_rest
                     size[lane] += abs(square_rest) + abs(total_rest)
             for lane in range(count):
-                root = _root(total[lane], rest[lane], size[lane], error)
+                root = _root_below(total[lane], rest[lane], size[lane], error)
                 table[i, first + lane] = table[first + lane, i] = root
 
 
-def _series(terms: tuple[float, ...], t: Floats) -> Floats:
+def _evaluate_series(terms: tuple[float, ...], t: Floats) -> Floats:
     """sum_k terms[k] t^k by Horner's rule."""
     total = np.full(t.shape, terms[-1])
     for term in terms[-2::-1]:
@@ -229,7 +229,7 @@ def _half_versine(degrees: Floats) -> Floats:
     last product u.
     """
     t = np.square(degrees * _RADIANS)
-    return _series(_HAVERSINE_TERMS, t) * t
+    return _evaluate_series(_HAVERSINE_TERMS, t) * t
 
 
 def cosine_of_latitude(latitude: Floats) -> Floats:
@@ -238,8 +238,8 @@ def cosine_of_latitude(latitude: Floats) -> Floats:
     Beyond 45 degrees it is the sine of the angle to the pole, which a double holds exactly.
     """
     latitude = np.abs(np.asarray(latitude, dtype=np.float64))
-    low, high = np.minimum(latitude, 45.0), 2.0 * (90.0 - np.maximum(latitude, 45.0))
-    return np.where(latitude <= 45.0, 1.0 - 2.0 * _half_versine(low), np.sqrt(_half_versine(high)))
+    equator_part, pole_part = np.minimum(latitude, 45.0), 2.0 * (90.0 - np.maximum(latitude, 45.0))
+    return np.where(latitude <= 45.0, 1.0 - 2.0 * _half_versine(equator_part), np.sqrt(_half_versine(pole_part)))
 
 
 def great_circle(
@@ -269,18 +269,20 @@ def great_circle(
     distance is below.
     """
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
-    on_arrays: Callable[[Floats, Floats], tuple[Floats, Floats]] = cast("Any", two_sum).py_func
-    turn, turn_rest = on_arrays(east, -west)
-    more = turn_rest + np.where(lon_a >= lon_b, lon_rest, -np.asarray(lon_rest))
-    turn = np.abs(np.where(turn > 180.0, (360.0 - turn) - more, turn + more))  # 360 - turn is exact
+    array_two_sum: Callable[[Floats, Floats], tuple[Floats, Floats]] = cast("Any", two_sum).py_func
+    turn, turn_rest = array_two_sum(east, -west)
+    turn_correction = turn_rest + np.where(lon_a >= lon_b, lon_rest, -np.asarray(lon_rest))
+    turn = np.abs(
+        np.where(turn > 180.0, (360.0 - turn) - turn_correction, turn + turn_correction)
+    )  # 360 - turn is exact
     h = _half_versine(np.abs((lat_a - lat_b) + lat_rest)) + (cos_a * cos_b) * _half_versine(turn)
-    beyond = h > 0.5
+    is_far = h > 0.5
     h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47 - error), 1.0))
-    if beyond.any():  # more than a quarter of the way round: by what is left to the point opposite
-        left = _half_versine(np.abs(lat_a + lat_b)) + (cos_a * cos_b) * _half_versine(np.abs(180.0 - turn))
-        h = np.where(beyond, np.minimum(left, 1.0), h)
+    if is_far.any():  # more than a quarter of the way round: by what is left to the point opposite
+        opposite_h = _half_versine(np.abs(lat_a + lat_b)) + (cos_a * cos_b) * _half_versine(np.abs(180.0 - turn))
+        h = np.where(is_far, np.minimum(opposite_h, 1.0), h)
     for _ in range(3):  # halve the angle until the series of the arcsine converges fast
         h = h / (2.0 * (1.0 + np.sqrt(1.0 - h)))
-    found = (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _series(_ARCSINE_TERMS, h))
-    half_way = math.pi * EARTH_RADIUS_KM - 90.0 * 2.0**-53 * EARTH_RADIUS_KM
-    return np.where(beyond, half_way - found, found * (1.0 - 2.0**-49))
+    distances = (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _evaluate_series(_ARCSINE_TERMS, h))
+    half_circumference = math.pi * EARTH_RADIUS_KM - 90.0 * 2.0**-53 * EARTH_RADIUS_KM
+    return np.where(is_far, half_circumference - distances, distances * (1.0 - 2.0**-49))

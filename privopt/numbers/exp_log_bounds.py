@@ -33,12 +33,12 @@ __all__ = [
     "PRECISIONS",
     "Ball",
     "ball_of",
-    "exactly",
     "exp_bounds",
     "exp_fixed",
     "float_down",
     "float_up",
     "log_bounds",
+    "rational_of_ball",
     "sign_of",
     "two_product",
     "two_sum",
@@ -46,15 +46,15 @@ __all__ = [
 
 
 Ball: TypeAlias = Callable[[], arb]
-"""Encloses one real number, at the precision of ``flint.ctx`` in force."""
+"""A function that encloses one real number at the current precision of ``flint.ctx``."""
 
 PRECISIONS: Final = (128, 256, 512, 1024, 4096)
-"""Bits that are tried until a comparison is decided: the last decide any doubles over the sums of their rows."""
+"""Precisions in bits, tried in order until a comparison is decided. The last one decides any ratio of doubles."""
 
 #: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-88.
 KERNEL_ERROR = 2.0**-80
 
-#: So many distances are done by rationals before compiled code is loaded.
+#: Up to this many distances are computed with rationals, because loading compiled code would take longer.
 MIN_COMPILED_SIZE = 100
 _LARGEST = sys.float_info.max
 _SERIES_TERMS = 24
@@ -63,13 +63,13 @@ _LANE_COUNT = 64
 
 def float_down(value: Fraction) -> float:
     """Return the greatest double that is at most ``value``; -inf below them all."""
-    above, below = value.numerator, value.denominator
+    dividend, divisor = value.numerator, value.denominator
     try:
-        nearest = above / below  # rounded correctly, and in an eighth of the time of comparing fractions
+        nearest = dividend / divisor  # rounded correctly, and in an eighth of the time of comparing fractions
     except OverflowError:
-        return _LARGEST if above > 0 else -math.inf
+        return _LARGEST if dividend > 0 else -math.inf
     numerator, denominator = nearest.as_integer_ratio()
-    return nearest if numerator * below <= above * denominator else math.nextafter(nearest, -math.inf)
+    return nearest if numerator * divisor <= dividend * denominator else math.nextafter(nearest, -math.inf)
 
 
 def float_up(value: Fraction) -> float:
@@ -78,13 +78,13 @@ def float_up(value: Fraction) -> float:
 
 
 def _two_doubles(value: Fraction) -> tuple[float, float]:
-    """``value`` as an unevaluated sum of two doubles, to a relative 2**-106."""
+    """Return ``value`` as an unevaluated sum of two doubles, with a relative error of at most 2**-106."""
     head = float(value)
     return head, float(value - Fraction(head))
 
 
 def _rational_log2(bits: int) -> Fraction:
-    """Natural log of 2, correct to ``bits`` bits, from the series of 2 artanh(1/3)."""
+    """Return ln 2, correct to ``bits`` bits, from the series of 2 artanh(1/3)."""
     scale = 1 << (bits + 16)
     total, power, index = 0, scale // 3, 1
     while power:
@@ -104,7 +104,7 @@ _COEFFICIENTS.setflags(write=False)
 
 @jit(inline="always")
 def two_sum(a: float, b: float) -> tuple[float, float]:
-    """Return the sum as a double, and what that omits, exactly (Knuth, 4.2.2)."""
+    """Return the sum as a double and its exact rounding error (Knuth, 4.2.2)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -112,7 +112,7 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def two_product(a: float, b: float) -> tuple[float, float]:
-    """Return the product as a double, and its error, exact unless something under- or overflows (Dekker 1971)."""
+    """Return the product as a double and its rounding error, exact without underflow or overflow (Dekker 1971)."""
     p = a * b
     t = 134217729.0 * a
     ah = t - (t - a)
@@ -164,14 +164,14 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 
 @jit()
 def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, lower, upper):  # type: ignore[no-untyped-def]
-    most = 45.0 / eps_head
-    near, sh, sl = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
+    max_distance = 45.0 / eps_head
+    capped, sh, sl = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
     rh, rl, power = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
     for first in range(0, d.size, _LANE_COUNT):
         count = min(_LANE_COUNT, d.size - first)
         for lane in range(count):
-            near[lane] = most if eps_head * d[first + lane] > 45.0 else d[first + lane]
-        _exp_dd(eps_head, eps_tail, near[:count], head, mid, tail, coefficients, sh, sl, rh, rl, power)
+            capped[lane] = max_distance if eps_head * d[first + lane] > 45.0 else d[first + lane]
+        _exp_dd(eps_head, eps_tail, capped[:count], head, mid, tail, coefficients, sh, sl, rh, rl, power)
         for lane in range(count):
             p = first + lane
             estimate = eps_head * d[p]
@@ -212,15 +212,15 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     head, tail = _two_doubles(epsilon)
     constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR
 
-    def bound(first: int, end: int) -> None:
+    def fill_bounds(first: int, end: int) -> None:
         _exp_bounds(head, tail, d[first:end], *constants, lower[first:end], upper[first:end])
 
-    in_threads(bound, d.size, min_span=100_000)
+    in_threads(fill_bounds, d.size, min_span=100_000)
     return lower, upper
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Compute the same by rationals: for few, and for an epsilon at which double-doubles could under- or overflow."""
+    """Compute :func:`exp_bounds` with rationals: for few distances, or if double-doubles could under- or overflow."""
     lower, upper = np.ones_like(d), np.full_like(d, np.inf)
     for p, distance in enumerate(d):
         exponent = epsilon * Fraction(float(distance))
@@ -229,9 +229,9 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
         elif exponent > 45:
             lower[p] = 3.4e19  # less than exp(45), more than 2**64
         else:
-            low, high = exp_fixed(exponent, 80)
-            lower[p] = max(1.0, float_down(Fraction(low, 2**80)))
-            upper[p] = float_up(Fraction(high, 2**80))
+            lower_integer, upper_integer = exp_fixed(exponent, 80)
+            lower[p] = max(1.0, float_down(Fraction(lower_integer, 2**80)))
+            upper[p] = float_up(Fraction(upper_integer, 2**80))
     return lower, upper
 
 
@@ -249,10 +249,10 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
 
     with flint.ctx.workprec(bits + 32 + int(1.5 * float(exponent))):
         ball = ball_of(exponent).exp() * flint.arb(flint.fmpz(1) << bits)
-        low, high = ball.lower().floor().unique_fmpz(), ball.upper().ceil().unique_fmpz()
-    if low is None or high is None:
+        lower, upper = ball.lower().floor().unique_fmpz(), ball.upper().ceil().unique_fmpz()
+    if lower is None or upper is None:
         return exp_fixed(exponent, 2 * bits)
-    return int(low), int(high)
+    return int(lower), int(upper)
 
 
 def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
@@ -268,8 +268,8 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
         return 0.0, 0.0
     with flint.ctx.workprec(192 + max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())):
         ball = ball_of(ratio).log() / ball_of(divisor)
-        low, high = ball.lower(), ball.upper()
-    return float_down(exactly(low)), float_up(exactly(high))
+        lower, upper = ball.lower(), ball.upper()
+    return float_down(rational_of_ball(lower)), float_up(rational_of_ball(upper))
 
 
 def ball_of(value: Fraction) -> arb:
@@ -280,18 +280,18 @@ def ball_of(value: Fraction) -> arb:
 
 
 def sign_of(number: Ball) -> int | None:
-    """Return the sign of a real number, 1, 0 or -1; None where no precision tried decides it."""
+    """Return the sign of a real number, 1, 0 or -1, or None if no precision decides it."""
     import flint
 
     for bits in PRECISIONS:
         with flint.ctx.workprec(bits):
-            found = number()
-            if found > 0 or found < 0 or found == 0:
-                return int(found > 0) - int(found < 0)
+            ball = number()
+            if ball > 0 or ball < 0 or ball == 0:
+                return int(ball > 0) - int(ball < 0)
     return None
 
 
-def exactly(end: arb) -> Fraction:
-    """Return an end of a ball as the rational that it is."""
+def rational_of_ball(end: arb) -> Fraction:
+    """Convert an exact ``arb``, such as an endpoint of a ball, to a rational."""
     mantissa, power = end.man_exp()
     return Fraction(int(mantissa)) * Fraction(2) ** int(power)

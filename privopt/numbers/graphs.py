@@ -1,4 +1,4 @@
-"""Graphs of pairs: the shortest of parallel ones, sparse matrices of them, neighbour lists, components."""
+"""Graphs given by arrays of edges: shortest parallel edges, sparse matrices, neighbour lists, components."""
 
 from __future__ import annotations
 
@@ -10,27 +10,31 @@ from numpy.typing import ArrayLike, NDArray
 from privopt.arrays import Floats, Ints, csr_array
 
 
-def shortest_rows(ends: Ints, lengths: Floats) -> Ints:
-    """Return rows of edges (E, 2) between two different nodes, of parallel ones the shortest, the first among equals.
+def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
+    """Return the row numbers of the shortest edge between each pair of nodes, the first one of equal lengths.
 
-    Edges that run the other way are not parallel. Rows come in the order of tails, then heads.
+    Loops are left out. Edges in opposite directions are not parallel. Rows are sorted by tail, then head.
+
+    Args:
+        edges: (E, 2) tails and heads.
+        lengths: (E,).
     """
-    order = np.lexsort((lengths, ends[:, 1], ends[:, 0]))
-    tails, heads = ends[order].T
-    chosen = tails != heads
-    chosen[1:] &= (tails[1:] != tails[:-1]) | (heads[1:] != heads[:-1])
-    rows: Ints = order[chosen]
+    order = np.lexsort((lengths, edges[:, 1], edges[:, 0]))
+    tails, heads = edges[order].T
+    is_shortest = tails != heads
+    is_shortest[1:] &= (tails[1:] != tails[:-1]) | (heads[1:] != heads[:-1])
+    rows: Ints = order[is_shortest]
     return rows
 
 
 def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
-    """Return SciPy CSR matrix (nodes, nodes) of edges between different nodes; of parallel ones the shortest counts.
+    """Return a SciPy CSR matrix (nodes, nodes) of edge lengths, without loops; of parallel edges the shortest counts.
 
     Args:
-        nodes: how many.
+        nodes: number of nodes.
         pairs: (E, 2) tails and heads.
         lengths: (E,) or one for all, at least 0; an edge of length 0 is an entry of value 0.
-        both: edges run both ways.
+        both: whether each edge also runs from head to tail.
     """
     from scipy.sparse import csr_array
 
@@ -38,13 +42,13 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
     weights = np.broadcast_to(np.asarray(lengths, dtype=np.float64), len(edges))
     if both:
         edges, weights = np.concatenate([edges, edges[:, ::-1]]), np.tile(weights, 2)
-    kept = shortest_rows(edges, weights)
-    starts = np.concatenate([[0], np.cumsum(np.bincount(edges[kept, 0], minlength=nodes))])
-    return csr_array((weights[kept], edges[kept, 1], starts), shape=(nodes, nodes))
+    edge_rows = shortest_rows(edges, weights)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(edges[edge_rows, 0], minlength=nodes))])
+    return csr_array((weights[edge_rows], edges[edge_rows, 1], starts), shape=(nodes, nodes))
 
 
 def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the neighbour lists of pairs taken both ways, each node's in order.
+    """Return the neighbour lists of an undirected graph, sorted for each node.
 
     Returns:
         (nodes + 1,) where each node's list starts; (2 P,) neighbours; (2 P,) the pair that each entry comes from.
@@ -72,12 +76,12 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
     pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
-    return ranked(connected_components(graph, directed=strong, connection="strong")[1])
+    return rank_by_first_use(connected_components(graph, directed=strong, connection="strong")[1])
 
 
-def ranked(labels: NDArray[Any]) -> Ints:
+def rank_by_first_use(labels: NDArray[Any]) -> Ints:
     """Return labels as numbers from 0, in the order in which they first occur."""
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
+    _, first_positions, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first_positions), dtype=np.int64)
+    rank[np.argsort(first_positions)] = np.arange(len(first_positions))
     return np.asarray(rank[inverse], dtype=np.int64)

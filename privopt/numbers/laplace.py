@@ -18,143 +18,144 @@ from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 from privopt.numbers.sampling import Source
 
-#: Numerators and denominators up to here keep every product inside 64 bits.
+#: With numerators and denominators up to this, every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
 _WORDS = 1 << 19
 _ONE = np.uint64(1)
-_NONE = np.uint64(0)
+_ZERO = np.uint64(0)
 
 
 @jit()
-def _below(words, at, bound):  # type: ignore[no-untyped-def]
-    """Return a uniform integer below bound, and the place of the next word; negative if the words ran out."""
-    refused = (_NONE - bound) % bound  # 2**64 modulo bound: without that many words the rest divides evenly
-    while at < words.size:
-        word = words[at]
-        at += 1
-        if word >= refused:
-            return word % bound, at
-    return _NONE, -1
+def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
+    """Return a uniform integer below ``bound`` and the offset of the next word; -1 if the words ran out."""
+    rejection_limit = (_ZERO - bound) % bound  # 2**64 modulo bound: without that many words the rest divides evenly
+    while offset < words.size:
+        word = words[offset]
+        offset += 1
+        if word >= rejection_limit:
+            return word % bound, offset
+    return _ZERO, -1
 
 
 @jit()
-def _survives(words, at, u, t):  # type: ignore[no-untyped-def]
-    """Bernoulli(exp(-u / t)) for 0 <= u <= t (Algorithm 1), and the place of the next word."""
+def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
+    """Draw Bernoulli(exp(-u / t)) for 0 <= u <= t (Algorithm 1); return it and the offset of the next word."""
     k = _ONE
     while True:
-        value, at = _below(words, at, t * k)
-        if at < 0:
-            return False, at
+        value, offset = _draw_below(words, offset, t * k)
+        if offset < 0:
+            return False, offset
         if value >= u:
-            return (k & _ONE) == _ONE, at
+            return (k & _ONE) == _ONE, offset
         k += _ONE
 
 
 @jit()
-def falls(words, at, steps, s, t):  # type: ignore[no-untyped-def]
-    """Draw Bernoulli(exp(-steps s / t)) for any steps >= 0 and s <= t; return it and the place of the next word.
+def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-untyped-def]
+    """Draw Bernoulli(exp(-steps s / t)) for any steps >= 0 and s <= t; return it and the offset of the next word.
 
-    A product of factors of at most 1 in the exponent: most are never drawn, for the first that fails ends it.
+    The probability is a product of factors with exponents of at most 1. The first factor that fails ends the draw, so
+    most factors are never drawn.
     """
-    each = t // s
-    while steps > _NONE:
-        part = min(steps, each)
-        kept, at = _survives(words, at, part * s, t)
-        if at < 0 or not kept:
-            return False, at
+    max_part = t // s
+    while steps > _ZERO:
+        part = min(steps, max_part)
+        is_accepted, offset = _draw_bernoulli_exp(words, offset, part * s, t)
+        if offset < 0 or not is_accepted:
+            return False, offset
         steps -= part
-    return True, at
+    return True, offset
 
 
 @jit()
-def geometric(words, at, s, t):  # type: ignore[no-untyped-def]
-    """Return a draw with P(m) ~ exp(-m s / t), m >= 0 (Algorithm 2 without the sign), and the next place."""
+def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
+    """Draw m >= 0 with P(m) ~ exp(-m s / t) (Algorithm 2 without the sign); return it and the next offset."""
     while True:
-        u, at = _below(words, at, t)
-        if at < 0:
-            return 0, at
-        kept, at = _survives(words, at, u, t)
-        if at < 0:
-            return 0, at
-        if not kept:
+        u, offset = _draw_below(words, offset, t)
+        if offset < 0:
+            return 0, offset
+        is_accepted, offset = _draw_bernoulli_exp(words, offset, u, t)
+        if offset < 0:
+            return 0, offset
+        if not is_accepted:
             continue
-        v = _NONE
+        v = _ZERO
         while True:
-            more, at = _survives(words, at, _ONE, _ONE)
-            if at < 0:
-                return 0, at
-            if not more:
+            is_larger, offset = _draw_bernoulli_exp(words, offset, _ONE, _ONE)
+            if offset < 0:
+                return 0, offset
+            if not is_larger:
                 break
             v += _ONE
-        return np.int64((u + t * v) // s), at
+        return np.int64((u + t * v) // s), offset
 
 
 @jit()
-def one_laplace(words, at, s, t):  # type: ignore[no-untyped-def]
-    """Draw once (Algorithm 2); return the value and the place of the next word."""
+def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
+    """Draw one discrete Laplace value (Algorithm 2); return it and the offset of the next word."""
     while True:
-        magnitude, at = geometric(words, at, s, t)
-        if at < 0:
-            return 0, at
-        sign, at = _below(words, at, np.uint64(2))
-        if at < 0:
-            return 0, at
-        if sign == _NONE:
-            return magnitude, at
+        magnitude, offset = draw_geometric(words, offset, s, t)
+        if offset < 0:
+            return 0, offset
+        sign, offset = _draw_below(words, offset, np.uint64(2))
+        if offset < 0:
+            return 0, offset
+        if sign == _ZERO:
+            return magnitude, offset
         if magnitude != 0:
-            return -magnitude, at
+            return -magnitude, offset
 
 
 @jit()
-def _fill(words, s, t, drawn, done):  # type: ignore[no-untyped-def]
-    """Fill drawn from done on; the words used by whole draws, and how far it got."""
-    at = 0
-    while done < drawn.size:
-        value, after = one_laplace(words, at, s, t)
-        if after < 0:
+def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
+    """Fill ``samples`` from ``sample_count`` on; return the number of words used and of samples filled."""
+    offset = 0
+    while sample_count < samples.size:
+        value, next_offset = draw_one_laplace(words, offset, s, t)
+        if next_offset < 0:
             break
-        drawn[done] = value
-        done += 1
-        at = after
-    return at, done
+        samples[sample_count] = value
+        sample_count += 1
+        offset = next_offset
+    return offset, sample_count
 
 
 def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
     """Return ``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal).
 
-    Words are handed on in order. Where they run out in the middle of a draw, that draw starts again from its own first
-    word with more words behind it: dropping it would favour draws that need few words.
+    Words are consumed in order. If they run out in the middle of a draw, that draw starts again from its first word,
+    with more words appended. Dropping it instead would favour draws that need few words.
 
     Args:
-        count: how many.
+        count: number of draws.
         scale_reciprocal: s / t, exact, above 0, both terms at most 2**40.
         source: random bytes; the operating system's by default.
     """
     s, t = scale_reciprocal.numerator, scale_reciprocal.denominator
     if s <= 0 or max(s, t) > LARGEST_TERM:
         raise UsageError(f"the reciprocal scale {scale_reciprocal} must be above 0 with terms of at most 2**40")
-    return in_bulk(count, _fill, np.uint64(s), np.uint64(t), source=source)
+    return draw_in_bulk(count, _fill, np.uint64(s), np.uint64(t), source=source)
 
 
-def in_bulk(
+def draw_in_bulk(
     count: int, fill: Callable[..., tuple[int, int]], *terms: np.uint64, source: Source | None = None
 ) -> NDArray[np.int64]:
-    """Return ``count`` draws by a compiled filler, handed words in order.
+    """Return ``count`` draws of a compiled sampler that consumes random words in order.
 
     Args:
-        count: how many.
-        fill: ``(words, *terms, drawn, done) -> (used, done)``: fills drawn from done on with whole draws, and says how
-            many words they took.
-        terms: of the distribution.
+        count: number of draws.
+        fill: ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``: fills ``samples`` from
+            ``sample_count`` on with complete draws, and returns how many words they used.
+        terms: parameters of the distribution.
         source: random bytes; the operating system's by default.
     """
     entropy: Any = source or os.urandom
-    drawn = np.empty(count, dtype=np.int64)
-    left = np.empty(0, dtype=np.uint64)
-    done = 0
-    while done < count:
-        size = min(_WORDS, 16 * (count - done) + 256)
-        words = np.concatenate([left, np.frombuffer(entropy(8 * size), dtype="<u8")])
-        used, done = fill(words, *terms, drawn, done)
-        left = words[used:]
-    return drawn
+    samples = np.empty(count, dtype=np.int64)
+    remaining_words = np.empty(0, dtype=np.uint64)
+    sample_count = 0
+    while sample_count < count:
+        size = min(_WORDS, 16 * (count - sample_count) + 256)
+        words = np.concatenate([remaining_words, np.frombuffer(entropy(8 * size), dtype="<u8")])
+        used_words, sample_count = fill(words, *terms, samples, sample_count)
+        remaining_words = words[used_words:]
+    return samples

@@ -1,11 +1,12 @@
-"""Additive noise whose distribution is exactly what the guarantee says.
+"""Additive noise with exactly the distribution that the guarantee assumes.
 
 * up to 1e5 draws: OpenDP's Laplace measurement (vetted, free of floating-point artefacts); its privacy map is asked,
   and the scale it is given is rounded up until the map stays within the budget;
 * above: an exact integer sampler (Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy",
   Algorithms 1 and 2) on the operating system's entropy: integers and rejection only, no floating point;
 * discrete Gaussian noise, in any number: the same paper's Algorithm 3, as exact;
-* under a seed, for experiments: the same samplers on NumPy's PCG64 stream. What they give is not private, and says so.
+* with a seed, for experiments: the same samplers on NumPy's PCG64 stream; their draws are not private, and the record
+  says so.
 
 The discrete Laplace of scale b is P(X = v) = (1 - a) / (1 + a) a**|v| with a = exp(-1 / b): the double geometric. The
 discrete Gaussian of variance parameter V has P(X = v) proportional to exp(-v**2 / (2 V)).
@@ -52,26 +53,26 @@ Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
 OPENDP_DRAWS = 100_000
 _LARGEST_COUNT = 1 << 62
 _LARGEST_SCALE = 1 << 55
-"""Noise of 2**62, at which a sum might leave 64 bits, has a probability below exp(-128) then."""
+"""Up to this scale, noise of 2**62, which could overflow a 64-bit sum, has a probability below exp(-128)."""
 
 
 _RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
-_WIDEST: Final = 1 << 128
-"""No noise is drawn at a scale as large."""
-_NARROWEST: Final = Fraction(1, 1 << 1000)
-"""From here on a scale, and what it spends, are doubles too."""
+_MAX_SCALE: Final = 1 << 128
+"""Scales must be below this."""
+_MIN_SCALE: Final = Fraction(1, 1 << 1000)
+"""From this scale on, the scale and its epsilon can also be represented as doubles."""
 
 
 @frozen
 class NoiseRecord:
-    """How noise was drawn, and what it spends.
+    """A record of how noise was drawn, and of the privacy budget that it uses.
 
     Attributes:
         engine: "opendp", "exact-integer" (bulk) or "seeded".
         distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
-        scale: exact scale that was drawn from; of a Gaussian the variance parameter.
-        map: OpenDP's privacy map at sensitivity 1, where OpenDP drew.
-        draws: how many.
+        scale: exact scale of the noise; for a Gaussian the variance parameter.
+        map: OpenDP's privacy map at sensitivity 1, if OpenDP drew.
+        draws: number of draws.
     """
 
     engine: str
@@ -82,15 +83,15 @@ class NoiseRecord:
 
     @property
     def spent(self) -> Fraction:
-        """Privacy loss for each unit of sensitivity, exactly; at most what was asked for.
+        """Exact privacy loss per unit of sensitivity; at most the budget that was asked for.
 
-        Epsilon, 1 / scale; of a Gaussian rho, 1 / (2 V), for each unit of the square of the L2 sensitivity.
+        It is epsilon = 1 / scale; for a Gaussian it is rho = 1 / (2 V) per unit of the squared L2 sensitivity.
         """
         return 1 / (2 * self.scale if self.distribution == "discrete-gaussian" else self.scale)
 
     @property
     def seeded(self) -> bool:
-        """Whether a seed decided the noise; then nothing about it is private."""
+        """Whether the noise came from a seed; then it is not private."""
         return self.engine == "seeded"
 
 
@@ -115,15 +116,15 @@ def discrete_laplace(
     >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
     ((2,), True, False)
     """
-    values = _whole(counts)
-    _positive(scale_reciprocal)
+    values = _check_integers(counts)
+    _check_budget(scale_reciprocal)
     if scale_reciprocal * _LARGEST_SCALE < 1:
-        spent = f"{Decimal(scale_reciprocal.numerator) / scale_reciprocal.denominator:.3g}"
-        least = f"at least {1 / _LARGEST_SCALE:.3g}, whose noise is below 2**62"
+        given_epsilon = f"{Decimal(scale_reciprocal.numerator) / scale_reciprocal.denominator:.3g}"
         raise UsageError(
-            f"epsilon per unit of sensitivity must be {least}, got {spent}: wider noise could overflow 64-bit integers"
+            f"epsilon per unit of sensitivity must be at least {1 / _LARGEST_SCALE:.3g}, whose noise is below 2**62, "
+            f"got {given_epsilon}: wider noise could overflow 64-bit integers"
         )
-    return _drawn(values, "discrete-laplace", 1 / scale_reciprocal, seed)
+    return _add_noise(values, "discrete-laplace", 1 / scale_reciprocal, seed)
 
 
 def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | None = None) -> tuple[Ints, NoiseRecord]:
@@ -145,7 +146,7 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
     >>> noisy.shape, record.spent <= Fraction(1, 200), record.seeded
     ((2,), True, False)
     """
-    return _drawn(_whole(counts), "discrete-gaussian", variance, seed)
+    return _add_noise(_check_integers(counts), "discrete-gaussian", variance, seed)
 
 
 def continuous_laplace(
@@ -167,22 +168,22 @@ def continuous_laplace(
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise UsageError("values must be finite")
-    _positive(scale_reciprocal)
-    return _drawn(numbers, "laplace", 1 / scale_reciprocal, seed)
+    _check_budget(scale_reciprocal)
+    return _add_noise(numbers, "laplace", 1 / scale_reciprocal, seed)
 
 
 class NoiseSource:
-    """Draw the noise of this module; in a trial another takes its place (:func:`noise_from`)."""
+    """Draws the noise of this module; the kit replaces it during a trial (:func:`noise_from`)."""
 
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
     ) -> tuple[NDArray[Any], NoiseRecord]:
-        """Add noise to values that were found sound.
+        """Add noise to values that have been validated.
 
         Args:
-            values: integers, of continuous noise doubles; of any shape.
-            law: of the noise.
-            scale: exact, above 0; of a Gaussian the variance.
+            values: integers, or doubles for continuous noise, of any shape.
+            law: distribution of the noise.
+            scale: exact, above 0; for a Gaussian the variance.
             seed: for experiments only.
         """
         size, engine = values.size, "exact-integer" if seed is None else "seeded"
@@ -190,10 +191,12 @@ class NoiseSource:
             noise = draw_gaussian(size, scale, source=seeded(seed)).reshape(values.shape)
             return values + noise, NoiseRecord(engine, law, variance_above(scale), None, size)
         if seed is None and (law == "laplace" or size <= OPENDP_DRAWS):
-            measurement, drawn_at, mapped = _opendp(1 / scale, "f64" if law == "laplace" else "i64")
-            drawn = measurement(values.ravel().tolist()) if size else []
-            noisy = np.array(drawn, dtype=values.dtype).reshape(values.shape)
-            return noisy, NoiseRecord("opendp", law, drawn_at, mapped, size)
+            measurement, used_scale, mapped_epsilon = _make_opendp_measurement(
+                1 / scale, "f64" if law == "laplace" else "i64"
+            )
+            noisy_list = measurement(values.ravel().tolist()) if size else []
+            noisy = np.array(noisy_list, dtype=values.dtype).reshape(values.shape)
+            return noisy, NoiseRecord("opendp", law, used_scale, mapped_epsilon, size)
         if law == "laplace":
             steps = draw_laplace(size, Fraction(1, 1 << 40), source=seeded(seed)).reshape(values.shape)
             return values + steps * (2.0**-40 * float(scale)), NoiseRecord(engine, law, scale, None, size)
@@ -204,16 +207,16 @@ class NoiseSource:
 _SOURCES: Final = [NoiseSource()]
 
 
-def _drawn(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None) -> tuple[NDArray[Any], NoiseRecord]:
+def _add_noise(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None) -> tuple[NDArray[Any], NoiseRecord]:
     return _SOURCES[-1].draw(values, law, scale, seed)
 
 
 @contextmanager
 def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
-    """Replace the source of all noise in this block by one made of the current source: for trials alone.
+    """Replace the source of all noise inside this block by one that wraps the current source. Only for trials.
 
-    The kit records what noise is added to, answers calls alike, or draws at another scale. What is released inside is
-    not private.
+    The kit uses it to record the values that noise is added to, or to draw at another scale. Releases made inside the
+    block are not private.
     """
     _SOURCES.append(source(_SOURCES[-1]))
     try:
@@ -223,12 +226,12 @@ def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
 
 
 def stated_scale(text: str) -> Fraction:
-    """Return a scale, a variance or a rate as a release's file states it: a whole number or a ratio of two.
+    """Parse a scale, variance or rate from a release's file: a whole number or a ratio of two.
 
-    A file may hold what anybody wrote, and ``Fraction("1e30000000")`` keeps a reader for hours: exponents are refused.
+    Exponents are refused: the file may come from anyone, and ``Fraction("1e30000000")`` would take hours.
 
     Raises:
-        ValueError: another text, or none of at least 2**-1000 and less than 2**128.
+        ValueError: The text has another form, or the number is not in [2**-1000, 2**128).
 
     >>> stated_scale("10/3")
     Fraction(10, 3)
@@ -237,7 +240,7 @@ def stated_scale(text: str) -> Fraction:
     ValueError: a budget must be a whole number or a ratio, 2**-1000 to 2**128, got '1e30000000'
     """
     scale = Fraction(text) if _RATIONAL.fullmatch(text) else Fraction(0)
-    if _NARROWEST <= scale < _WIDEST:
+    if _MIN_SCALE <= scale < _MAX_SCALE:
         return scale
     raise ValueError(f"a budget must be a whole number or a ratio, 2**-1000 to 2**128, got {text[:40]!r}")
 
@@ -245,23 +248,23 @@ def stated_scale(text: str) -> Fraction:
 def split_budget(
     epsilon: Fraction, shares: Sequence[Fraction | float | int], *, denominator: int = 1 << 20
 ) -> tuple[Fraction, ...]:
-    """Cut a budget by shares into rationals that sum to at most epsilon.
+    """Split a budget by shares into rationals that sum to at most epsilon.
 
-    A share's exact part is used if its terms are small. Otherwise it is rounded down to a fraction with the given
-    denominator at most (to 1 / q if it is below 1 / denominator), so that the bulk sampler stays within 64 bits.
+    A part stays exact if its denominator is small. Otherwise it is rounded down to a fraction with at most the given
+    denominator (to 1 / q if it is below 1 / denominator), so that the bulk sampler stays within 64 bits.
 
     Args:
         epsilon: exact, above 0.
-        shares: relative, at least 0, one of them above, not necessarily summing to 1; a float means its decimal text.
-        denominator: the largest allowed.
+        shares: relative weights, at least 0, not all 0; their sum need not be 1. A float stands for its decimal text.
+        denominator: the largest denominator allowed.
 
     Raises:
-        UsageError: no shares, or one that is negative or not finite, or all 0; a budget that is not positive.
+        UsageError: There are no shares, one is negative or not finite, all are 0, or the budget is not positive.
 
     >>> split_budget(Fraction(1, 10), [0.2, 0.3, 0.5])
     (Fraction(1, 50), Fraction(3, 100), Fraction(1, 20))
     """
-    _positive(epsilon)
+    _check_budget(epsilon)
     if not shares or any(isinstance(s, float) and not math.isfinite(s) for s in shares):
         raise UsageError(f"shares must be finite numbers of at least 0, one above, got {list(shares)}")
     exact = [Fraction(str(float(s))) if isinstance(s, float) else Fraction(s) for s in shares]
@@ -273,22 +276,22 @@ def split_budget(
 
 
 def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
-    """Return the greatest fraction <= value with a denominator up to ``denominator``; else one of the form 1 / q."""
+    """Return the greatest fraction <= value with a denominator up to ``denominator``, or 1 / q if that would be 0."""
     if value.denominator <= denominator:
         return value
     if value * denominator < 1:
         return Fraction(1, math.ceil(1 / value))
-    near = value.limit_denominator(denominator)
-    if near <= value:
-        return near
+    closest = value.limit_denominator(denominator)
+    if closest <= value:
+        return closest
     # the neighbour below ``near`` in the Farey sequence of that order: p q' - p' q = 1 with the largest q' allowed
-    p, q = near.numerator, near.denominator
-    lower = pow(p, -1, q) if q > 1 else 1
-    lower += (denominator - lower) // q * q
-    return Fraction((p * lower - 1) // q, lower)
+    p, q = closest.numerator, closest.denominator
+    lower_denominator = pow(p, -1, q) if q > 1 else 1
+    lower_denominator += (denominator - lower_denominator) // q * q
+    return Fraction((p * lower_denominator - 1) // q, lower_denominator)
 
 
-def _whole(counts: NDArray[Any]) -> Ints:
+def _check_integers(counts: NDArray[Any]) -> Ints:
     """Return counts as 64-bit integers."""
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
@@ -298,14 +301,14 @@ def _whole(counts: NDArray[Any]) -> Ints:
     return values.astype(np.int64)
 
 
-def _positive(budget: Fraction) -> None:
+def _check_budget(budget: Fraction) -> None:
     if budget <= 0:
         raise UsageError(f"a privacy budget must be above 0, got {budget}")
 
 
 @lru_cache(maxsize=64)  # a third of the time where noise is drawn again and again at one scale
-def _opendp(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
-    """OpenDP's measurement whose map at 1 is within the budget, its exact scale, and that map."""
+def _make_opendp_measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
+    """Return OpenDP's measurement with a privacy map within the budget, its exact scale, and the map at 1."""
     # not opendp.prelude: it imports scikit-learn where that is installed, a second or more
     from opendp.domains import atom_domain, vector_domain
     from opendp.measurements import make_laplace
@@ -319,8 +322,8 @@ def _opendp(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float
     for _ in range(64):
         if Fraction(scale) * scale_reciprocal >= 1:
             measurement = make_laplace(*space, scale=scale)
-            mapped = float(measurement.map(1 if kind == "i64" else 1.0))
-            if Fraction(mapped) <= scale_reciprocal:
-                return measurement, Fraction(scale), mapped
+            mapped_epsilon = float(measurement.map(1 if kind == "i64" else 1.0))
+            if Fraction(mapped_epsilon) <= scale_reciprocal:
+                return measurement, Fraction(scale), mapped_epsilon
         scale = math.nextafter(scale, math.inf)
     raise SolverError(f"OpenDP's privacy map exceeds the budget {scale_reciprocal} at every scale tried")

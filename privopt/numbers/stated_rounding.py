@@ -1,8 +1,8 @@
-"""Round a number to half a unit, the unit chosen and stated, so that programs with other errors get the same double.
+"""Round a number on a grid that is published with it, so that programs with other rounding errors agree on it.
 
-It is the number rounded to an odd multiple of half a unit. Anyone who states it chooses the unit, from what it knows of
-the number, so that both ends and a little more lie between the same two multiples; the unit is stated too. A grid fixed
-for all would not do: some numbers lie on an edge of it, and programs with errors of their own could not agree on them.
+The number is rounded to an odd multiple of half a unit. The program that publishes it chooses the unit from an interval
+that contains the number, so that the interval and a margin lie between the same two multiples. The unit is published as
+well. A fixed grid would not do: numbers near its edges would be rounded differently by programs with other errors.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Final
 from privopt.numbers.exp_log_bounds import float_down
 
 FINEST: Final = 2.0**-48
-"""Share of a number that its unit is at least."""
+"""The smallest unit, relative to the number."""
 COARSEST: Final = 2.0**-30
-"""What the unit of a loss is at most: such a share of it, or so much where the loss is less than 1."""
+"""The largest unit of a loss: relative to the loss, or absolute if the loss is below 1."""
 HALF: Final = Fraction(1, 2)
 
 
-def unit_for(low: float, high: float, maximum: float = math.inf) -> float:
-    """Return a unit at which a number between two ends, and what is a little below or above, is rounded down alike.
+def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
+    """Choose a unit with which all numbers in an interval, and slightly outside, are rounded down to the same value.
 
     Args:
-        low, high: the ends, finite.
-        maximum: what the number rounded down may not be above.
+        low, high: bounds of the interval, finite.
+        maximum: upper limit of the rounded value.
     """
-    doubt = max(high - low, FINEST * abs(low), 2.0**-1000)
-    bottom, top = min(low - doubt / 4.0, maximum), high + doubt / 4.0
-    wide = max(top - bottom, doubt) * (1.0 + 2.0**-40)
-    halves = math.floor(abs(bottom) / wide + 0.5) - 0.5
-    return abs(bottom) / halves if halves > 0.0 else 2.0 * max(abs(bottom), abs(top))
+    width = max(upper - lower, FINEST * abs(lower), 2.0**-1000)
+    padded_lower, padded_upper = min(lower - width / 4.0, maximum), upper + width / 4.0
+    min_unit = max(padded_upper - padded_lower, width) * (1.0 + 2.0**-40)
+    halves = math.floor(abs(padded_lower) / min_unit + 0.5) - 0.5
+    return abs(padded_lower) / halves if halves > 0.0 else 2.0 * max(abs(padded_lower), abs(padded_upper))
 
 
 def stated_below(number: float, unit: float) -> float:

@@ -14,7 +14,7 @@ from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
 from privopt.interfaces.additive import AdditiveNoise, NoiseCall, certify_noise
 from privopt.numbers import draw_laplace
-from privopt.numbers.laplace import in_bulk
+from privopt.numbers.laplace import draw_in_bulk
 from privopt.numbers.noise import OPENDP_DRAWS, continuous_laplace, discrete_laplace, split_budget
 from privopt.report.page import _decimals
 
@@ -114,7 +114,7 @@ def test_draws_are_made_of_the_words_of_the_source_alone_each_once_and_in_order(
         drawn[done] = words[0]
         return 2, done + 1
 
-    assert in_bulk(40, fill, source=source).tolist() == used[::2] == list(range(0, 80, 2))
+    assert draw_in_bulk(40, fill, source=source).tolist() == used[::2] == list(range(0, 80, 2))
     assert used == list(range(80))
 
 

@@ -18,7 +18,7 @@ from privopt.checker import check
 from privopt.errors import InputError
 from privopt.execution.clock import limit
 from privopt.interfaces.incumbent import Incumbent
-from privopt.numbers.stated_rounding import stated_above, stated_below, unit_for
+from privopt.numbers.stated_rounding import choose_unit, stated_above, stated_below
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
@@ -86,7 +86,7 @@ def test_the_bound_is_the_one_that_the_stored_proof_gives(tmp_path_factory, seed
 
 def exact_optimum(data) -> float:
     """Return the least loss of a mechanism that keeps the exact distances."""
-    exponents = float(data.epsilon) * data.metric.no_less(data.distances)
+    exponents = float(data.epsilon) * data.metric.upper_distances(data.distances)
     return optimum(data.weighted, data.pairs, exponents, even=True)
 
 
@@ -206,7 +206,7 @@ def test_what_is_stated_is_beside_what_is_so_by_little(number, unit):
 def test_numbers_between_two_ends_are_stated_alike(low, wide):
     """And so they are a little beyond: other programs have errors too."""
     high = low + wide
-    unit = unit_for(low, high)
+    unit = choose_unit(low, high)
     room = max(wide, 2.0**-48 * abs(low)) / 8
     assert stated_below(low, unit) == stated_below(high, unit) == stated_below(high + room, unit)
     assert stated_below(low, unit) == stated_below(low - room, unit)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from privopt.declare import File
 from privopt.declare.exact_text import StatedFraction
-from privopt.numbers.distances import euclidean, no_less, root_of_squares, roots_of_square
+from privopt.numbers.distances import distances_of_block, distances_of_pairs, euclidean, upper_distances
 from privopt_metric_dp.problem.read_points import read_points
 from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric
 from privopt_metric_dp.space.places import Space, grid_points
@@ -44,7 +44,7 @@ def test_planar_points(points) -> None:
             found = float(table[i, j])
             assert found == float(metric.between(i, j)) == float(table[j, i])
             assert Fraction(found) ** 2 <= square
-            assert (Fraction(float(metric.no_less(np.array(found)))) ** 2 >= square) or i == j
+            assert (Fraction(float(metric.upper_distances(np.array(found)))) ** 2 >= square) or i == j
             assert math.sqrt(square) - found <= 1e-12
 
 
@@ -68,7 +68,7 @@ def test_points_on_the_sphere(points) -> None:
     for i in range(len(points)):
         for j in range(i):
             exact = on_the_sphere(points[i], points[j])
-            assert table[i, j] <= exact <= metric.no_less(table[i, j : j + 1])[0]
+            assert table[i, j] <= exact <= metric.upper_distances(table[i, j : j + 1])[0]
             assert exact - table[i, j] <= 1e-10
 
 
@@ -78,7 +78,7 @@ def test_planar_grids_mean_the_decimal_of_their_cells(cell) -> None:
     metric = EuclideanMetric(grid_points(1, 40, side))
     for step in range(1, 40):
         found = Fraction(float(metric.between(0, step)))
-        assert found <= side * step <= Fraction(float(metric.no_less(metric.between(0, step))))
+        assert found <= side * step <= Fraction(float(metric.upper_distances(metric.between(0, step))))
         if Fraction(float(side)) == side:
             assert found == side * step  # nothing is taken off where doubles hold all
 
@@ -102,7 +102,7 @@ def test_grids_on_the_sphere_are_the_formula_s(corner) -> None:
                 h = mpmath.sin((a - b) / 2) ** 2 + mpmath.cos(a) * mpmath.cos(b) * mpmath.sin(east / 2) ** 2
                 exact = 2 * 6371 * mpmath.asin(mpmath.sqrt(h))
                 found = metric.between(i, j)
-                assert found <= exact <= metric.no_less(found)
+                assert found <= exact <= metric.upper_distances(found)
 
 
 @given(st.lists(st.decimals("0.001", 20, places=4), min_size=1, max_size=8))
@@ -114,13 +114,13 @@ def test_roads_are_the_sums_of_their_decimals(lengths) -> None:
         for j in range(i + 1, len(lengths) + 1):
             exact = sum(map(Fraction, lengths[i:j]), Fraction(0))
             found = metric.between(i, j)
-            assert Fraction(float(found)) <= exact <= Fraction(float(metric.no_less(found)))
+            assert Fraction(float(found)) <= exact <= Fraction(float(metric.upper_distances(found)))
             assert float(found) == pytest.approx(float(exact), rel=1e-9)
 
 
 def square(points: np.ndarray) -> np.ndarray:
     table = np.empty((len(points), len(points)))
-    roots_of_square(points, np.ascontiguousarray(points.T), np.zeros((points.shape[1], 0)), 0, len(points), table)
+    distances_of_block(points, np.ascontiguousarray(points.T), np.zeros((points.shape[1], 0)), 0, len(points), table)
     return table
 
 
@@ -138,11 +138,11 @@ def test_no_distance_is_above_the_exact_one(dim, seed, scale, away):
     assert table[0, 1] == 0
     i, j = rng.integers(70, size=(2, 5))
     one = np.empty(5)
-    root_of_squares(points, points, np.zeros((0, dim)), np.zeros((0, dim)), i, j, one)
+    distances_of_pairs(points, points, np.zeros((0, dim)), np.zeros((0, dim)), i, j, one)
     assert (one == table[i, j]).all()
     assert (one == euclidean(points[i], points[j])).all()
     i, j = np.append(i, [0, 2]), np.append(j, [2, 3])
-    above = no_less(table[i, j])
+    above = upper_distances(table[i, j])
     for a, b, low, high in zip(i, j, table[i, j], above, strict=True):
         exact = sum((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(points[a], points[b], strict=True))
         assert Fraction(float(low)) ** 2 <= exact <= Fraction(float(high)) ** 2

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.errors import InputError
-from privopt.numbers.distances import euclidean, haversine, no_less
+from privopt.numbers.distances import euclidean, haversine, upper_distances
 from privopt_metric_dp.space.distance_table import MatrixMetric
 from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric, Metric
 from privopt_metric_dp.space.places import Space, grid_points
@@ -86,7 +86,7 @@ def never_above(one: tuple[float, float], two: tuple[float, float]) -> None:
     found = float(haversine(one, two))
     exact = on_the_sphere(one, two)
     assert found <= exact
-    assert exact <= float(no_less(np.array(found)))
+    assert exact <= float(upper_distances(np.array(found)))
     assert exact - found <= 1.3e-14 * exact + 1e-139
 
 
@@ -130,7 +130,7 @@ def test_euclidean_is_the_greatest_double_not_above_the_distance(points: tuple[l
     found = euclidean(*points)
     square = sum(((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(*points, strict=True)), Fraction(0))
     below = Fraction(float(found))
-    assert below**2 <= square <= Fraction(float(no_less(found))) ** 2
+    assert below**2 <= square <= Fraction(float(upper_distances(found))) ** 2
     if square > Fraction(1, 10**278):
         assert Fraction(math.nextafter(math.nextafter(float(found), math.inf), math.inf)) ** 2 > square
     root = math.isqrt(square.numerator)

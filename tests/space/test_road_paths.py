@@ -185,7 +185,7 @@ def test_lengths_too_different_for_exact_sums_are_left_as_they_are() -> None:
     for i, j, km in ((3, 1, [1e-9]), (1, 2, [1e-9, 0.3]), (1, 0, [1e-9, 0.3, 1e6 + 0.1])):
         exact, found = sum(map(Fraction, km)), metric.between(i, j)
         assert exact * (1 - Fraction(1, 10**14)) < Fraction(float(found)) < exact  # less what rounding can have added
-        assert Fraction(float(metric.no_less(found))) >= exact
+        assert Fraction(float(metric.upper_distances(found))) >= exact
     pairs, distances = required_pairs(metric, 1.0)
     assert (distances == table[pairs[:, 0], pairs[:, 1]]).all()
     kept = reduce_pairs(pairs, distances)
@@ -200,7 +200,7 @@ def test_lengths_cut_to_the_grid_are_never_above_the_roads() -> None:
     for place in range(5):
         exact = sum(map(Fraction, km[:place]), Fraction(0))
         assert exact * (1 - Fraction(1, 10**9)) <= Fraction(float(found[place])) <= exact
-        assert Fraction(float(metric.no_less(found)[place])) >= exact
+        assert Fraction(float(metric.upper_distances(found)[place])) >= exact
 
 
 def test_parallel_edges_loops_and_unreachable_nodes() -> None:

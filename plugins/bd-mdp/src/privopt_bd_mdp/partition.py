@@ -12,7 +12,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Ints
-from privopt.numbers.graphs import components, ranked
+from privopt.numbers.graphs import components, rank_by_first_use
 
 
 @frozen(kw_only=True, eq=False)
@@ -117,5 +117,5 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
     # what falls apart once the boundary is fixed is solved apart (Property 3.1)
     block = np.full(nodes, -1, dtype=np.int64)
     inner = np.flatnonzero(~boundary)
-    block[inner] = ranked(components(nodes, inside)[inner])
+    block[inner] = rank_by_first_use(components(nodes, inside)[inner])
     return Partition(subset=subset, boundary=boundary, block=block, crossing=len(crossing), ends=int(ends.sum()))

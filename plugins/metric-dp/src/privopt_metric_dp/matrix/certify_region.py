@@ -18,7 +18,7 @@ import numpy as np
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
-from privopt.numbers.exp_log_bounds import ball_of, exactly, float_down, float_up
+from privopt.numbers.exp_log_bounds import ball_of, float_down, float_up, rational_of_ball
 from privopt_metric_dp.matrix.certify import (
     ROOM,
     Failure,
@@ -194,7 +194,7 @@ def _rate_up(ratio: Fraction, km: float, steps: int) -> float:
     with flint.ctx.workprec(320):
         root = (ball_of((ratio + 1) / 2).log() / steps).exp()
         high = (2 * steps * (root - 1) / flint.arb(km)).upper()
-    return float_up(exactly(high))
+    return float_up(rational_of_ball(high))
 
 
 def _on_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:

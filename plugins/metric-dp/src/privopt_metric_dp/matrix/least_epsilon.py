@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
 from privopt.execution.limits import in_threads
-from privopt.numbers.exp_log_bounds import PRECISIONS, Ball, ball_of, exactly, float_up, sign_of
+from privopt.numbers.exp_log_bounds import PRECISIONS, Ball, ball_of, float_up, rational_of_ball, sign_of
 from privopt_metric_dp.matrix.certify import MIN_SHARED, check_pairs
 
 __all__ = ["Apart", "Least", "exact_sums", "least_epsilon"]
@@ -249,7 +249,7 @@ def _rate_up(ratio: Fraction, distance: Ball) -> float:
             rate = ball_of(ratio).log() / distance()
             if rate.is_finite() and rate.rel_accuracy_bits() > 64:
                 break
-    return float_up(exactly(rate.upper())) if rate.is_finite() else math.inf
+    return float_up(rational_of_ball(rate.upper())) if rate.is_finite() else math.inf
 
 
 def _keeps(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.numbers.graphs import components, edge_matrix, ranked, shortest_rows
+from privopt.numbers.graphs import components, edge_matrix, rank_by_first_use, shortest_rows
 from privopt_metric_dp.matrix.closure import Graph
 
 __all__ = ["MAX_EXPONENT", "merge", "quotient"]
@@ -39,7 +39,7 @@ def merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, withi
         if not stretched.any():
             break
         active, threshold = stretched, threshold / 10
-    return ranked(label), exponents
+    return rank_by_first_use(label), exponents
 
 
 def _classes(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:

@@ -127,7 +127,7 @@ def over_instance(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Mult
     Multipliers were found at a smaller epsilon and at distances rounded down, and are evaluated without.
     """
     lengths, solved = data.needed[1], Instance.solved(data.epsilon)
-    gain = float(data.epsilon) * data.metric.no_less(lengths) - solved * lengths
+    gain = float(data.epsilon) * data.metric.upper_distances(lengths) - solved * lengths
     return offers.through("", lambda z: z, lambda own: Dual(own.freer(gain), data.needed))
 
 

@@ -130,7 +130,9 @@ class GivenMatrix:
             return Least(epsilon=worst, holds=certificate.holds is True)
         if data.region is None:
             pairs, distances = data.required  # others than those of data.standing follow from these in doubles alone
-            exact = Apart(above=data.metric.no_less(distances), balls=lambda rows: data.metric.exactly(pairs[rows]))
+            exact = Apart(
+                above=data.metric.upper_distances(distances), balls=lambda rows: data.metric.exactly(pairs[rows])
+            )
             return least_epsilon(
                 self.values, pairs, distances, data.epsilon, exact=exact, sums=self.sums, progress=report
             )

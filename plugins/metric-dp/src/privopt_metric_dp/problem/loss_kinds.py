@@ -142,7 +142,7 @@ class DistanceLoss(LossKind):
         """Bound (N, K) by how much distances were rounded down."""
         short = np.empty(cost.shape)
         for part in slices(len(cost), cost.shape[1], _LOSSES_AT_ONCE):
-            short[part] = spaces.metric.no_less(cost[part]) - cost[part]
+            short[part] = spaces.metric.upper_distances(cost[part]) - cost[part]
         return short
 
     def unit(self, distance: str) -> str:
@@ -213,7 +213,7 @@ class TravelCost(LossKind):
         used, off = weights > 0, []
         for table in tables:
             ways = table[:, used]
-            doubt = spaces.metric.no_less(ways) - ways if roads is None else ways * roads.doubt
+            doubt = spaces.metric.upper_distances(ways) - ways if roads is None else ways * roads.doubt
             off.append((doubt + 2.0**-52 * ways) @ weights[used])
         return np.asarray((summed + off[0] + off[-1].max()) * (1.0 + 2.0**-20))
 

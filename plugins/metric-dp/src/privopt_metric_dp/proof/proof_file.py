@@ -26,7 +26,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError, Fault, InputError
 from privopt.numbers.exp_log_bounds import exp_bounds
 from privopt.numbers.graphs import edge_matrix
-from privopt.numbers.stated_rounding import FINEST, stated_below, unit_for
+from privopt.numbers.stated_rounding import FINEST, choose_unit, stated_below
 from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
@@ -92,7 +92,7 @@ class Proof(ABC):
         if not math.isfinite(high - low):
             return self, low
         near = 0.0 <= low - value <= 1e-9 * max(1.0, abs(value))  # more is not a rounding: solve refuses it
-        unit = unit_for(low, high, value - 2.0**-51 * abs(value) if near else math.inf)
+        unit = choose_unit(low, high, value - 2.0**-51 * abs(value) if near else math.inf)
         return evolve(self, unit=unit), _rounded(low, unit, weighted)
 
     def stated(self, data: MetricData, weighted: Floats) -> float:
@@ -186,7 +186,7 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     required = numbers[place] == wanted if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
     left = np.flatnonzero(~required)
     ends = []
-    for lengths, error in ((known, -1.0), (data.metric.no_less(known), 1.0)):
+    for lengths, error in ((known, -1.0), (data.metric.upper_distances(known), 1.0)):
         found = np.where(required, lengths[place] if len(lengths) else 0.0, np.inf)
         if len(left):
             found[left] = _along_paths(rows[left], pairs, lengths, n) * (1.0 + error * (n + 2.0) * 2.0**-52)

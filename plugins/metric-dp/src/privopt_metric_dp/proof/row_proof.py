@@ -140,7 +140,7 @@ def select_multipliers(
         MemoryError: more would be stored.
     """
     pairs, distances = data.required if over is None else over
-    growth = exp_bounds(data.metric.no_less(distances), data.epsilon)[1]
+    growth = exp_bounds(data.metric.upper_distances(distances), data.epsilon)[1]
     growth = np.where(data.surely_required(pairs, distances), growth, np.inf)
     share = np.full(len(weighted), spare / len(weighted))
     kept, bound = SparseMultipliers.of(

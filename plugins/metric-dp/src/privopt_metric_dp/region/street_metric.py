@@ -46,9 +46,9 @@ class EdgeMetric(RoadMetric):
         if far is not None:
             self.output_size, self.own_outputs = far.output_size, False
 
-    def no_less(self, distances: Floats) -> Floats:
+    def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the same sums of unrounded ln(1 + a) / epsilon do not exceed."""
-        return super().no_less(distances) * (1.0 + 2.0**-50)
+        return super().upper_distances(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return (B, K) distances; to an output that is not a vertex, the greatest that vertices agree on."""

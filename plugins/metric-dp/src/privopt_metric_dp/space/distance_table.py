@@ -61,7 +61,7 @@ class MatrixMetric(Metric):
         """Say that they are the table's own numbers, of both directions the lesser."""
         return "exact distances: the numbers of the table"
 
-    def no_less(self, distances: Floats) -> Floats:
+    def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the distances of the table, in either of its halves, do not exceed."""
         whole = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))  # they may be rounded
         return whole * (1.0 + 2e-12) if self._uneven else whole

@@ -26,10 +26,10 @@ from privopt.numbers.distances import (
     EARTH_RADIUS_KM,
     cosine_of_latitude,
     directions,
+    distances_of_block,
+    distances_of_pairs,
     great_circle,
-    no_less,
-    root_of_squares,
-    roots_of_square,
+    upper_distances,
 )
 from privopt.numbers.exp_log_bounds import Ball, ball_of
 from privopt_metric_dp.space.exactly import at_most, between_bounds, great_circle_of, place_of, root_of
@@ -80,7 +80,7 @@ class Metric(ABC):
         """
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
-    def no_less(self, distances: Floats) -> Floats:
+    def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the exact distances do not exceed, from those that this metric gave: for lower bounds."""
         return distances
 
@@ -90,7 +90,7 @@ class Metric(ABC):
         They are fewer than the pairs whose ``distances``, which may be a little less, are within it. Lower bounds use
         only rows of these pairs.
         """
-        return self.no_less(distances) < math.nextafter(limit, math.inf)
+        return self.upper_distances(distances) < math.nextafter(limit, math.inf)
 
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Enclose the exact distances, finite ones, of pairs of records (P, 2); here those of :meth:`between`."""
@@ -98,13 +98,13 @@ class Metric(ABC):
 
     @property
     def exactness(self) -> str:
-        """Say in words what :meth:`exactly` gives."""
+        """Say in words what :meth:`rational_of_ball` gives."""
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
         """Take each given distance (P,) that is proved to be at most the exact one, or else that of :meth:`between`."""
         least = np.minimum(distances, known := self.between(pairs[:, 0], pairs[:, 1]))
-        doubt = np.flatnonzero((distances > known) & (distances <= self.no_less(known)))
+        doubt = np.flatnonzero((distances > known) & (distances <= self.upper_distances(known)))
         for row, ball in zip(doubt.tolist(), self.exactly(pairs[doubt]), strict=True):
             if at_most(float(distances[row]), ball):
                 least[row] = distances[row]
@@ -189,7 +189,7 @@ class _PointMetric(Metric):
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Enclose those of the places meant; between two doubles where these are known to some digits alone."""
         low = self.between(pairs[:, 0], pairs[:, 1])
-        bounds = zip(pairs.tolist(), low.tolist(), self.no_less(low).tolist(), strict=True)
+        bounds = zip(pairs.tolist(), low.tolist(), self.upper_distances(low).tolist(), strict=True)
         return [self._exactly(i, j) or between_bounds(below, above) for (i, j), below, above in bounds]
 
     def _down(self, distances: Floats, outputs: bool) -> Floats:
@@ -294,7 +294,9 @@ class EuclideanMetric(_PointMetric):
     def _measure(self, i: Ints, j: Ints, outputs: bool) -> Floats:
         found = np.empty(i.shape)
         one, other = self._points[0], self._points[outputs]
-        root_of_squares(one, other, self._rests[0], self._rests[outputs], i.flatten(), j.flatten(), found.reshape(-1))
+        distances_of_pairs(
+            one, other, self._rests[0], self._rests[outputs], i.flatten(), j.flatten(), found.reshape(-1)
+        )
         return found
 
     def _exactly(self, i: int, j: int) -> Ball | None:
@@ -310,12 +312,12 @@ class EuclideanMetric(_PointMetric):
         """(N, N) distances, each pair's computed once, by all threads."""
         points, table = self._points[0], np.empty((self.size, self.size))
         across, rests = np.ascontiguousarray(points.T), np.ascontiguousarray(self._rests[0].T)
-        in_threads(lambda a, b: roots_of_square(points, across, rests, a, b, table), self.size)
+        in_threads(lambda a, b: distances_of_block(points, across, rests, a, b, table), self.size)
         return self._down(table, False)
 
-    def no_less(self, distances: Floats) -> Floats:
+    def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the exact distances do not exceed."""
-        return no_less(distances + 2.0 * max(self._off))
+        return upper_distances(distances + 2.0 * max(self._off))
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Decide pairs near the limit in rationals: squares of differences of the coordinates."""
@@ -382,9 +384,9 @@ class HaversineMetric(_PointMetric):
         """Say that they are enclosed: great circles are not algebraic numbers."""
         return "distances enclosed as closely as it takes: great circles"
 
-    def no_less(self, distances: Floats) -> Floats:
+    def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the exact distances do not exceed."""
-        return no_less(distances * (1.0 + 2.0 * self._room) + 2.0 * max(self._off))
+        return upper_distances(distances * (1.0 + 2.0 * self._room) + 2.0 * max(self._off))
 
     @staticmethod
     def _far(space: Space, position_error: float) -> float:

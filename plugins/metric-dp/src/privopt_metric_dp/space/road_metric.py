@@ -80,7 +80,7 @@ class RoadMetric(Metric):
         ends = record_of[self.roads.ends]
         return ends[(ends >= 0).all(axis=1)]
 
-    def no_less(self, distances: Floats) -> Floats:
+    def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the lengths of paths over the roads as given do not exceed."""
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
@@ -90,7 +90,9 @@ class RoadMetric(Metric):
         ways = self.roads.meant
         if ways is None:
             low = self.between(pairs[:, 0], pairs[:, 1])
-            return [between_bounds(*bounds) for bounds in zip(low.tolist(), self.no_less(low).tolist(), strict=True)]
+            return [
+                between_bounds(*bounds) for bounds in zip(low.tolist(), self.upper_distances(low).tolist(), strict=True)
+            ]
         lengths = ways.between(self._places[pairs].tolist())
         return [partial(ball_of, cast("Fraction", length)) for length in lengths]
 

@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 
 from privopt.arrays import Bools, Floats, Ints, Unsigned
 from privopt.execution.compiled import jit
-from privopt.numbers.laplace import falls, geometric
+from privopt.numbers.laplace import draw_bernoulli_exp_steps, draw_geometric
 from privopt.numbers.sampling import Source
 
 if TYPE_CHECKING:
@@ -209,14 +209,14 @@ def _one(words, at, record, place, last, level, steps, cumulated, good, rates): 
     """
     if last >= 0:
         if level < 0:
-            noise, at = geometric(words, at, rates[0], rates[1])
+            noise, at = draw_geometric(words, at, rates[0], rates[1])
             if at < 0:
                 return last, level, at
             level = good + noise
         over = level - steps[place, last]
         renewed = True
         if over > 0:
-            renewed, at = falls(words, at, np.uint64(over), rates[2], rates[3])
+            renewed, at = draw_bernoulli_exp_steps(words, at, np.uint64(over), rates[2], rates[3])
             if at < 0:
                 return last, level, at
         if not renewed:
