@@ -24,7 +24,6 @@ from privopt.command.exit_codes import (
     SOLVER,
     STOPPED_FEASIBLE,
     TIME_LIMIT,
-    ending,
     guarded,
     positive,
     utf8,
@@ -208,9 +207,7 @@ def solve(
     if ledger is None and (subject is not None or key is not None):
         raise UsageError("solve: --subject and --hash-subjects must be used with --ledger FILE, got no ledger")
     charged = None if ledger is None else brought("Charge", "--ledger")(ledger=ledger, subject=subject, key=key)
-    limit = options["time_limit"]
-    also = "" if ledger is None else f"; what {ledger} was charged stays charged"
-    with ending(limit, also=also), progress_display(quiet=quiet, limit=limit) as progress:
+    with progress_display(quiet=quiet, limit=options["time_limit"]) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:
         complain(f"warning: {line}")
@@ -273,7 +270,7 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
     from privopt.errors import faults_in
     from privopt.interfaces import Mechanism, SolveContext
     from privopt.registry import registry
-    from privopt.run.verify import read_problem
+    from privopt.run.task import read_problem
 
     found = registry().get(mechanism)
     chosen = found.method(method)
@@ -369,10 +366,6 @@ for _command in (sample, audit, report, sign):
     cli.add_command(_command)
 
 
-def main(began: float | None = None) -> None:
-    """Run the command line: ``privopt`` and ``python -m privopt``.
-
-    Args:
-        began: when, on the monotonic clock: time limits count from there; None: from where a command begins to work.
-    """
-    run_program(cli, "privopt", began)
+def main() -> None:
+    """Run the command line: ``privopt`` and ``python -m privopt``."""
+    run_program(cli, "privopt")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Final, ParamSpec
@@ -29,7 +27,6 @@ __all__ = [
     "SOLVER",
     "STOPPED_FEASIBLE",
     "TIME_LIMIT",
-    "ending",
     "guarded",
     "pair",
     "positive",
@@ -46,9 +43,6 @@ BAD_USAGE: Final = 2
 STOPPED_FEASIBLE: Final = 4
 STOPPED_EMPTY: Final = 5
 NO_PRIVACY: Final = 6
-
-MAX_STARTUP_SECONDS: Final = 1.0
-"""Seconds that an interpreter takes to start, at most: a process that became privopt has lived longer."""
 
 PATH: Final = click.Path(path_type=Path)
 SEED: Final = click.IntRange(0, 2**63 - 1)
@@ -90,7 +84,11 @@ GAP: Final = click.option(
     help="Relative gap asked for; default: the method's own, 1e-6 for most. 0.01 does for a first look.",
 )
 TIME_LIMIT: Final = click.option(
-    "--time-limit", type=float, callback=positive, metavar="SECONDS", help="For the whole command."
+    "--time-limit",
+    type=float,
+    callback=positive,
+    metavar="SECONDS",
+    help="For the search; certifying and writing follow.",
 )
 
 
@@ -131,33 +129,6 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
 def _notes(error: BaseException) -> list[str]:
     """Return what else belongs to an error, such as what a ledger was charged before it."""
     return getattr(error, "__notes__", [])
-
-
-@contextmanager
-def ending(limit: float | None, *, also: str = "") -> Iterator[None]:
-    """Enforce the time limit of a command: end with code 5 if nothing in this block looked at the clock in time.
-
-    Args:
-        limit: seconds for the whole command, or None.
-        also: what else is to be said then.
-    """
-    from privopt.execution.clock import EXIT_SECONDS, GRACE, OVER
-    from privopt.execution.hard_limit import ended_after, lived, publish_what_stands_by
-
-    def end() -> None:
-        stood = publish_what_stands_by()
-        late = "a better result was written; what stood by was" if stood else "a result was certified and written"
-        complain(f"the time limit came before {late}{'' if stood else f'; nothing written{also}'}")
-        sys.stderr.flush()
-        os._exit(STOPPED_FEASIBLE if stood else STOPPED_EMPTY)
-
-    began = click.get_current_context().find_root().obj
-    if began is None:  # another program calls commands: its process is not ours to end
-        yield
-        return
-    before = min(lived(), MAX_STARTUP_SECONDS + time.monotonic() - began)
-    with ended_after(None if limit is None else OVER * limit + GRACE - EXIT_SECONDS - before, end):
-        yield
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -68,17 +68,16 @@ def say_result(document: object, text: str, *, as_json: bool) -> None:
         print_result(text)
 
 
-def run_program(group: click.Group, name: str, began: float | None = None) -> None:
+def run_program(group: click.Group, name: str) -> None:
     """Run a group of commands as a program of its own: the process ends with its code.
 
     Args:
         group: of guarded commands.
         name: of the program.
-        began: when, on the monotonic clock: time limits count from there.
     """
     reserve_standard_output()
     try:
-        sys.exit(group.main(prog_name=name, standalone_mode=False, obj=began) or DONE)
+        sys.exit(group.main(prog_name=name, standalone_mode=False) or DONE)
     except click.ClickException as error:  # of an argument, which may hold anything
         text = io.StringIO()
         error.show(text)

@@ -22,9 +22,6 @@ from attrs import frozen
 from privopt.errors import StoppedError
 
 __all__ = [
-    "EXIT_SECONDS",
-    "GRACE",
-    "OVER",
     "UNWRITTEN",
     "Clock",
     "DaemonCall",
@@ -36,21 +33,15 @@ __all__ = [
     "left_behind",
     "limit",
     "slices",
+    "within",
 ]
 
 T = TypeVar("T")
 
-OVER, GRACE = 1.1, 5.0
-"""contract.md, once: a command with a limit of L seconds ends by 1.1 L + 5 s, counted from its process's start."""
-EXIT_SECONDS: Final = 0.8
-"""Of these seconds what a process takes to end: at a load of 15 it took up to .6."""
-
 SLICE_SECONDS: Final = 0.1
 """Seconds that a slice of compiled work takes, about: so soon it sees that its time is over."""
 
-UNWRITTEN: Final = (
-    "the time limit, and what it leaves to end in, came before a release was certified and written; nothing written"
-)
+UNWRITTEN: Final = "the time limit came before a release was found; nothing written"
 
 
 class OutOfTime(StoppedError):  # noqa: N818 (no error where it is caught: the scope whose end it is swallows it)
@@ -161,13 +152,25 @@ def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> I
         now: a clock, for tests.
     """
     scope = Clock(seconds, _CLOCK.get(), now)
-    token = _CLOCK.set(scope)
     try:
-        yield scope
+        with within(scope):
+            yield scope
     except OutOfTime as stop:
         if stop.clock is not scope:
             raise
         scope.expired = True
+
+
+@contextmanager
+def within(scope: Clock) -> Iterator[None]:
+    """Enter a scope that was made before. Unlike :func:`limit`, the block does not swallow the scope's end.
+
+    Args:
+        scope: The innermost scope of the block. It need not lie inside the caller's scope.
+    """
+    token = _CLOCK.set(scope)
+    try:
+        yield
     finally:
         _CLOCK.reset(token)
 

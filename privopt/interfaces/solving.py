@@ -69,9 +69,7 @@ class SolveContext:
         solver: backend for models: ``"cbc"`` or ``"highs"``.
         gap: relative gap asked for.
         search_time: the scope of time that a search is in; what comes after it (repair, proof, files) is in the
-            scope around.
-        stand_by: called under a limit with what is certified when it has become better: it is written, read back and
-            published if the rest does not finish in time; None where nothing is.
+            scope around, and a search leaves it the time that it will take.
         memory: bytes that the process may hold, at most; None for no limit.
         seed: for experiments only; a release that it drew is not private.
         executor: where parallel work runs.
@@ -86,7 +84,6 @@ class SolveContext:
     solver: str = "cbc"
     gap: float = 1e-6
     search_time: Clock = Factory(lambda: Clock(None, clock()))
-    stand_by: Callable[[Outcome[Any]], object] | None = None
     memory: float | None = None
     seed: int | None = None
     executor: Executor = Factory(serial)

@@ -39,7 +39,7 @@ class Options:
         solver: ``"cbc"``, ``"highs"`` or another that is registered.
         jobs: processes, and threads in each; None for one process and a thread a processor, 8 at most.
         executor: URL of a cluster (``dask://host:port``), or None.
-        time_limit: seconds for everything, or None.
+        time_limit: seconds until the search ends, or None. Certifying and writing follow.
         memory: gigabytes (10^9 bytes) that the process may hold; None for what is free and what it may take.
         gap: relative gap asked for; the method's own where None.
         seed: for experiments only.

@@ -19,7 +19,6 @@ from typing import Final
 from attrs import define, frozen
 
 from privopt.errors import UsageError
-from privopt.execution.hard_limit import settling
 from privopt.files.regular import flush
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 from privopt.files.working_folder import claimed
@@ -46,8 +45,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
         yield made
         _flush(work)
         check_file(target, force=force, option=option)  # another run may have finished meanwhile
-        with settling():
-            made.replace(target)
+        made.replace(target)
 
 
 def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
@@ -255,18 +253,17 @@ def _flush(folder: Path) -> None:
 
 def _swap(work: Path, target: Path, home: Path) -> Path | None:
     """Give the finished folder its name; returns where the one before it lies now."""
-    with settling():
-        if not target.exists() or not any(target.iterdir()):
-            work.rename(target)
-            return None
-        old = home.with_suffix(".replaced")
-        target.rename(old)
-        try:
-            work.rename(target)
-        except BaseException:
-            old.rename(target)
-            raise
-        return old
+    if not target.exists() or not any(target.iterdir()):
+        work.rename(target)
+        return None
+    old = home.with_suffix(".replaced")
+    target.rename(old)
+    try:
+        work.rename(target)
+    except BaseException:
+        old.rename(target)
+        raise
+    return old
 
 
 def discard(old: Path, warn: Callable[[str], None] | None) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from attrs import AttrsInstance, evolve, frozen
 
-from privopt.declare import File, describe_keys, load_problem
+from privopt.declare import File
 from privopt.declare.schema import ProblemHeading
-from privopt.declare.toml import UNKNOWN_KEY, read_heading
+from privopt.declare.toml import read_heading
 from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
 from privopt.execution.limits import limited_to
 from privopt.files.release_folder import (
@@ -35,12 +35,13 @@ from privopt.interfaces.result import LP, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
 from privopt.run.problem_copy import stray_files
 from privopt.run.result_file import RELATIVE_TOLERANCE, differences, result_of
+from privopt.run.task import read_problem
 from privopt.run.verdict import Verdict
 from privopt.run.verify_cache import Word, recall, remember
 from privopt.specs import NOTHING, MethodSpec
 from privopt.version import VERSION
 
-__all__ = ["OpenedFolder", "load_release", "open_to_sample", "open_verified", "read_problem", "verify"]
+__all__ = ["OpenedFolder", "load_release", "open_to_sample", "open_verified", "verify"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -76,34 +77,6 @@ class OpenedFolder:
     def relation(self) -> str:
         """The relation for which a ledger charges draws (:attr:`PrivacyConstraint.relation`)."""
         return str(self.mechanism.privacy(self.problem, self.method.name).relation)
-
-
-def read_problem(
-    mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False, closed: bool = False
-) -> AttrsInstance:
-    """Read a problem file as a mechanism declares it; tables of other mechanisms may be in it too.
-
-    ``public`` and ``closed`` as :func:`privopt.declare.load_problem` takes them.
-    """
-    others = registry().mechanisms.keys()
-    try:
-        return load_problem(mechanism.problem_class, source, public=public, closed=closed, ignore=others)
-    except InputError as error:
-        raise InputError(_taken_elsewhere(mechanism, fault) for fault in error.faults) from None
-
-
-def _taken_elsewhere(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Return the fault of a key that is unknown, with the mechanisms of the same package that take it."""
-    if fault.found != UNKNOWN_KEY:
-        return fault
-    package = type(mechanism).__module__.partition(".")[0]
-    taking = [
-        name
-        for name, one in registry().mechanisms.items()
-        if one.spec.target.partition(".")[0] == package
-        and fault.where in {row.key for row in describe_keys(one.load().problem_class)}
-    ]
-    return evolve(fault, found=f"{fault.found} ({', '.join(taking)} takes it)") if taking else fault
 
 
 def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:

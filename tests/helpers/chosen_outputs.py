@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from privopt.run.verify import read_problem
+from privopt.run.task import read_problem
 from privopt_metric_dp.mechanisms.registered import OptimalLP
 from privopt_metric_dp.problem.data import MetricInstance
 

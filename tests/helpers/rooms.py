@@ -26,6 +26,7 @@ FLOORS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("files", "execution", "registry", "builtin"),
         ("declare", "numbers", "dsl"),
         ("backends", "interfaces"),
+        ("search",),
         ("run",),
         ("report",),
         ("testing",),

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from privopt.checker import check
 from privopt.errors import InputError
 from privopt.execution.clock import limit
-from privopt.interfaces.incumbent import Incumbent
 from privopt.numbers.stated_rounding import choose_unit, stated_above, stated_below
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt_metric_dp.mechanisms.closing import over_instance
+from privopt.search.incumbent import Incumbent
+from privopt_metric_dp.mechanisms.certifier import instance_view
 from privopt_metric_dp.proof import Rows, prove, read_proof
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.auto import search
@@ -118,7 +118,7 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
         assert objective["lower_bound"] >= best * (1 - 2e-6) - 1e-9
         nearby = Incumbent(Stating(data, objective["value"]), 1e-9)
         with limit(1e6):  # no method: one output for all, and bounds of trees
-            search(Instance.of(data), over_instance(data, nearby), lambda: np.inf, lambda *_: iter(()))
+            search(Instance.of(data), instance_view(data, nearby), lambda: np.inf, lambda *_: iter(()))
         while nearby.prove():
             pass
         if nearby.proved[1] is not None:

@@ -21,7 +21,8 @@ from privopt.errors import InputError
 from privopt.registry import registry
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
-from privopt.run.verify import read_problem, verify
+from privopt.run.task import read_problem
+from privopt.run.verify import verify
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
+from privopt.execution.clock import check
 from privopt.files.release_folder import jsonable
 from privopt.run.options import Options
 from privopt.run.publish import new_folder
@@ -156,18 +157,24 @@ def test_distances_stretched_within_the_tolerance_do_not_hold(tmp_path):
         assert above == (stretch > 1)  # below the true ones they are within the tolerance
 
 
-def test_a_release_that_cannot_be_certified_in_time_leaves_nothing(toy, tmp_path, monkeypatch):
-    monkeypatch.setattr("privopt.run.solve.GRACE", 0.0)
-    with pytest.raises(StoppedError, match="nothing written"):
-        solve("exponential", toy, tmp_path / "out", Options(time_limit=1e-9))
+def test_a_limit_that_ends_while_the_problem_is_read_leaves_nothing(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("privopt_metric_dp.mechanisms.base.MetricMechanism.load", lambda *_: check("it was read"))
+    with pytest.raises(StoppedError, match="time limit"):
+        solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=1e-9))
     assert not (tmp_path / "out").exists()
+
+
+def test_what_was_offered_before_the_limit_is_certified_and_written_after_it(toy, tmp_path):
+    solved = solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=1e-9))
+    assert solved.stopped
+    assert verify(tmp_path / "out").verdict == "proved"
 
 
 def test_a_certified_release_is_written_where_its_bound_takes_too_long(toy, tmp_path, monkeypatch):
     def late(*_, **__):
         raise StoppedError("late")
 
-    monkeypatch.setattr("privopt_metric_dp.mechanisms.closing.MatrixClosing.prove", late)
+    monkeypatch.setattr("privopt_metric_dp.mechanisms.certifier.MatrixCertifier.prove", late)
     done = solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=600.0))
     assert done.result.objective.lower_bound is None
     assert "cannot prove: late" in done.result.solver["path"]

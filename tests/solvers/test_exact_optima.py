@@ -7,8 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from privopt.interfaces.offers import Offers
-from privopt.run.verify import read_problem
+from privopt.run.task import read_problem
+from privopt.search.offers import Offers
 from privopt_metric_dp.mechanisms.registered import OptimalLP
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.proof.row_proof import Rows

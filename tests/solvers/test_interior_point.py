@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numba import njit
 
 from privopt.execution.clock import limit
-from privopt.interfaces.incumbent import Incumbent
+from privopt.search.incumbent import Incumbent
 from privopt_metric_dp.matrix.simd import greatest, least, load, lowest, spread, store, total
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers import Instance, interior_point, solve
@@ -250,7 +250,7 @@ def test_a_limit_that_comes_inside_a_step_leaves_the_last_iterate(excess, grid_i
         with limit(seconds, now=looks.__next__) as scope:
             InteriorPoint(threads=1, symmetry=False).solve(part, offers)
         assert scope.expired
-        seen.append(offers.offered)
+        seen.append(offers.offer_count)
         offers.certify()
         offers.prove()
         assert excess(part.instance, offers.certified[1]) < 1e-9

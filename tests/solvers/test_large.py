@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.execution.clock import limit
-from privopt.interfaces.incumbent import Incumbent
-from privopt.interfaces.offers import Offers, evaluate
+from privopt.search.incumbent import Incumbent
+from privopt.search.offers import Offers, evaluate
 from privopt_metric_dp.proof.lagrangian_bound import lower_bound
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers import Instance, dual_bound, solve

@@ -10,7 +10,7 @@ from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt.interfaces import SolveContext
 from privopt.registry import registry
-from privopt.run.verify import read_problem
+from privopt.run.task import read_problem
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_studies import curve as module
 from privopt_studies.curve import draw_curves

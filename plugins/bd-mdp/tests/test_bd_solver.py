@@ -16,7 +16,7 @@ from privopt.backends import get
 from privopt.errors import SolverError
 from privopt.execution import memory
 from privopt.execution.clock import limit
-from privopt.interfaces.incumbent import Incumbent
+from privopt.search.incumbent import Incumbent
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partition import make_partition
 from privopt_bd_mdp.partitioners import Records, partition

@@ -199,7 +199,7 @@ def test_a_broken_photo_is_named(holiday):
 
 
 def test_no_copies_where_nothing_is_written(holiday, tmp_path, monkeypatch):
-    monkeypatch.setattr("privopt.run.solve._OutputFolders._check_written", lambda run, work: 1 / 0)
+    monkeypatch.setattr("privopt.run.solve._check_written", lambda work: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
     assert sorted(os.listdir(tmp_path)) == ["problem"]

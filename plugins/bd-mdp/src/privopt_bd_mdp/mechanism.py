@@ -8,11 +8,11 @@ from typing import Any
 from attrs import evolve
 
 from privopt.interfaces import Result, SolveContext
-from privopt.interfaces.incumbent import Answer
 from privopt.report import Section
+from privopt.search.incumbent import Answer
 from privopt_bd_mdp.problem import BDmDPProblem
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.mechanisms.closing import CertifiedRelease, MatrixOffers, over_instance
+from privopt_metric_dp.mechanisms.certifier import CertifiedRelease, MatrixOffers, instance_view
 from privopt_metric_dp.mechanisms.registered import Optimal
 from privopt_metric_dp.problem.data import MetricInstance
 
@@ -35,7 +35,7 @@ class BDmDP(Optimal[BDmDPProblem]):
             super().search(problem, incumbent, context)
             return
         options, instance = problem.declared.bd_mdp, Instance.of(problem.data)
-        offers = over_instance(problem.data, incumbent)
+        offers = instance_view(problem.data, incumbent)
         parts = Parts(instance, options, evolve(context, gap=offers.gap))
         incumbent.note("", partition=options.partition, parts=parts.figures)
         search(instance, offers, lambda: context.free_memory, parts)

@@ -10,8 +10,8 @@ from attrs import define, evolve, field
 from privopt.arrays import Floats, Ints
 from privopt.errors import RegistryError, SolverError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
-from privopt.interfaces.offers import evaluate
 from privopt.registry import registry
+from privopt.search.offers import evaluate
 from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partition import Partition, make_partition
 from privopt_bd_mdp.partitioners import Records, partition

@@ -13,10 +13,10 @@ from attrs import evolve
 
 from privopt.arrays import Floats
 from privopt.errors import InputError, SolverError, StoppedError
-from privopt.execution.clock import OutOfTime, check, clock, limit
+from privopt.execution.clock import OutOfTime, check, limit, within
 from privopt.execution.memory import GB
 from privopt.interfaces import Outcome, SolveContext
-from privopt.interfaces.incumbent import Incumbent
+from privopt.search.incumbent import Incumbent
 from privopt_lr_geo import server
 from privopt_lr_geo.client import Client
 from privopt_lr_geo.estimate import TableCosts, costs_of
@@ -93,7 +93,7 @@ class CentralSearch:
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
         self.problem, self.context = problem, context
-        with context.timed("build"):
+        with context.timed("build"), within(context.search_time):
             problem.data.required  # noqa: B018  (loaded here, so that building is timed as such)
             self.sets = lr_sets(problem)
         self.records = np.unique(np.concatenate([around.records for around in self.sets]))
@@ -140,7 +140,7 @@ class CentralSearch:
             if isinstance(self.late, NotBegunError) or (self.late is not None and limited):
                 self.offer_optimal()
         if self.solved is not None and not self.solved.stopped:  # it is what was asked for, whatever else there is
-            found = incumbent.measured("certify", partial(self.certify, self.solved.answers))
+            found = incumbent.run_step("certify", partial(self.certify, self.solved.answers))
             if found is not None:
                 return self.outcome(found[1], self.solved)
         return self.best(stopped=soft.left == 0.0 or not isinstance(self.late, NotBegunError))
@@ -213,7 +213,8 @@ class CentralSearch:
         self.context.report("repair")
         data = self.problem.data
         release = self.alike(candidate) if isinstance(candidate, np.ndarray) else self.accepted(candidate)
-        if clock().left < np.inf:  # what follows measures and compares twice again, so that counts as closing
+        # Under a limit this measures how long closing takes, so it includes what `solve` and `verify` do again.
+        if self.context.remaining is not None:
             radius = self.problem.declared.lr_geo.radius
             OwnMatrices.within_radius(data, radius).measure(release)
             across_users(data, release)
@@ -255,7 +256,7 @@ class CentralSearch:
         incumbent.note(f"{method} ({self.late})" if self.late is not None else method)
         if self.solved is not None:
             incumbent.offer(method, candidate=self.solved.answers, value=self.promise(self.solved.answers))
-        if incumbent.certified[1] is None:
+        if incumbent.best_certified.release is None:
             self.offer_exponential()
         while incumbent.certify():
             pass

@@ -19,8 +19,8 @@ from privopt.arrays import Floats, Ints, Unsigned, slices
 from privopt.errors import CertificationError, InputError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, check, limit
 from privopt.interfaces import Outcome, SolveContext
-from privopt.interfaces.incumbent import Incumbent
 from privopt.numbers.sampling import TOTAL
+from privopt.search.incumbent import Incumbent
 from privopt.version import VERSION
 from privopt_lr_geo.lr_sets import PathDistances, pairs_inside
 from privopt_lr_geo.problem import LRGeoInstance
@@ -74,8 +74,8 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
     left = context.remaining
     if left is None:
         return None
-    closing = CLOSING_TIMES * (incumbent.cost["certify"] + context.times.get("build", 0.0))
-    return max(0.0, min(left, incumbent.hard.left - closing))
+    closing = CLOSING_TIMES * (incumbent.step_seconds["certify"] + context.times.get("build", 0.0))
+    return max(0.0, left - closing)
 
 
 class ExactSearch:
@@ -117,7 +117,7 @@ class ExactSearch:
                 self.find_optimum()
         while incumbent.prove():
             pass
-        bound = incumbent.proved[0] if math.isfinite(incumbent.proved[0]) else None
+        bound = incumbent.best_proved.bound if math.isfinite(incumbent.best_proved.bound) else None
         if not self.columns_do(bound):
             if incumbent.best.candidate is None and self.columns is None:
                 self.offer_exponential()
@@ -158,7 +158,7 @@ class ExactSearch:
         if self.columns is None:
             return False
         loss, gap = self.columns[2], self.context.gap
-        return _met(loss, bound, gap) or _met(loss, self.incumbent.value, gap)
+        return _met(loss, bound, gap) or _met(loss, self.incumbent.promised_value, gap)
 
     def certify(self, candidate: Floats) -> tuple[float, Unsigned]:
         """Repair a matrix (N, K) into integers.

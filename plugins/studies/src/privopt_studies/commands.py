@@ -16,7 +16,6 @@ from privopt.command.exit_codes import (
     SOLVER,
     STOPPED_FEASIBLE,
     TIME_LIMIT,
-    ending,
     guarded,
     positive,
 )
@@ -150,7 +149,7 @@ def curve(
     from privopt.run.options import Options
     from privopt_studies.curve_page import write_curves
 
-    with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
+    with progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         found = write_curves(
             problem,
@@ -199,7 +198,7 @@ def explore(
     from privopt_studies.curve_page import write_curves
 
     out = out or Path(f"{problem.stem}-explore.html")
-    with ending(time_limit), progress_display(quiet=quiet, limit=time_limit) as progress:
+    with progress_display(quiet=quiet, limit=time_limit) as progress:
         asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
         names = _names(mechanisms)
         found = write_curves(problem, names, epsilon, None, out, asked, lambda line: complain(f"note: {line}"))

@@ -19,7 +19,7 @@ from privopt.report.page import document, drawing, script_json, table
 from privopt.report.theme import INK, save
 from privopt.run.options import Options
 from privopt.run.publish import check_files, new_file
-from privopt.run.verify import read_problem
+from privopt.run.task import read_problem
 from privopt_studies.curve import Curves, draw_curves
 from privopt_studies.curve_file import PointsFile
 from privopt_studies.curve_pictures import by_mechanism, figure_of, figures_of, latex_of

@@ -17,7 +17,7 @@ from privopt.errors import InputError, PrivoptError, UnknownNameError, UsageErro
 from privopt.interfaces import UtilityLoss
 from privopt.registry import registry
 from privopt.run.attack_channel import bayes_error
-from privopt.run.verify import read_problem
+from privopt.run.task import read_problem
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease

@@ -21,21 +21,27 @@ import numpy as np
 from attrs import evolve
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError, StoppedError
-from privopt.execution.clock import Clock
+from privopt.execution.clock import within
 from privopt.interfaces import Channel, Mechanism, Outcome, Reporting, Result, SolveContext, UtilityLoss
-from privopt.interfaces.attend import attend
-from privopt.interfaces.incumbent import Answer, Incumbent
 from privopt.interfaces.reporting import Layer, Section
 from privopt.registry import registry
+from privopt.search.incumbent import Answer, Incumbent
+from privopt.search.run_search import run_search
 from privopt.version import VERSION
 from privopt_metric_dp.attacks.meaning import Interpretation, costs_in_words, in_readers_unit, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt_metric_dp.matrix.remap import worse_outputs
-from privopt_metric_dp.mechanisms import closing
 from privopt_metric_dp.mechanisms.answer import Matrix
-from privopt_metric_dp.mechanisms.closing import CertifiedRelease, Dual, MatrixClosing, MatrixIncumbent, MatrixOffers
+from privopt_metric_dp.mechanisms.certifier import (
+    CertifiedRelease,
+    Dual,
+    MatrixCertifier,
+    MatrixIncumbent,
+    MatrixOffers,
+)
+from privopt_metric_dp.mechanisms.first_offers import make_first_offers
 from privopt_metric_dp.problem.data import D, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import PROOF, Proof, Streets, read_proof
@@ -194,21 +200,19 @@ class MetricMechanism(
         if not isinstance(loss, UtilityLoss):
             raise RegistryError(f"utility() must return a privopt.interfaces.UtilityLoss, got {type(loss).__name__}")
         context.report("distances")
-        with context.timed("build"):
+        with context.timed("build"), within(context.search_time):
             data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
-        step = MatrixClosing(data, self.privacy(problem, context.method), loss, context)
+        certifier = MatrixCertifier(data, self.privacy(problem, context.method), loss, context)
         noise = 1e-14 * data.shape[0] * float(max(data.weighted.max(), -data.weighted.min()))
         incumbent: MatrixIncumbent = Incumbent(
-            step, SOLVER_GAP_SHARE * context.gap, asked=context.gap, noise=noise, progress=context.report
+            certifier, SOLVER_GAP_SHARE * context.gap, final_gap=context.gap, noise=noise, progress=context.report
         )
-        stand_by = context.stand_by
         with context.timed("solve"):
-            answer = attend(
+            answer = run_search(
                 partial(self.search, problem, incumbent, context),
                 incumbent,
-                Clock(None, context.search_time),
-                first=self.first(problem, incumbent, context),
-                stand_by=None if stand_by is None else lambda known: stand_by(self._outcome(known, problem)),
+                context.search_time,
+                first_offers=self.first_offers(problem, incumbent, context),
             )
         outcome = self._outcome(answer, problem)
         if problem.whole.choose is None or outcome.stopped:
@@ -218,12 +222,12 @@ class MetricMechanism(
             return outcome
         return evolve(outcome, proof=whole[0], lower_bound=whole[1], bound_over=ALL)
 
-    def first(
+    def first_offers(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return what offers entries that take moments, before the search; none where a release is a method's own."""
-        moments = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
-        return closing.first_entries(problem.data, incumbent, bounds=not self.programs) if moments else ()
+        """Return functions that make an offer in moments, before the search; none unless :attr:`falls_back`."""
+        has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
+        return make_first_offers(problem.data, incumbent, bounds=not self.programs) if has_offers else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Offer matrices and what bounds are proved from: by default the one of :meth:`matrix`.

@@ -22,17 +22,17 @@ from privopt.execution.clock import Clock, clock, limit
 from privopt.execution.memory import GB, available, resident
 from privopt.files.sizes import loading
 from privopt.interfaces import SolveContext
-from privopt.interfaces.attend import attend
-from privopt.interfaces.incumbent import Incumbent
 from privopt.registry import registry
 from privopt.run.options import Options
 from privopt.run.solve import SolveOutcome
 from privopt.run.solve import solve as solve_into
-from privopt.run.verify import read_problem
+from privopt.run.task import read_problem
+from privopt.search.incumbent import Incumbent
+from privopt.search.run_search import run_search
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.mechanisms.base import SOLVER_GAP_SHARE
-from privopt_metric_dp.mechanisms.closing import Dual, MatrixClosing, MatrixOffers
+from privopt_metric_dp.mechanisms.certifier import Dual, MatrixCertifier, MatrixOffers
 from privopt_metric_dp.mechanisms.given_matrix import Given, GivenProblem
 from privopt_metric_dp.mechanisms.optimal_lp import structured
 from privopt_metric_dp.problem.data import MetricInstance
@@ -234,32 +234,32 @@ def _bound(
         wanted = "metric DP, of which bounds are known, or no --gap"
         raise InputError([Fault(problem.data.file, "privacy.kind", repr(problem.declared.privacy.kind), wanted)])
     data = problem.data
-    closing = MatrixClosing(data, privacy, ExpectedLoss.of(data), context)
-    incumbent: Incumbent[float, Dual, float] = Incumbent(_AsItStands(closing), context.gap)
+    certifier = MatrixCertifier(data, privacy, ExpectedLoss.of(data), context)
+    incumbent: Incumbent[float, Dual, float] = Incumbent(_GivenLoss(certifier), context.gap)
     bounds: MatrixOffers = incumbent.through("", None, lambda proof: proof)
     bounds.gap = SOLVER_GAP_SHARE * context.gap
-    found = attend(
+    answer = run_search(
         partial(structured, data, bounds, context),
         incumbent,
         Clock(SEARCH_TIME_SHARE * clock().left, clock()),
-        first=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
+        first_offers=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
     )
-    return found.bound, found.stopped
+    return answer.bound, answer.stopped
 
 
 @frozen(eq=False)
-class _AsItStands:
-    """A given matrix, treated as a loss: only bounds are searched for."""
+class _GivenLoss:
+    """Certifies the loss of a given matrix as it is, because only bounds are searched for."""
 
-    closing: MatrixClosing
+    certifier: MatrixCertifier
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        """Return the given one's loss."""
+        """Return the given loss."""
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
         """Prove a bound as for any mechanism."""
-        return self.closing.prove(proof, value)
+        return self.certifier.prove(proof, value)
 
 
 def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutcome:

@@ -27,7 +27,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.repair import rounded
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
-from privopt_metric_dp.mechanisms.closing import MatrixOffers
+from privopt_metric_dp.mechanisms.certifier import MatrixOffers
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 

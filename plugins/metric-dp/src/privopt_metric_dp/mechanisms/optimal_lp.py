@@ -14,7 +14,7 @@ from privopt.interfaces import SolveContext, UtilityLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, both_ways
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.answer import Matrix
-from privopt_metric_dp.mechanisms.closing import MatrixOffers, over_instance
+from privopt_metric_dp.mechanisms.certifier import MatrixOffers, instance_view
 from privopt_metric_dp.problem.data import MetricData
 
 __all__ = ["by_any_solver", "full_bytes", "optimal_model", "structured", "whole_program"]
@@ -108,4 +108,4 @@ def structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *,
     from privopt_metric_dp.solvers.auto import search
     from privopt_metric_dp.solvers.instance import Instance
 
-    search(Instance.of(data), over_instance(data, offers), lambda: context.free_memory, method)
+    search(Instance.of(data), instance_view(data, offers), lambda: context.free_memory, method)

@@ -11,7 +11,7 @@ from privopt.interfaces import Result, SolveContext
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.base import MetricMechanism
-from privopt_metric_dp.mechanisms.closing import MatrixOffers
+from privopt_metric_dp.mechanisms.certifier import MatrixOffers
 from privopt_metric_dp.mechanisms.predictive_problem import PredictiveProblem
 from privopt_metric_dp.mechanisms.trace_dp import TraceDP, TraceRelease
 from privopt_metric_dp.problem.data import MetricInstance

@@ -24,7 +24,8 @@ from privopt_metric_dp.matrix.remap import remapped
 from privopt_metric_dp.matrix.repair import rounded
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
-from privopt_metric_dp.mechanisms.closing import MatrixIncumbent, MatrixOffers, first_entries
+from privopt_metric_dp.mechanisms.certifier import MatrixIncumbent, MatrixOffers
+from privopt_metric_dp.mechanisms.first_offers import make_first_offers
 from privopt_metric_dp.problem.data import D, MetricInstance
 from privopt_metric_dp.problem.declared import ConstOpt, MetricProblem
 from privopt_metric_dp.problem.distance_kinds import Euclidean, Haversine
@@ -155,12 +156,12 @@ class Exponential(_ClosedForm):
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
     spare = "exponential"
 
-    def first(
+    def first_offers(
         self, problem: MetricInstance[MetricProblem], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
         """Offer half of epsilon first if a limit may come before the largest share is found."""
         early = context.method == "calibrated" and context.search_time.left < math.inf
-        return first_entries(problem.data, incumbent, bounds=False)[1:] if early else ()
+        return make_first_offers(problem.data, incumbent, bounds=False)[1:] if early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Return the closed form."""

@@ -21,8 +21,8 @@ from privopt.errors import SolverError, StoppedError, UnknownNameError
 from privopt.execution.clock import Clock, OutOfTime, check, clock
 from privopt.execution.memory import GB
 from privopt.interfaces import Progress
-from privopt.interfaces.attend import attend
-from privopt.interfaces.incumbent import Incumbent
+from privopt.search.incumbent import Incumbent
+from privopt.search.run_search import run_search
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration
 from privopt_metric_dp.solvers.components import ReducedInstance
@@ -232,13 +232,17 @@ def solve(
     incumbent: Incumbent[Floats, Multipliers, Floats] = Incumbent(
         InDoubles(instance), gap, noise=instance.noise, progress=progress
     )
-    soft = search_time or Clock(None, clock())
     one = one_output(instance)
 
     def first() -> None:
         incumbent.offer(one.method, candidate=one.z, value=one.objective, bound=one.lower_bound, proof=one.multipliers)
 
-    found = attend(lambda: search(instance, incumbent, lambda: memory, method), incumbent, soft, first=[first])
+    found = run_search(
+        lambda: search(instance, incumbent, lambda: memory, method),
+        incumbent,
+        search_time or Clock(None, clock()),
+        first_offers=[first],
+    )
     bound = -math.inf if found.bound is None else found.bound
     reached = instance.reached(found.value, bound, gap)
     return Solution(

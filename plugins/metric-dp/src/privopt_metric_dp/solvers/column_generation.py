@@ -12,7 +12,7 @@ import numpy as np
 
 from privopt.arrays import Floats
 from privopt.errors import SolverError
-from privopt.interfaces.offers import Later
+from privopt.search.offers import Later
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.restricted_master import Mixture
 from privopt_metric_dp.solvers.solver import Part, PartOffers

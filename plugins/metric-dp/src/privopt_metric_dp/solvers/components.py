@@ -17,8 +17,8 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.interfaces.offers import BestOffer, Later, Offer, Offers, evaluate, near
 from privopt.numbers.graphs import components, shortest_rows
+from privopt.search.offers import BestOffer, Later, Offer, Offers, evaluate, is_within_gap
 from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance, one_output
 from privopt_metric_dp.solvers.solver import Part, PartOffers
@@ -260,13 +260,13 @@ class _PartOffers(Offers[Floats, Multipliers]):
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:
         """Keep it, and offer what is better with the other parts' best."""
         super()._take(offer)
-        if self.firm.take(offer.settled):
+        if self.firm.take(offer.firm_part):
             self._offer(offer.origin)
 
     @property
     def reached(self) -> bool:
         """As promised for this part."""
-        return near(self.firm.value, self.firm.bound, self.gap, self.noise)
+        return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
         """Note a step at the whole problem."""

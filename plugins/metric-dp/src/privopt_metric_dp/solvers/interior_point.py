@@ -20,7 +20,7 @@ from attrs import frozen
 from privopt.arrays import Floats
 from privopt.errors import SolverError
 from privopt.execution.limits import allowed_threads
-from privopt.interfaces.offers import Later
+from privopt.search.offers import Later
 from privopt_metric_dp.proof.multipliers import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point_state import State, begin

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 from attrs import evolve
 
 from privopt.arrays import Floats, Ints
-from privopt.interfaces.offers import Offers
+from privopt.search.offers import Offers
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.elimination import Elimination, eliminate
 from privopt_metric_dp.solvers.instance import Instance

@@ -24,7 +24,7 @@ from attrs import evolve
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.execution.clock import clock
-from privopt.interfaces.offers import evaluate
+from privopt.search.offers import evaluate
 from privopt_metric_dp.matrix.repair import mend
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver

@@ -23,7 +23,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
 from privopt.execution.clock import check, clock
 from privopt.execution.limits import in_threads
-from privopt.interfaces.offers import Later
+from privopt.search.offers import Later
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, dual_bound
 from privopt_metric_dp.solvers.path_graph import Graph, make_graph, shortest_paths

@@ -19,8 +19,8 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
 from privopt.execution.clock import limit
 from privopt.interfaces import Progress
-from privopt.interfaces.offers import Offers, evaluate
 from privopt.numbers.graphs import components
+from privopt.search.offers import Offers, evaluate
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.proof.street_proof import inside_of

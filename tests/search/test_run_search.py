@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privopt.errors import CertificationError, SolverError, StoppedError
-from privopt.execution.clock import Clock, clock, limit
-from privopt.interfaces.attend import attend
-from privopt.interfaces.incumbent import MARGIN_WRITING, Incumbent
-from privopt.interfaces.offers import Later
+from privopt.execution.clock import Clock, DaemonCall, check, clock, limit
+from privopt.search.incumbent import Incumbent
+from privopt.search.offers import Later
+from privopt.search.run_search import run_search
 
 
 class Numbers:
@@ -63,15 +63,15 @@ def test_values_never_rise_bounds_never_fall_and_nothing_is_said_that_was_not_ce
         incumbent.offer(origin, candidate=given_, value=promise, bound=proof, proof=proof, firm=firm)
         if then:
             getattr(incumbent, then)()
-        assert incumbent.certified[0] <= value
-        assert incumbent.proved[0] >= bound
-        value, bound = incumbent.certified[0], incumbent.proved[0]
+        assert incumbent.best_certified.value <= value
+        assert incumbent.best_proved.bound >= bound
+        value, bound = incumbent.best_certified.value, incumbent.best_proved.bound
         assert bound <= 1.0 <= value
     while incumbent.certify() or incumbent.prove():
         pass
     offered = [(origin, cost >= 1.0) for origin, cost, *_ in offers if cost is not None]
     honest = {origin for origin, _ in offered} - {origin for origin, true in offered if not true}
-    if incumbent.certified[1] is None:
+    if incumbent.best_certified.release is None:
         assert not honest  # a lie displaces what its own origin offered before
         with pytest.raises(SolverError):
             incumbent.answer(stopped=False)
@@ -103,9 +103,9 @@ def test_what_a_relaxation_promises_counts_for_nothing():
     incumbent.offer("few", bound=0.9, proof=0.9)
     assert not incumbent.reached
     incumbent.offer("few", candidate=1.3, value=1.3)  # mended: firm, though it promises less
-    assert incumbent.value == 1.3
+    assert incumbent.promised_value == 1.3
     incumbent.certify()
-    assert incumbent.certified[0] == 1.3
+    assert incumbent.best_certified.value == 1.3
 
 
 def test_a_smaller_problem_sees_the_whole():
@@ -116,12 +116,12 @@ def test_a_smaller_problem_sees_the_whole():
     assert not inner.reached
     inner.offer("any", candidate=Later(float, 0.5), value=1.0)
     assert inner.confirm()
-    assert incumbent.certified[::2] == (1.0, "double")
+    assert incumbent.best_certified[::2] == (1.0, "double")
     alone = incumbent.through("", lambda z: z, None)
     assert not alone.reached
     alone.offer("any", candidate=1.0, value=1.0, bound=1.0, proof=1.0)
     assert alone.reached
-    assert incumbent.proved[0] == 1.0
+    assert incumbent.best_proved.bound == 1.0
 
 
 def test_threads_offer_at_once():
@@ -137,54 +137,180 @@ def test_threads_offer_at_once():
     for thread in threads:
         thread.join()
     assert incumbent.certify()
-    assert incumbent.certified[0] == pytest.approx(1.001)
+    assert incumbent.best_certified.value == pytest.approx(1.001)
 
 
-class Slow(Numbers):
-    """Certifies once, then never comes back."""
+class Holding(Numbers):
+    """Waits in a step until the test lets it go on; proofs look at the clock meanwhile."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, step: str) -> None:
         super().__init__()
-        self.what, self.stuck = what, threading.Event()
+        self.step, self.has_begun, self.may_end = step, threading.Event(), threading.Event()
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        if self.what == "certify" and self.certified:
-            self.stuck.wait()
+        if self.step == "certify":
+            self.has_begun.set()
+            self.may_end.wait(60.0)
+            check()
         return super().certify(candidate)
 
     def prove(self, proof: float, value: float) -> tuple[float, None]:
-        if self.what == "prove":
-            self.stuck.wait()
+        while self.step == "prove" and not self.may_end.wait(0.01):
+            self.has_begun.set()
+            check()
         return super().prove(proof, value)
 
 
-@pytest.mark.parametrize("what", ["certify", "prove"])
-def test_a_closing_step_that_hangs_is_left_behind(what):
-    closing, stood = Slow(what), []
-    with limit(1.5):
-        incumbent = make(closing=closing)
-        first = [lambda: incumbent.offer("first", candidate=2.0, value=2.0)]
+@pytest.mark.parametrize("holder", ["candidate", "proof", "certify", "prove"])
+def test_questions_and_offers_never_wait_for_a_closing_step(holder):
+    """A candidate, a proof or a certifier that never ended held the lock that all of these take."""
+    step = "prove" if holder in ("proof", "prove") else "certify"
+    certifier = Holding(holder)
+    incumbent = make(closing=certifier)
 
-        def work() -> None:
-            incumbent.offer("better", candidate=1.5, value=1.5, bound=0.5, proof=0.5)
+    def evaluate_slowly() -> float:
+        certifier.has_begun.set()
+        certifier.may_end.wait(60.0)
+        return 1.25
 
-        soft = Clock(0.5, clock())
-        answer = attend(work, incumbent, soft, first=first, stand_by=stood.append)
-        assert incumbent.hard.left <= 0.1 + MARGIN_WRITING * incumbent.cost["write"]
-    closing.stuck.set()
-    assert answer.value == (2.0 if what == "certify" else 1.5)
-    assert answer.bound is None
+    incumbent.offer(
+        "slow",
+        candidate=Later(evaluate_slowly) if holder == "candidate" else 1.25,
+        value=1.25,
+        bound=0.5,
+        proof=Later(evaluate_slowly) if holder == "proof" else 0.5,
+    )
+    closing = DaemonCall(getattr(incumbent, step))
+    assert certifier.has_begun.wait(60.0)
+
+    def ask() -> tuple[float, float]:
+        incumbent.note("asked", figure=1)
+        incumbent.offer("other", candidate=1.5, value=1.5)
+        assert not incumbent.reached
+        with pytest.raises(SolverError, match="asked"):
+            incumbent.answer(stopped=False)
+        return incumbent.promised_value, incumbent.promised_bound
+
+    questions = DaemonCall(ask)
+    assert questions.wait(60.0), "a question waits for a closing step"
+    assert questions.result() == (1.25, 0.5)
+    certifier.may_end.set()
+    assert closing.wait(60.0)
+    assert closing.result()
+
+
+def test_the_end_of_a_search_breaks_off_no_certificate_that_the_search_began():
+    certifier = Holding("certify")
+    incumbent, search_time = make(closing=certifier), Clock(None, clock())
+
+    def search() -> None:
+        incumbent.offer("search", candidate=1.0, value=1.0, bound=1.0, proof=1.0)
+        incumbent.confirm()
+
+    def end_search() -> None:
+        certifier.has_begun.wait(60.0)
+        search_time.cancel()
+        certifier.may_end.set()
+
+    ending = DaemonCall(end_search)
+    answer = run_search(search, incumbent, search_time)
+    assert ending.wait(60.0)
+    assert (answer.value, answer.bound, answer.stopped) == (1.0, 1.0, False)
+
+
+def test_a_proof_that_does_not_end_is_broken_off_and_the_release_stands(monkeypatch):
+    monkeypatch.setattr("privopt.search.run_search.MIN_CLOSING_SECONDS", 0.2)
+    certifier = Holding("prove")
+
+    def search(incumbent) -> None:
+        incumbent.offer("better", candidate=1.5, value=1.5, bound=0.5, proof=0.5)
+        clock().cancel()
+
+    answer = attended(search, 0.0, certifier)
+    assert (answer.value, answer.bound, answer.stopped) == (1.5, None, True)
+
+
+@pytest.mark.parametrize("step", ["certify", "prove"])
+def test_what_the_scope_around_breaks_off_is_not_begun_again(step):
+    certifier = Numbers()
+    with limit(60.0) as scope:
+        incumbent = make(closing=certifier)
+        incumbent.offer("first", candidate=1.5, value=1.5, bound=0.5, proof=0.5)
+        monkey, tries = getattr(certifier, step), []
+
+        def ended(*given):
+            tries.append(given)
+            scope.cancel()
+            check()
+            return monkey(*given)
+
+        setattr(certifier, step, ended)
+        assert not getattr(incumbent, step)()
+        assert not getattr(incumbent, step)()
+        assert len(tries) == 1
+        assert incumbent.ended_steps == {step}
+
+
+def test_an_interrupt_while_the_first_offer_is_certified_leaves_it_to_be_certified_at_the_end():
+    class Interrupted(Numbers):
+        is_first = True
+
+        def certify(self, candidate: float) -> tuple[float, float]:
+            if self.is_first:
+                self.is_first = False
+                raise KeyboardInterrupt
+            return super().certify(candidate)
+
+    answer = attended(lambda incumbent: None, 60.0, Interrupted())
+    assert (answer.value, answer.stopped) == (2.0, True)
+    assert "interrupted" in answer.path
+
+
+class FakeTime:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_a_search_ends_while_there_is_time_to_certify_prove_and_write():
+    """The first certificate takes 3 of 30 s, so 1.5 (3 + 3) s are left at the end."""
+    now, ended_at, is_over = FakeTime(), [], threading.Event()
+
+    class Slow(Numbers):
+        def certify(self, candidate: float) -> tuple[float, float]:
+            now.seconds += 3.0
+            return super().certify(candidate)
+
+    with limit(30.0, now=now):
+        incumbent, search_time = make(closing=Slow()), Clock(None, clock())
+
+        def search() -> None:
+            while clock().left > 0.0:
+                now.seconds += 0.125
+                time.sleep(0.001)
+            ended_at.append(now.seconds)
+            is_over.set()
+
+        answer = run_search(
+            search,
+            incumbent,
+            search_time,
+            first_offers=[lambda: incumbent.offer("first", candidate=2.0, value=2.0)],
+        )
+        assert is_over.wait(60.0)
     assert answer.stopped
-    assert stood[0].value == 2.0
+    assert 21.0 <= ended_at[0] < 30.0
 
 
 def attended(work, seconds: float | None = None, closing: Numbers | None = None):
     """Return the outcome of work over the numbers, with one first entry."""
     incumbent = make(closing=closing)
-    soft = Clock(seconds, clock())
-    return attend(
-        lambda: work(incumbent), incumbent, soft, first=[lambda: incumbent.offer("first", candidate=2.0, value=2.0)]
-    )
+    first_offers = [lambda: incumbent.offer("first", candidate=2.0, value=2.0)]
+    return run_search(lambda: work(incumbent), incumbent, Clock(seconds, clock()), first_offers=first_offers)
 
 
 def fails(incumbent) -> None:
@@ -201,7 +327,7 @@ def test_work_that_looks_at_no_clock_is_left_behind():
         incumbent.offer("endless", candidate=1.5, value=1.5)
         running.wait()
 
-    answer = attend(work, incumbent, Clock(0.3, clock()))
+    answer = run_search(work, incumbent, Clock(0.3, clock()))
     running.set()
     assert time.monotonic() - began < 10.0
     assert (answer.value, answer.stopped) == (1.5, True)
@@ -228,7 +354,7 @@ def test_arrays_that_change_after_the_offer_cost_quality_alone():
     incumbent.offer("torn", candidate=Later(lambda: float(values[0])), value=1.1)
     values[0] = 1.7
     incumbent.certify()
-    assert incumbent.certified[0] == 1.7
+    assert incumbent.best_certified.value == 1.7
     assert "as offered" in incumbent.answer(stopped=False).path
 
 
@@ -267,11 +393,11 @@ def test_under_a_limit_what_reaches_the_gap_is_certified_at_the_end():
 
         def work() -> None:
             incumbent.offer("search", candidate=1.0157, value=1.0157)
-            while incumbent.certified[0] > 1.0157:
+            while incumbent.best_certified.value > 1.0157:
                 time.sleep(0.01)
             incumbent.offer("search", candidate=1.0075, value=1.0075, bound=1.0, proof=1.0)
 
-        answer = attend(work, incumbent, Clock(30.0, clock()))
+        answer = run_search(work, incumbent, Clock(30.0, clock()))
     assert (answer.value, answer.bound, answer.stopped) == (1.0075, 1.0, False)
 
 
@@ -281,7 +407,7 @@ class Compiling(Numbers):
     def __init__(self, monkeypatch, seconds: float = 0.5) -> None:
         super().__init__()
         self.compiled, self.seconds = 0, seconds
-        monkeypatch.setattr("privopt.interfaces.incumbent.compilations", lambda: self.compiled)
+        monkeypatch.setattr("privopt.search.incumbent.compilations", lambda: self.compiled)
 
     def certify(self, candidate: float) -> tuple[float, float]:
         if not self.certified:
@@ -294,10 +420,10 @@ def test_what_was_measured_while_code_was_compiled_is_measured_again(monkeypatch
     incumbent = make(closing=Compiling(monkeypatch))
     incumbent.offer("first", candidate=2.0, value=2.0)
     incumbent.certify()
-    assert incumbent.needs >= 0.5
+    assert incumbent.closing_seconds >= 0.5
     incumbent.offer("second", candidate=1.5, value=1.5)
     incumbent.certify()
-    assert incumbent.needs < 0.5
+    assert incumbent.closing_seconds < 0.5
 
 
 def test_a_cold_cache_of_compiled_code_ends_no_search(monkeypatch):

@@ -1,0 +1,441 @@
+"""The incumbent of a search: offers of solvers, which are not trusted, and certified releases, which may be published.
+
+While a solver works it offers candidates and bounds. A mechanism's :class:`Certifier` turns a candidate into a
+certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores the best offer of each method,
+the best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from attrs import evolve, frozen
+
+from privopt.errors import CertificationError, InputError, SolverError, StoppedError
+from privopt.execution.clock import Clock, OutOfTime, clock, within
+from privopt.execution.compiled import compilations
+from privopt.interfaces.solving import Progress
+from privopt.search.offers import Later, Offer, Offers, evaluate, is_within_gap
+
+T = TypeVar("T")
+C = TypeVar("C")
+P = TypeVar("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+C_contra = TypeVar("C_contra", contravariant=True)
+P_contra = TypeVar("P_contra", contravariant=True)
+
+CLOSING_TIME_FACTOR: Final = 1.5
+"""Time that a search leaves for certifying, proving and writing, as a multiple of what they took earlier in the run."""
+MIN_LIE: Final = 0.01
+"""Relative excess of a certified value over the promised one that is noted in the path."""
+
+
+class CertifiedEntry(NamedTuple):
+    """The best certified release: its exact value, the release and the method that offered it."""
+
+    value: float
+    release: Any
+    origin: str
+
+
+class ProvedBound(NamedTuple):
+    """The best proved lower bound, its proof and the method that offered its multipliers."""
+
+    bound: float
+    proof: Any
+    origin: str
+
+
+class Certifier(Protocol[C_contra, P_contra, R_co]):
+    """A mechanism's trusted code: it certifies candidates and evaluates proofs exactly.
+
+    Every value, release and bound that a run reports comes from this class, never from a solver.
+    """
+
+    def certify(self, candidate: C_contra) -> tuple[float, R_co]:
+        """Repair and certify a candidate. Return its exact value and the release."""
+
+    def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
+        """Evaluate the multipliers of a bound exactly. Return the bound and its proof.
+
+        Args:
+            proof: The multipliers as the solver offered them.
+            value: The value of the best certified release.
+        """
+
+
+def _promised_value(offer: Offer[Any, Any]) -> float:
+    """Return the value that a solver states for its candidate, or infinity if it states none."""
+    return math.inf if offer.value is None else offer.value
+
+
+@frozen(eq=False, kw_only=True)
+class Answer(Generic[R]):
+    """The outcome of a search: the best certified release and the best proved bound.
+
+    Attributes:
+        release: The certified release.
+        value: Its exact value.
+        bound: The proved lower bound; None if nothing was proved.
+        proof: The proof of the bound; None if nothing was proved.
+        origin: Name of the method that offered the release.
+        offers: Number of offers that this method made.
+        path: The steps of the search, in words.
+        stopped: Whether a time limit or an interrupt ended the search early.
+        trajectory: Promised progress as tuples (seconds, bound, value).
+        details: Figures that the methods reported, by name.
+    """
+
+    release: R
+    value: float
+    bound: float | None
+    proof: Any
+    origin: str
+    offers: int
+    path: str
+    stopped: bool
+    trajectory: tuple[tuple[float, float, float], ...]
+    details: Mapping[str, Any]
+
+
+class Incumbent(Offers[C, P], Generic[C, P, R]):
+    """The best offer of each method, the best certified release and the best proved bound.
+
+    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. The
+    solver's own code (a :class:`~privopt.search.offers.Later`) and the certifier run without the lock of the tables, so
+    that offers and questions never wait for them. Privacy does not depend on any of this: a matrix that a solver
+    changes meanwhile is repaired and certified like any other.
+
+    Attributes:
+        certifier: Certifies candidates and proves bounds.
+        final_gap: Relative gap that the certified value and the proved bound must reach.
+        scope: The time scope in which the incumbent was created. Certifying is not broken off before it ends.
+        closing_time: The time scope of proofs, inside ``scope``. It ends when :meth:`begin_closing` says.
+        step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
+            compilation is used only until one without is known, because a first run without the compile cache takes
+            some seconds longer.
+        cold_steps: The steps whose only measurement includes compilation.
+        ended_steps: The steps that a time scope broke off. They are not started again.
+        changed: Event that is set by every offer.
+        best_certified: The best certified release; infinite value before the first one.
+        best_proved: The best proved bound; minus infinity before the first one.
+    """
+
+    def __init__(
+        self,
+        certifier: Certifier[C, P, R],
+        gap: float,
+        *,
+        final_gap: float | None = None,
+        noise: float = 0.0,
+        progress: Progress | None = None,
+    ) -> None:
+        """Create an empty incumbent.
+
+        Args:
+            certifier: Certifies candidates and proves bounds.
+            gap: Relative gap that solvers aim for.
+            final_gap: Relative gap that the certified and proved values must reach; ``gap`` if None. It is larger than
+                ``gap`` if the repair of a candidate may increase its value.
+            noise: Differences up to this are rounding errors.
+            progress: Called with each offer.
+        """
+        super().__init__(gap, progress=progress)
+        self.certifier, self.final_gap, self.noise = certifier, final_gap or gap, noise
+        self.scope = clock()
+        self.closing_time = Clock(None, self.scope)
+        self.step_seconds = {"certify": 0.0, "prove": 0.0}
+        self.cold_steps: set[str] = set()
+        self.ended_steps: set[str] = set()
+        self.changed = threading.Event()
+        self.best_certified = CertifiedEntry(math.inf, None, "")
+        self.best_proved = ProvedBound(-math.inf, None, "")
+        self.path: list[str] = []
+        self.details: dict[str, Any] = {}
+        # _lock protects the tables below and is never held while foreign code runs. _closing_lock serialises certify()
+        # and prove(), which run foreign code for as long as that takes.
+        self._lock, self._closing_lock = threading.RLock(), threading.Lock()
+        self._best_offers: dict[str, Offer[C, P]] = {}
+        self._best_bounds: dict[str, tuple[float, P | Later[P]]] = {}
+        self._tried_values: dict[str, float] = {}
+        self._offer_counts: dict[str, int] = {}
+        self._start_time = self.scope.now()
+        self._trajectory: list[tuple[float, float, float]] = []
+
+    # --- called by solvers --------------------------------------------------------------------------
+
+    def _take(self, offer: Offer[C, P]) -> None:
+        origin = offer.origin
+        with self._lock:
+            self._offer_counts[origin] = self._offer_counts.get(origin, 0) + 1
+            if offer.candidate is not None and self._replaces(offer, self._best_offers.get(origin)):
+                self._best_offers[origin] = offer
+            bound, proof = offer.bound, offer.proof
+            previous_bound = self._best_bounds.get(origin, (-math.inf,))[0]
+            if proof is not None and bound is not None and bound > previous_bound:
+                self._best_bounds[origin] = bound, proof
+            improved = self.best.take(offer.firm_part)
+            promised_bound, promised_value = self.promised_bound, self.promised_value
+            if improved and math.isfinite(promised_bound + promised_value):
+                elapsed = self.scope.now() - self._start_time
+                self._trajectory.append((elapsed, promised_bound, promised_value))
+            offer_count = self._offer_counts[origin]
+        self.changed.set()
+        if self._progress is not None:
+            finite_ends = (end if math.isfinite(end) else None for end in (promised_bound, promised_value))
+            self._progress(origin, offer_count, *finite_ends)
+
+    def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
+        """Return whether an offer replaces the previous one of the same method.
+
+        A firm offer replaces one that is not firm whatever it promises, and never the other way round.
+        """
+        if previous is None or offer.firm != previous.firm:
+            return previous is None or offer.firm
+        return _promised_value(offer) < _promised_value(previous)
+
+    @property
+    def promised_value(self) -> float:
+        """The lowest value that is certified or promised by a firm offer."""
+        with self._lock:
+            firm_values = [_promised_value(offer) for offer in self._best_offers.values() if offer.firm]
+            return min([self.best_certified.value, *firm_values])
+
+    @property
+    def promised_bound(self) -> float:
+        """The highest bound that is proved or promised by an offer."""
+        with self._lock:
+            return max([self.best_proved.bound, *(bound for bound, _ in self._best_bounds.values())])
+
+    @property
+    def reached(self) -> bool:
+        """Whether the promised value and bound are within the gap."""
+        return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
+
+    def note(self, step: str, **figures: object) -> None:
+        """Record a step of the search, and figures for the answer's details; see :class:`Offers`."""
+        with self._lock:
+            if step:
+                self.path.append(step)
+            self.details.update(figures)
+
+    # --- closing: certify, prove and answer ---------------------------------------------------------
+
+    def run_step(self, step: str, work: Callable[[], T]) -> T | None:
+        """Run a closing step in the caller's thread and measure its duration.
+
+        Args:
+            step: "certify" or "prove". Certifying runs in :attr:`scope` and proving in :attr:`closing_time`, so that
+                neither ends with the scope of a search that calls it.
+            work: The step.
+
+        Returns:
+            The result of ``work``, or None if its scope ended first.
+        """
+        if step in self.ended_steps:
+            return None
+        compilations_before, previous_seconds = compilations(), self.step_seconds[step]
+        start_time = self.scope.now()
+        try:
+            with within(self.scope if step == "certify" else self.closing_time):
+                result = work()
+        except OutOfTime:
+            self.ended_steps.add(step)
+            return None
+        seconds = self.scope.now() - start_time
+        if compilations() == compilations_before:
+            # The first duration without compilation replaces those that included it, even if it is shorter.
+            self.step_seconds[step] = seconds if step in self.cold_steps else max(previous_seconds, seconds)
+            self.cold_steps.discard(step)
+        elif previous_seconds == 0.0 or step in self.cold_steps:
+            self.step_seconds[step] = max(previous_seconds, seconds)
+            self.cold_steps.add(step)
+        return result
+
+    def _try_step(self, step: str, origin: str, work: Callable[[], T], failure: T) -> T | None:
+        """Run a closing step; if the offer is faulty, note the fault in the path and return ``failure``."""
+
+        def work_or_failure() -> T:
+            try:
+                return work()
+            except OutOfTime:
+                raise
+            except (CertificationError, InputError, SolverError, StoppedError, MemoryError, ArithmeticError) as fault:
+                self.note(f"{origin} (cannot {step}: {str(fault) or type(fault).__name__})")
+                return failure
+
+        return self.run_step(step, work_or_failure)
+
+    @contextmanager
+    def _closing_turn(self) -> Iterator[bool]:
+        """Wait for another thread that certifies or proves, and yield whether it is this thread's turn.
+
+        Once something is certified, the wait ends with :attr:`closing_time`: what the other thread does is not needed.
+        """
+        has_release = self.best_certified.release is not None
+        seconds = min(self.closing_time.left, threading.TIMEOUT_MAX) if has_release else threading.TIMEOUT_MAX
+        has_turn = self._closing_lock.acquire(timeout=seconds)
+        try:
+            yield has_turn
+        finally:
+            if has_turn:
+                self._closing_lock.release()
+
+    def certify(self) -> bool:
+        """Certify the most promising offer that was not tried yet.
+
+        An offer whose certified value is higher than promised (because it lied, or because repair increased its value)
+        keeps the certified value. One that cannot be certified is dropped. In both cases the next call tries the best
+        remaining offer.
+
+        Returns:
+            Whether an offer was tried. False if none promises an improvement, or if there is no time for it.
+        """
+        with self._closing_turn() as has_turn:
+            offer = self._most_promising_offer() if has_turn else None
+            if offer is None:
+                return False
+            origin, promised_value, candidate = offer.origin, _promised_value(offer), offer.candidate
+            assert candidate is not None  # _take stores only offers with a candidate
+            failure: tuple[float, R | None] = (math.inf, None)
+
+            def work() -> tuple[float, R | None]:
+                return self.certifier.certify(evaluate(candidate))
+
+            certified = self._try_step("certify", origin, work, failure)
+            if certified is None:
+                return False
+            value, release = certified
+            tolerance = max(MIN_LIE * abs(promised_value), self.noise)
+            if release is not None and value > promised_value + tolerance and offer.firm:
+                self.note(f"{origin} ({promised_value:.6g} as offered, {value:.6g} certified)")
+            with self._lock:
+                # Only now: an interrupt during certify() leaves the offer to be certified at the end.
+                self._tried_values[origin] = promised_value
+                if release is not None and value < self.best_certified.value:
+                    self.best_certified = CertifiedEntry(value, release, origin)
+                # The solver may have made a better offer meanwhile; only the one that was tried is corrected.
+                if self._best_offers[origin] is offer:
+                    if release is None:
+                        del self._best_offers[origin]
+                    else:
+                        self._best_offers[origin] = evolve(offer, value=value, firm=True)
+                        self._tried_values[origin] = value
+            return True
+
+    def _most_promising_offer(self) -> Offer[C, P] | None:
+        with self._lock:
+            promising = [
+                (_promised_value(offer), origin)
+                for origin, offer in self._best_offers.items()
+                if self._is_promising(offer)
+            ]
+            return self._best_offers[min(promising)[1]] if promising else None
+
+    def _is_promising(self, offer: Offer[C, P]) -> bool:
+        """Return whether an offer was not tried yet and promises less than the best certified value."""
+        tried_value = self._tried_values.get(offer.origin)
+        is_new = tried_value is None or _promised_value(offer) < tried_value
+        improves = self.best_certified.release is None or _promised_value(offer) < self.best_certified.value
+        return is_new and improves
+
+    def prove(self) -> bool:
+        """Evaluate the multipliers of the highest promised bound exactly.
+
+        Returns:
+            Whether multipliers were tried. False if none promises an improvement, or if there is no time for it.
+        """
+        with self._closing_turn() as has_turn:
+            with self._lock:
+                promising = [
+                    (bound, origin)
+                    for origin, (bound, _) in self._best_bounds.items()
+                    if bound > self.best_proved.bound
+                ]
+                if not promising or not has_turn:
+                    return False
+                promised_bound, origin = max(promising)
+                entry = self._best_bounds[origin]
+
+            def work() -> tuple[float, Any]:
+                return self.certifier.prove(evaluate(entry[1]), self.best_certified.value)
+
+            proved = self._try_step("prove", origin, work, (-math.inf, None))
+            if proved is None:
+                return False
+            bound, proof = proved
+            if bound < promised_bound - max(self.gap * abs(promised_bound), self.noise):
+                self.note(f"{origin} (bound {promised_bound:.6g} as offered, {bound:.6g} proved)")
+            with self._lock:
+                if self._best_bounds.get(origin) is entry:
+                    del self._best_bounds[origin]
+                if bound > self.best_proved.bound:
+                    self.best_proved = ProvedBound(bound, proof, origin)
+            return True
+
+    def confirm(self) -> bool:
+        """Certify and prove offers until the final gap is reached or no offer promises to reach it.
+
+        An offer that fails no longer counts towards :attr:`reached`, so that the ladder of methods continues.
+        """
+        while self.reached and not self._is_confirmed and (self.certify() or self.prove()):
+            pass
+        return self._is_confirmed
+
+    @property
+    def _is_confirmed(self) -> bool:
+        """Whether the certified value and the proved bound are within the final gap."""
+        return is_within_gap(self.best_certified.value, self.best_proved.bound, self.final_gap, self.noise)
+
+    @property
+    def closing_seconds(self) -> float:
+        """Seconds to reserve for certifying, proving and writing, based on their durations so far in this run.
+
+        Writing certifies what it has read back, so it is expected to take as long as certifying.
+        """
+        certify_seconds, prove_seconds = self.step_seconds["certify"], self.step_seconds["prove"]
+        # Compilation happens once, so that a duration that includes it says nothing about writing.
+        write_seconds = 0.0 if "certify" in self.cold_steps else certify_seconds
+        return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
+
+    def begin_closing(self, seconds: float) -> None:
+        """Let proofs, those that a thread evaluates now among them, end after a number of seconds."""
+        self.closing_time.end = self.closing_time.now() + seconds
+
+    def answer(self, *, stopped: bool) -> Answer[R]:
+        """Return the best certified release and the best proved bound.
+
+        Args:
+            stopped: Whether the search was stopped early.
+
+        Raises:
+            StoppedError: Nothing was certified, and the search was stopped early.
+            SolverError: Nothing was certified, although the search ended by itself.
+        """
+        with self._lock:
+            value, release, origin = self.best_certified
+            if release is None:
+                steps = "; ".join(self.path)
+                if stopped:
+                    suffix = f" ({steps})" if steps else ""
+                    raise StoppedError(f"stopped before anything was certified{suffix}; nothing written")
+                raise SolverError(f"no method gave a mechanism{f': {steps}' if steps else ''}")
+            has_bound = math.isfinite(self.best_proved.bound)
+            return Answer(
+                release=release,
+                value=value,
+                # If the release is optimal, rounding can put the proved bound slightly above its value.
+                bound=min(self.best_proved.bound, value) if has_bound else None,
+                proof=self.best_proved.proof if has_bound else None,
+                origin=origin,
+                offers=self._offer_counts.get(origin, 0),
+                path=", ".join(self.path),
+                stopped=stopped and not self._is_confirmed,
+                trajectory=tuple(self._trajectory),
+                details=dict(self.details),
+            )
