@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Final
 
+from privopt.declare.name_forms import normal_form
 from privopt.errors import UsageError
 from privopt.interfaces import Release
 
@@ -25,7 +26,8 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
     """
     if type(release).sample is Release.sample:
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
-    return lambda count: release.sample(input_id, count)
+    record = normal_form(input_id)
+    return lambda count: release.sample(record, count)
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:

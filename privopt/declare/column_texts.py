@@ -50,7 +50,7 @@ def naming(file: str) -> Iterator[None]:
 
 
 def texts_of(column: nw.Series[Any]) -> pl.Series:
-    """Return a column as text, stripped; null where it is missing or blank. A whole number has no decimal point.
+    """Return a column as text in normal form, stripped; null if it is missing or blank. Whole numbers have no point.
 
     >>> texts_of(nw.new_series("id", [7.0, None, 3.5], backend="polars")).to_list()
     ['7', None, '3.5']
@@ -67,7 +67,7 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
         missing = column.is_null().to_list()
         texts = [None if gone else str(value) for value, gone in zip(column.to_list(), missing, strict=True)]
         native = pl.Series(column.name, texts, dtype=pl.String)
-    text = native.cast(pl.String).str.strip_chars()
+    text = plain_texts(native).str.strip_chars()
     return pl.select(pl.when(text != "").then(text)).to_series().alias(column.name)
 
 

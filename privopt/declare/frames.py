@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from privopt.arrays import DataFrame, Series
+from privopt.declare.name_forms import normal_form
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 
@@ -64,7 +65,10 @@ def table_text(file: File) -> bytes:
 
 
 def table_of(file: File) -> DataFrame:
-    """Return the whole table, column names stripped: cells of CSV are text, those of Parquet what they are."""
+    """Return the whole table: cells of CSV are text, those of Parquet what they are.
+
+    Names of columns have no blanks around them; they and all text are in :func:`normal_form`.
+    """
     import polars as pl
 
     if is_parquet(file):
@@ -76,7 +80,15 @@ def table_of(file: File) -> DataFrame:
         except pl.exceptions.PolarsError:
             raise InputError([ragged(file)]) from None
     frame.columns = stripped(frame.columns)
-    return frame
+    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
+    return frame.with_columns(normalized(frame[name]) for name in texts) if texts else frame
+
+
+def normalized(texts: Series) -> Series:
+    """Return a column of text in :func:`normal_form`. A column of ASCII is in it, which its lengths tell quickly."""
+    if not texts.len() or texts.str.len_bytes().sum() == texts.str.len_chars().sum():
+        return texts
+    return texts.str.normalize("NFC")
 
 
 def _cells(text: bytes) -> DataFrame:
@@ -91,7 +103,7 @@ _kept_cells = lru_cache(maxsize=32)(_cells)
 
 
 def repeated(file: File) -> frozenset[str]:
-    """Return the names that a CSV header has more than once, ignoring spaces around them; polars renames the second.
+    """Return the names that a CSV header has more than once, in their normal form; polars renames the second.
 
     Args:
         file: that :func:`table_of` has read.
@@ -102,7 +114,8 @@ def repeated(file: File) -> frozenset[str]:
         names = next(csv.reader(io.TextIOWrapper(io.BytesIO(file.contents), "utf-8-sig", newline="")), [])
     except csv.Error:  # a name longer than it takes
         raise InputError([Fault(file.name, "header", "a name without end", "names of columns")]) from None
-    return frozenset(name for name, count in Counter(name.strip() for name in names).items() if count > 1)
+    counts = Counter(normal_form(name.strip()) for name in names)
+    return frozenset(name for name, count in counts.items() if count > 1)
 
 
 def _parquet(file: File) -> DataFrame:
@@ -125,7 +138,7 @@ def as_csv(file: File) -> bytes | None:
 def csv_bytes(frame: DataFrame) -> bytes:
     """Write a table as CSV in the one form that every reader reads alike, and that a frame of its text has again.
 
-    Cells of text stay as they are; each number has the fewest digits that give its double back (:func:`plain_texts`).
+    Text is in normal form; each number has the fewest digits that give its double back (:func:`plain_texts`).
     Columns that no text can hold are omitted.
     """
     import polars as pl
@@ -138,7 +151,9 @@ def csv_bytes(frame: DataFrame) -> bytes:
 
 
 def plain_texts(series: Series) -> Series:
-    """Return a column as text. Whole numbers have no decimal point, also as doubles: pandas stores them so with blanks.
+    """Return a column as text in :func:`normal_form`, whole numbers without a decimal point.
+
+    Doubles that are whole have none either, because pandas stores a column of whole numbers with blanks as doubles.
 
     >>> import polars as pl
     >>> plain_texts(pl.Series([7.0, None, 3.5, 1e17, float("nan")])).to_list()
@@ -151,7 +166,7 @@ def plain_texts(series: Series) -> Series:
 
     texts = series.cast(pl.String)
     if not series.dtype.is_float():
-        return texts
+        return normalized(texts)
     number, text = pl.col("number"), pl.col("text")
     whole = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**63) & (text != "-0.0")
     plain = pl.when(whole).then(number.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(text)
@@ -170,6 +185,6 @@ def ragged(file: File) -> Fault:
 
 
 def stripped(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names of columns without blanks around them, unless two names would then be equal."""
-    bare = tuple(name.strip() for name in names)
+    """Return names of columns in normal form, without blanks around them, unless two names would then be equal."""
+    bare = tuple(normal_form(name.strip()) for name in names)
     return bare if len(set(bare)) == len(set(names)) else tuple(names)

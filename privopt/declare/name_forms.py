@@ -1,10 +1,11 @@
-"""The one form of a subject's name, whichever way it is written."""
+"""The normal form of names, in which they are compared; the one form of a subject's name; names that look alike."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 MAX_TEXT_CHARACTERS: Final = 1_000
 """Characters of the longest subject, unit or purpose."""
@@ -22,8 +23,28 @@ _UNSEEN: Final = frozenset(
 """Characters that show nothing though they are letters, marks or signs: Unicode's Default_Ignorable_Code_Point, and
 the last."""
 
+MAX_WARNINGS: Final = 5
+"""Groups of names that warnings quote."""
+
 _NUMBER: Final = re.compile(r"([+-]?\d+)(?:\.(\d*))?")
 _REFUSED: Final = {"Cc": "a control character", "Cs": "half a character", "Co": "private use", "Cn": "unassigned"}
+
+
+def normal_form(text: str) -> str:
+    r"""Return a text in Unicode's Normalization Form C, in which ids, regions, words and names of columns are compared.
+
+    >>> normal_form("Zu\u0308rich") == "Z\u00fcrich"
+    True
+
+    Source:
+        Unicode Standard Annex 15.
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def normal_column(name: Any) -> Any:
+    """Return the name of a column in :func:`normal_form`; what is no text (None) as it is."""
+    return normal_form(name) if isinstance(name, str) else name
 
 
 def folded(name: str) -> str:
@@ -40,7 +61,7 @@ def folded(name: str) -> str:
         Unicode Standard Annex 15 (NFKC); ADR 15.
     """
     if not name.isascii():
-        seen = (c for c in unicodedata.normalize("NFKC", name) if c not in _UNSEEN and unicodedata.category(c) != "Cf")
+        seen = (c for c in unicodedata.normalize("NFKC", name) if not _is_invisible(c))
         name = unicodedata.normalize("NFKC", "".join(seen))
     name = " ".join(name.split())
     number = _NUMBER.fullmatch(name) if len(name) <= MAX_TEXT_CHARACTERS else None
@@ -53,3 +74,61 @@ def fault_of(name: str) -> str | None:
         return f"a name of {len(name):,} characters"
     odd = next((c for c in name if unicodedata.category(c) in _REFUSED), None)
     return None if odd is None else f"a name with U+{ord(odd):04X} ({_REFUSED[unicodedata.category(odd)]})"
+
+
+def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
+    r"""Group names that differ only in characters that no one sees, each group in the order of the names.
+
+    Zero-width characters, marks of direction, soft hyphens, kinds and numbers of blanks make no difference to a reader.
+
+    >>> find_look_alikes(["Bern", "Zug\u200b", "Zug", "St Gallen", "St\u00a0Gallen"])
+    [('Zug\u200b', 'Zug'), ('St Gallen', 'St\xa0Gallen')]
+    """
+    distinct = list(dict.fromkeys(names))
+    # Most lists have no such character at all, which a set of their characters says in a fraction of the time.
+    characters = set().union(*distinct)
+    has_blanks = any("  " in name for name in distinct)
+    if not has_blanks and not any(_is_invisible(c) or (c.isspace() and c != " ") for c in characters):
+        return []
+    groups: dict[str, list[str]] = {}
+    for name in distinct:
+        groups.setdefault(_visible_text(name), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def show_invisible(name: str) -> str:
+    r"""Return a name with what no one sees in it written as its code.
+
+    >>> print(show_invisible("St\u00a0Gallen\u200b"))
+    St<U+00A0>Gallen<U+200B>
+    """
+    return "".join(f"<U+{ord(c):04X}>" if _is_invisible(c) or (c.isspace() and c != " ") else c for c in name)
+
+
+def warn_of_look_alikes(names: Iterable[str], noun: str) -> list[str]:
+    """Return a warning for each group of names that look alike; the first few groups only.
+
+    Args:
+        names: Public names: the warnings quote them.
+        noun: What they name, in the plural (``"ids"``).
+    """
+    groups = find_look_alikes(names)
+    lines = [
+        f"{noun} {' and '.join(repr(show_invisible(name)) for name in group[:3])} look alike but are different: they "
+        "differ by characters that no one sees. Rename one if they are the same"
+        for group in groups[:MAX_WARNINGS]
+    ]
+    more = len(groups) - MAX_WARNINGS
+    return lines + ([f"{more:,} more groups of {noun} look alike but are different"] if more > 0 else [])
+
+
+def _is_invisible(character: str) -> bool:
+    """Return whether a character shows nothing and takes no space."""
+    return character in _UNSEEN or unicodedata.category(character) == "Cf"
+
+
+def _visible_text(name: str) -> str:
+    """Return a name without invisible characters, every run of blanks one space."""
+    if name.isascii():
+        return " ".join(name.split())
+    return normal_form(" ".join("".join(c for c in name if not _is_invisible(c)).split()))

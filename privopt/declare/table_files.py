@@ -18,6 +18,7 @@ import narwhals as nw
 import polars as pl
 from attrs import frozen
 
+from privopt.declare.name_forms import normal_form
 from privopt.declare.tables import stripped
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files.regular import Unreadable, open_regular
@@ -67,7 +68,10 @@ class TableSource:
 
     @classmethod
     def of_frame(cls, frame: nw.DataFrame[Any], name: str) -> Self:
-        """Make a source of a table in memory: one batch."""
+        """Make a source of a table in memory: one batch, names of columns in normal form."""
+        forms = {name: normal_form(name) for name in frame.columns}
+        if len({*forms.values()}) == len(forms):
+            frame = frame.rename({name: form for name, form in forms.items() if name != form})
         return cls(name=name, columns=tuple(frame.columns), batches=lambda: iter([frame]))
 
     @classmethod

@@ -29,6 +29,7 @@ from privopt.declare.frames import (
     table_text,
     text_of,
 )
+from privopt.declare.name_forms import normal_form
 from privopt.declare.schema import File
 from privopt.errors import Fault, Faults, InputError, number_of
 from privopt.files.archive import parse_npy
@@ -289,7 +290,10 @@ def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
     Raises:
         InputError: a line is empty, an id occurs twice, or there are too few.
     """
-    lines = [line.strip() for line in text_of(file).decode("utf-8").splitlines()]
+    text = text_of(file).decode("utf-8")
+    if not file.secret and normal_form(text) != text:  # solve publishes the form in which ids are compared
+        file.seen.instead = normal_form(text).encode()
+    lines = [normal_form(line.strip()) for line in text.splitlines()]
     faults = [Fault(file.name, f"row {n}", "an empty line", "an id") for n, line in enumerate(lines, 1) if not line]
     if len(lines) < min_rows:
         faults.append(Fault(file.name, "", f"{len(lines)} lines" if lines else "an empty file", "ids, one a line"))

@@ -18,6 +18,7 @@ from attrs import field, frozen
 
 from privopt.declare.describe import chosen, named
 from privopt.declare.exact_text import StatedFraction
+from privopt.declare.name_forms import normal_form
 from privopt.declare.schema import KEY, File, FileUse, Folder, Key, ProblemHeading, RefusedValueError, show
 from privopt.declare.toml_text import read_toml
 from privopt.errors import Fault, InputError
@@ -97,6 +98,11 @@ def _bool(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
+    return normal_form(_path_text(value))
+
+
+def _path_text(value: Any) -> str:
+    """Return the name of a file or folder as it is written: its system may tell two normal forms apart."""
     if not isinstance(value, str):
         raise RefusedValueError(value, "text in quotes")
     return value
@@ -109,7 +115,7 @@ def _literal(value: Any, choices: tuple[Any, ...]) -> Any:
 
 
 def _file(value: Any) -> File:
-    name = _text(value)
+    name = _path_text(value)
     if not name:
         raise RefusedValueError(value, "the name of a file")
     place = _place.get()
@@ -129,7 +135,7 @@ def _file(value: Any) -> File:
 
 
 def _folder(value: Any) -> Folder:
-    name = _text(value)
+    name = _path_text(value)
     place = _place.get()
     if place.public:
         return Folder(name=name, path=None)
@@ -149,7 +155,7 @@ def _within(base: Path, name: str) -> bool:
 
 
 def _secret_file(value: Any) -> File:
-    name = _text(value)
+    name = _path_text(value)
     place = _place.get()
     if place.closed or (place.public and not os.path.lexists(place.base / name.replace("\0", ""))):
         return File(name=name, path=None, secret=True)
@@ -268,7 +274,11 @@ def _object(value: object, member: Any) -> Mapping[str, Any]:
         raise RefusedValueError(value, "a table")
     found: dict[str, Any] = {}
     faults: list[Fault] = []
-    for name, inner in value.items():
+    for written_name, inner in value.items():
+        name = normal_form(written_name)
+        if name in found:
+            wanted = "names that differ in more than their Unicode form"
+            faults.append(Fault("problem", name, "a name written in two Unicode forms", wanted))
         with _gathering(faults, name):
             found[name] = _value(inner, member)
     if faults:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.interfaces.cost import Cost
+from privopt_ledger.iso_times import read_iso_time
 from privopt_ledger.ledger import Ledger
 from privopt_ledger.periods import Calendar, periods_of
 
@@ -42,7 +43,18 @@ ROME = "Europe/Rome"
         ("week", "UTC", "2027-01-04", "2027-W01"),
         ("month", ROME, "2026-03-31T22:00:00+00:00", "2026-04"),
         ("month", "UTC", "2026-12-31T23:30-01:00", "2027-01"),
-        ("day", "UTC", "2026-05-01T24:00", None),
+        ("day", "UTC", "2026-05-01T24:00", "2026-05-02"),
+        ("day", "UTC", "2026-05-01T24:01", None),
+        ("day", "UTC", "2016-12-31T23:59:60Z", "2016-12-31"),  # a leap second is of its day
+        ("day", ROME, "2016-12-31T23:59:60Z", "2017-01-01"),
+        ("week", "UTC", "2020-W53-5T10:00Z", "2020-W53"),
+        ("day", "UTC", "2021-003T10:00:00Z", "2021-01-03"),
+        ("day", "UTC", "2021-366", None),
+        ("day", "UTC", "20210103T100000Z", "2021-01-03"),
+        ("day", "UTC", "2021-01-03T23:30:00\u22120100", "2021-01-04"),
+        ("day", "UTC", "2021-01-03T23,9+01", "2021-01-03"),
+        ("day", "UTC", "2021-01", None),
+        ("day", "UTC", "1609459200", None),  # seconds since 1970 are no date
         ("day", "UTC", "yesterday", None),
         ("day", "UTC", "0001-01-01T00:00+01:00", None),
     ],
@@ -66,6 +78,26 @@ def test_every_form_of_a_time_lies_in_the_same_period(naive, zone):
     ]
     found = {periods_of(nw.from_native(column, series_only=True), calendar)[0] for column in columns}
     assert found == {local.date().isoformat()}
+
+
+@given(
+    st.datetimes(datetime(1000, 1, 3), datetime(9999, 12, 29)),
+    st.sampled_from(["%Y-%m-%d", "%Y%m%d", "%G-W%V-%u", "%GW%V%u", "%Y-%j", "%Y%j"]),
+    st.sampled_from(["T%H:%M:%S", "T%H%M%S", " %H:%M:%S.%f", "t%H%M%S,%f"]),
+    st.sampled_from(["", "Z", "z", "+00:00", "-00", "+0000"]),
+)
+def test_reads_every_form_of_iso_8601(moment, day, clock, offset):
+    text = "".join(moment.strftime(form) for form in (day, clock)) + offset
+    read = read_iso_time(text)
+    assert read is not None
+    assert read.moment == moment.replace(microsecond=0, tzinfo=UTC if offset else None)
+    assert read.beyond == (Fraction(moment.microsecond, 10**6) if "%f" in clock else 0)
+
+
+@given(st.text(alphabet="0123456789-:TWZ+., ", max_size=24))
+def test_no_text_breaks_the_reader_of_times(text):
+    read = read_iso_time(text)
+    assert read is None or read.second.year >= 1
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import heapq
 import math
 import os
 import struct
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -260,9 +261,10 @@ class Client:
         Every row has a share, a whole number.
         """
         if isinstance(secret, str):
-            if secret not in self._number:
+            record = unicodedata.normalize("NFC", secret)  # the form of all ids
+            if record not in self._number:
                 raise ValueError("the secret must be the id of a record, got another text")
-            return ((self._number[secret], 1),)
+            return ((self._number[record], 1),)
         if not self._records.kind:
             raise ValueError("the secret must be the id of a record, got a position: these records have none")
         first, second = secret

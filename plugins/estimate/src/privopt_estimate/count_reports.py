@@ -13,6 +13,7 @@ from attrs import define, field
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, naming, subjects_of, texts_of
+from privopt.declare.name_forms import normal_column
 from privopt.declare.schema import File, show
 from privopt.declare.table_files import TableSource
 from privopt.declare.tables import Column, each_once, read_table
@@ -37,8 +38,8 @@ class Counter:
 
     channel: Channel
     table: str
-    column: str
-    subject: str | None
+    column: str = field(converter=normal_column)
+    subject: str | None = field(converter=normal_column)
     known: set[str]
     found: ReportCounts = field(init=False)
     _rows: int = 0
@@ -156,7 +157,7 @@ def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
 
     Rows of other ids whose count is empty are omitted: sites where no one is counted.
     """
-    file = File(name=path.name, path=path)
+    file, column = File(name=path.name, path=path), normal_column(column)
     counted = Column(name="count", label=column, unit="people", blank=math.nan)
     table = read_table(file, [Column(name="id", kind="id"), counted])
     kept = ~(np.isnan(table["count"]) & ~np.isin(table["id"], channel.inputs))

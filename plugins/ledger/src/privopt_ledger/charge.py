@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from attrs import AttrsInstance, frozen
+from attrs import AttrsInstance, field, frozen
 
 from privopt import interfaces
 from privopt.declare import files_of
+from privopt.declare.name_forms import normal_column
 from privopt.errors import UsageError, cut, number_of
 from privopt.interfaces import DrawnReports, PrivacyConstraint, Progress, Release, Result
 from privopt.interfaces.cost import priced, sum_text
@@ -34,7 +35,7 @@ class Charge(interfaces.Charge):
     """
 
     ledger: Ledger | Path | str
-    subject: str | None = None
+    subject: str | None = field(default=None, converter=normal_column)
     key: Path | None = None
     sticky: bool = False
     within: float | None = None

@@ -1,20 +1,25 @@
-"""Dates and times as ISO 8601 writes them, read exactly."""
+"""Dates and times in the forms of ISO 8601, read exactly."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from fractions import Fraction
 from typing import Final
 
 from attrs import frozen
 
 _ISO: Final = re.compile(
-    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"([T ](?P<clock>[0-9]{2}:[0-9]{2}(:[0-9]{2})?)([.,](?P<part>[0-9]{1,60}))?"
-    r" ?(?P<offset>Z|UTC|[+-][0-9]{2}:?[0-9]{2})?)?",
-    re.ASCII,
+    r"(?P<year>[0-9]{4})"
+    r"(?:-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})|(?P<basic_month>[0-9]{2})(?P<basic_day>[0-9]{2})"
+    r"|-?W(?P<week>[0-9]{2})-?(?P<weekday>[1-7])"
+    r"|-?(?P<ordinal>[0-9]{3}))"
+    r"(?:[T ](?P<hour>[0-9]{2})(?::?(?P<minute>[0-9]{2})(?::?(?P<second>[0-9]{2}))?)?"
+    r"(?:[.,](?P<part>[0-9]{1,60}))?"
+    r" ?(?P<offset>Z|UTC|(?P<sign>[+\u2212-])(?P<offset_hour>[0-9]{2})(?::?(?P<offset_minute>[0-9]{2}))?)?)?",
+    re.ASCII | re.IGNORECASE,
 )
+"""Calendar, week and ordinal dates, extended (with separators) or basic; then a time of day and an offset."""
 
 
 @frozen
@@ -22,31 +27,75 @@ class IsoTime:
     """A date, or a date and time.
 
     Attributes:
-        moment: to the whole second (or minute, where no seconds were written); without an offset it is naive.
-        beyond: the rest, in seconds, from 0 to less than 60.
+        moment: The date and time to the whole second. It is naive if the text has no offset.
+        beyond: The rest in seconds, less than 3600: decimals of the last unit written. In a leap second, which follows
+            the 60th of its minute, it is 1 and more.
+        is_leap_second: Whether the text names a leap second.
     """
 
     moment: datetime
     beyond: Fraction
+    is_leap_second: bool = False
+
+    @property
+    def second(self) -> datetime:
+        """The second that the time lies in. That of a leap second is the one before, which is of the same day."""
+        return self.moment if self.is_leap_second else self.moment + timedelta(seconds=int(self.beyond))
 
 
 def read_iso_time(text: str) -> IsoTime | None:
-    """Read a date or time; None where the text is neither.
+    """Read a date or time in any common form of ISO 8601; return None if the text is neither.
+
+    Weeks (2020-W53-5), days of the year (2021-003), the basic form (20210103T100000Z), 24:00 and leap seconds are
+    read.
 
     >>> read_iso_time("2026-03-29T01:30:00.25+01:00").beyond
     Fraction(1, 4)
+    >>> read_iso_time("2020-W53-5T10:00Z").moment.isoformat(), read_iso_time("2021003T24").moment.isoformat()
+    ('2021-01-01T10:00:00+00:00', '2021-01-04T00:00:00')
     >>> read_iso_time("2026-02-29") is None
     True
     """
-    found = _ISO.fullmatch(text)
-    if found is None:
+    match = _ISO.fullmatch(text)
+    if match is None:
         return None
-    offset = (found["offset"] or "").replace("Z", "+00:00").replace("UTC", "+00:00")
-    clock = found["clock"] or "00:00"
+    hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+    part = match["part"]
+    unit = 1 if match["second"] else 60 if match["minute"] else 3600
+    beyond = Fraction(unit * int(part), 10 ** len(part)) if part else Fraction(0)
+    is_midnight = hour == 24 and minute == second == 0 and beyond == 0
+    is_time = hour < 24 and minute < 60 and (second < 60 or (second == 60 and minute == 59))
+    if not (is_midnight or is_time):
+        return None
     try:
-        moment = datetime.fromisoformat(f"{found['day']}T{clock}{offset}")
-    except ValueError:
+        midnight = datetime.combine(_read_date(match), time(), tzinfo=_read_offset(match))
+        moment = midnight + timedelta(hours=hour, minutes=minute, seconds=min(second, 59))
+    except (ValueError, OverflowError):  # a day that no calendar has, or one beyond the years 1 to 9999
         return None
-    unit = 60 if clock.count(":") == 1 else 1
-    part = found["part"]
-    return IsoTime(moment, Fraction(unit * int(part), 10 ** len(part)) if part else Fraction(0))
+    return IsoTime(moment, beyond + (second == 60), second == 60)
+
+
+def _read_date(match: re.Match[str]) -> date:
+    """Return the day of a match, or raise ValueError if there is no such day."""
+    year = int(match["year"])
+    if match["week"]:
+        return date.fromisocalendar(year, int(match["week"]), int(match["weekday"]))
+    if match["ordinal"]:
+        day = date(year, 1, 1) + timedelta(days=int(match["ordinal"]) - 1)
+        if day.year != year:
+            raise ValueError(f"a year of fewer than {match['ordinal']} days")
+        return day
+    return date(year, int(match["month"] or match["basic_month"]), int(match["day"] or match["basic_day"]))
+
+
+def _read_offset(match: re.Match[str]) -> timezone | None:
+    """Return the offset of a match, or None if it has none; raise ValueError if no zone is so far from UTC."""
+    if not match["offset"]:
+        return None
+    if not match["sign"]:
+        return UTC
+    hours, minutes = int(match["offset_hour"]), int(match["offset_minute"] or 0)
+    if minutes > 59:
+        raise ValueError("an offset of over 59 minutes")
+    offset = timedelta(hours=hours, minutes=minutes)
+    return timezone(offset if match["sign"] == "+" else -offset)

@@ -135,7 +135,7 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
         texts = texts_of(column).to_list()
         read = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}
         found = [None if text is None else read[text] for text in texts]
-        moments = [None if each is None else each.moment + timedelta(seconds=int(each.beyond)) for each in found]
+        moments = [None if each is None else each.second for each in found]
     # no cache by moment: the two times of an hour that clocks repeat are equal and are different instants
     return [None if moment is None else _period_or_none(calendar, moment) for moment in moments]
 

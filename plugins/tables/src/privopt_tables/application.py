@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
+from privopt.declare.name_forms import normal_column
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
 from privopt.specs import NOTHING
@@ -50,12 +51,12 @@ class Application:
     max_snap: float | None = None
     seed: int | None = None
     charge: Charge | None = None
-    subject: str | None = None
-    time: str | None = None
+    subject: str | None = field(default=None, converter=normal_column)
+    time: str | None = field(default=None, converter=normal_column)
     prefix: str | None = None
     positions: Mapping[str, Sequence[str]] = field(factory=dict)
     batch: str | None = None
-    text: str | None = None
+    text: str | None = field(default=None, converter=normal_column)
     unknown: Literal["drop", "mask"] = "drop"
 
     @property

@@ -13,6 +13,7 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
 from privopt.declare.column_texts import TABLE, naming, texts_of
+from privopt.declare.name_forms import normal_column
 from privopt.declare.problems_in_memory import frame_of
 from privopt.declare.table_files import TableSource, refuse_table
 from privopt.errors import Fault, InputError, UsageError
@@ -75,7 +76,7 @@ class Secret:
         kind, columns = whole[0]
         if len(set(columns)) < len(columns):
             raise UsageError(f"columns of the secret must be two columns, got {columns[0]} twice")
-        return cls(kind=kind, columns=tuple(str(column) for column in columns))
+        return cls(kind=kind, columns=tuple(normal_column(str(column)) for column in columns))
 
     @classmethod
     def at(cls, columns: Sequence[str], *, planar: bool) -> Secret:

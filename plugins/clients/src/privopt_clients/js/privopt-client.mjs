@@ -95,7 +95,8 @@ class Mechanism {
 
   /** Id of the record nearest to an input: its public cell. It is as secret as the input. */
   cell(input) {
-    return typeof input === "string" ? input : this.#records.ids[nearest(this.#records, ...this.#inUnits(input))];
+    const { ids } = this.#records;
+    return typeof input === "string" ? input.normalize("NFC") : ids[nearest(this.#records, ...this.#inUnits(input))];
   }
 
   /** Steps from the record of an input to an output, which `prediction`'s test goes by; as secret as the input. */
@@ -132,10 +133,8 @@ class Mechanism {
   /** Returns rows and shares: of a record, of the record nearest to a position, or those that a position mixes. */
   #where(input) {
     if (typeof input === "string") {
-      const row = this.#numbers.get(input);
-      if (row === undefined) {
-        throw new RangeError("the secret must be the id of a record, got another text");
-      }
+      const row = this.#numbers.get(input.normalize("NFC")); // the form of all ids
+      if (row === undefined) throw new RangeError("the secret must be the id of a record, got another text");
       return [[row, 1n]];
     }
     const [first, second] = this.#inUnits(input);

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
 import numpy as np
 from attrs import evolve
 
+from privopt.declare.name_forms import warn_of_look_alikes
 from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError, StoppedError
 from privopt.execution.clock import within
 from privopt.interfaces import Channel, Mechanism, Outcome, Reporting, Result, SolveContext, UtilityLoss
@@ -340,10 +341,11 @@ class MetricMechanism(
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Warn if the guarantee gives almost no protection, leaves records out, or a mesh is too coarse for it."""
+        """Warn of a guarantee that protects little or not all records, of a coarse mesh, and of ids that look alike."""
         data = problem.data
         coarse = None if data.region is None else data.region.coarse(data.epsilon)
-        return [*self._interpret(problem, release, result).warnings, *filter(None, [coarse])]
+        alike = warn_of_look_alikes((*data.records.ids, *data.outputs.ids), "ids")
+        return [*self._interpret(problem, release, result).warnings, *filter(None, [coarse]), *alike]
 
     def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)

@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.security.SecureRandom;
+import java.text.Normalizer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -181,7 +182,7 @@ public final class PrivoptClient {
     }
 
     private int rowOf(String id) {
-        Integer row = rows.get(id);
+        Integer row = rows.get(Normalizer.normalize(id, Normalizer.Form.NFC)); // the form of all ids
         if (row == null) {
             throw new IllegalArgumentException("the secret must be the id of a record, got another text");
         }

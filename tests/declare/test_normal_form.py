@@ -1,0 +1,106 @@
+"""Names in two Unicode forms are one name everywhere; names that differ in what no one sees are warned of."""
+
+import itertools
+import json
+import unicodedata
+
+import polars as pl
+import pytest
+from helpers.command import run
+from hypothesis import given
+from hypothesis import strategies as st
+
+import privopt as po
+from privopt.declare.frames import table_of
+from privopt.declare.name_forms import find_look_alikes, normal_form, show_invisible
+from privopt.declare.schema import File
+from privopt.declare.tables import read_lines
+from privopt.errors import InputError
+
+COMPOSED, DECOMPOSED = "Zürich", "Zu\u0308rich"
+HEAD = '[distance]\nkind = "haversine"\n[privacy]\nepsilon = 2.0\n[utility]\nkind = "distance"\n'
+ACCENTED = st.text(alphabet="aeuoZ\u0308\u0301\u00e9\u212b\u1100\u1161\u00fc", min_size=1, max_size=6)
+
+
+def write_points(folder, *ids):
+    rows = "".join(f"{name},45,{7 + number / 100}\n" for number, name in enumerate(ids))
+    (folder / "p.csv").write_text("id,lat,lon\n" + rows, "utf-8")
+    (folder / "p.toml").write_text('[records]\npoints = "p.csv"\n' + HEAD, "utf-8")
+    return folder / "p.toml"
+
+
+@given(st.lists(ACCENTED, min_size=1, max_size=8), st.sampled_from(["NFC", "NFD", "NFKD"]))
+def test_text_of_a_table_is_in_normal_form(texts, form):
+    written = [unicodedata.normalize(form, text) for text in texts]
+    lines = "\n".join([f'"{unicodedata.normalize(form, "Ünit")}"', *(f'"{text}"' for text in written)]) + "\n"
+    frame = table_of(File(name="t.csv", path=None, kept=lines.encode()))
+    assert frame.columns == ["Ünit"]
+    assert frame["Ünit"].to_list() == [normal_form(text) for text in written]
+
+
+def test_lines_of_ids_are_in_normal_form():
+    file = File(name="ids.txt", path=None, kept=f"{DECOMPOSED}\nBern\n".encode())
+    assert read_lines(file).tolist() == [COMPOSED, "Bern"]
+    assert file.seen.instead == f"{COMPOSED}\nBern\n".encode()
+    with pytest.raises(InputError, match="again"):
+        read_lines(File(name="ids.txt", path=None, kept=f"{DECOMPOSED}\n{COMPOSED}\n".encode()))
+
+
+@pytest.mark.parametrize(("stored", "asked"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)])
+def test_a_record_is_the_same_in_either_form(tmp_path, stored, asked):
+    problem = write_points(tmp_path, stored, "Bern")
+    assert run("solve", "exponential", problem, "--out", tmp_path / "o", "--quiet").exit_code == 0
+    assert COMPOSED in (tmp_path / "o/problem/p.csv").read_text("utf-8")
+    assert run("sample", tmp_path / "o", "--input", asked).exit_code == 0
+    (tmp_path / "t.csv").write_text(f"Ort{asked},n\n{asked},1\nBern,2\n", "utf-8")
+    column = "Ort" + stored
+    done = run("apply", tmp_path / "o", tmp_path / "t.csv", "--id", column, "--out", tmp_path / "s.csv")
+    assert (done.exit_code, "unknown" in done.output) == (0, False), done.output
+    reports = pl.read_csv(tmp_path / "s.csv")
+    assert reports["report"].null_count() == 0
+    (tmp_path / "r.csv").write_text(f"report\n{asked}\nBern\n", "utf-8")
+    told = run("estimate", tmp_path / "o", tmp_path / "r.csv", "--out", tmp_path / "est", "--quiet")
+    assert told.exit_code == 0, told.output
+    opened = po.open(tmp_path / "o")
+    assert opened.sample(asked)[0] in (COMPOSED, "Bern")
+    assert opened.apply({"n": [1], column: [asked]}, id="Ort" + asked) is not None
+
+
+def test_two_forms_of_one_id_are_duplicates(tmp_path):
+    done = run("solve", "exponential", write_points(tmp_path, COMPOSED, DECOMPOSED), "--out", tmp_path / "o")
+    assert (done.exit_code, "again" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_roads_and_priors_name_places_in_either_form(tmp_path, form):
+    write_points(tmp_path, DECOMPOSED, "Bern", COMPOSED.upper())
+    names = [unicodedata.normalize(form, name) for name in (COMPOSED, "Bern", COMPOSED.upper())]
+    roads = "".join(f"{a},{b},1.5\n" for a, b in itertools.pairwise(names))
+    (tmp_path / "r.csv").write_text("from,to,km\n" + roads, "utf-8")
+    (tmp_path / "q.csv").write_text("id,p\n" + "".join(f"{name},0.25\n" for name in names), "utf-8")
+    (tmp_path / "q.toml").write_text(
+        '[records]\npoints = "p.csv"\n[distance]\nkind = "graph"\nedges = "r.csv"\n[privacy]\nepsilon = 1.0\n'
+        '[utility]\nkind = "distance"\nprior = "q.csv"\n'
+    )
+    done = run("solve", "optimal-lp", tmp_path / "q.toml", "--out", tmp_path / "o", "--quiet")
+    assert done.exit_code in (0, 2), done.output
+    assert "no such node" not in done.output
+    assert "the id of a record" not in done.output
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u200e", "\u00ad", "\u2060", "\ufe0f"])
+def test_names_that_look_alike_are_named(tmp_path, unseen):
+    done = run("solve", "exponential", write_points(tmp_path, "Bern", f"Be{unseen}rn"), "--out", tmp_path / "o")
+    assert done.exit_code == 0
+    assert f"'Bern' and 'Be<U+{ord(unseen):04X}>rn' look alike" in done.stderr
+    assert json.loads((tmp_path / "o/result.json").read_text())
+
+
+@given(st.text(alphabet="ab \u00a0\u200b\u00adé", max_size=5), st.text(alphabet="ab \u00a0\u200b\u00adé", max_size=5))
+def test_look_alikes_are_those_that_print_alike(a, b):
+    def visible(text):
+        return " ".join(text.replace("\u200b", "").replace("\u00ad", "").split())
+
+    a, b = a.strip(), b.strip()
+    assert bool(find_look_alikes([a, b])) == (a != b and visible(a) == visible(b))
+    assert "\u200b" not in show_invisible(a)
