@@ -19,7 +19,7 @@ GRAPH = ('points = "nodes.csv"', 'kind = "graph"\nedges = "roads.csv"')
 KINDS = {"graph": GRAPH, "points": ('points = "points.csv"', 'kind = "euclidean"')}
 FILES = {
     "roads.csv": "from,to,km\na,b,0.4\nb,c,0.7\nc,a,0.9\n",
-    "nodes.csv": "id,x,y\na,0,0\nb,1,0\nc,0.4,0.9\n",
+    "nodes.csv": "id,x,y\na,0,0\nb,0.35,0\nc,0.7,0.5\n",
     "points.csv": "id,x,y\na,0,0\nb,1,0\nc,0.4,0.9\n",
 }
 

@@ -197,8 +197,9 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return where the promise hides next to nothing, or leaves records out."""
-        return interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).warnings
+        """Return where the promise hides next to nothing or leaves records out, and what in the files is not meant."""
+        meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
+        return [*problem.data.warnings, *meaning.warnings]
 
 
 def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:

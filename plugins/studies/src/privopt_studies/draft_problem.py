@@ -182,7 +182,10 @@ def draft(
         hint = f"--within {REACH_FACTOR * spacing:.2g} hides a person among several"
         meaning.append(f"most places have no neighbour within {reach:.4g} {unit}: {hint}")
     notes = [*found.notes, *_expectations(mechanism, len(data.records))]
-    return Draft(text=problem_text(mechanism, points, tables, found.notes, meaning), notes=(*notes, *meaning))
+    warnings = [f"warning: {warning}" for warning in data.warnings]
+    return Draft(
+        text=problem_text(mechanism, points, tables, found.notes, meaning), notes=(*notes, *meaning, *warnings)
+    )
 
 
 def _expectations(mechanism: str, places: int) -> Iterator[str]:

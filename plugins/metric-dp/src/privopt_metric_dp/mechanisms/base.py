@@ -345,7 +345,8 @@ class MetricMechanism(
         data = problem.data
         coarse = None if data.region is None else data.region.coarse(data.epsilon)
         alike = warn_of_look_alikes((*data.records.ids, *data.outputs.ids), "ids")
-        return [*self._interpret(problem, release, result).warnings, *filter(None, [coarse]), *alike]
+        interpretation = self._interpret(problem, release, result)
+        return [*data.warnings, *interpretation.warnings, *filter(None, [coarse]), *alike]
 
     def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)

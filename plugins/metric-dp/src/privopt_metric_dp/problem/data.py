@@ -17,6 +17,7 @@ from privopt_metric_dp.problem.kinds import MetricPrivacy, RegionVertices, Space
 from privopt_metric_dp.problem.loss_over_region import Spread
 from privopt_metric_dp.problem.metric_data import MetricData
 from privopt_metric_dp.problem.read_points import read_points
+from privopt_metric_dp.problem.road_lengths import compare_lengths
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.pairs import check_neighbours, farthest
 from privopt_metric_dp.space.places import Space, check_places, grid_points
@@ -66,6 +67,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
         gather.attempt(lambda: _check_connected(metric, records, file))
+    warnings = gather.attempt(lambda: _compare_lengths(problem, vertices))
     chosen = None if problem.outputs is None else problem.outputs.choose
     if chosen is not None and chosen > len(records):
         gather.note("outputs.choose", f"{chosen:,} of {len(records):,} records", f"a number up to {len(records):,}")
@@ -112,6 +114,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
             over=None if chosen is None else over,
             along_streets=ground is None and utility.kind == "distance" and problem.distance.kind == "graph",
             way=problem.distance.way(records),
+            warnings=warnings or (),
         )
 
     data = of(spaces)
@@ -214,6 +217,13 @@ def _cost(problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None,
     hats = spread.hats(len(spaces.records))[:, None]
     expected = expected_cost(spread, ground.region, utility, problem.distance, spaces, cost)
     return np.divide(expected, hats, out=np.zeros(shape), where=hats > 0)
+
+
+def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
+    """Compare the lengths of all roads that the problem names with the positions of records, and return warnings."""
+    edges = (getattr(problem.distance, "edges", None), getattr(problem.utility, "edges", None))
+    files = {file.contents: file for file in edges if isinstance(file, File)}
+    return tuple(warning for file in files.values() for warning in compare_lengths(file, records))
 
 
 def _check_connected(metric: Metric, records: Space, file: str) -> None:

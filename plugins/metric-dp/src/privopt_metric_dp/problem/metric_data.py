@@ -57,6 +57,7 @@ class MetricData:
         along_streets: whether losses are distances, and these path lengths along undirected streets.
         way: by which distance epsilon is, in words behind the unit.
         per_km: what a kilometre of loss costs in the reader's unit, where the problem says it.
+        warnings: what in the files is likely not meant, a sentence each.
     """
 
     records: Space
@@ -80,6 +81,7 @@ class MetricData:
     along_streets: bool = False
     way: str = ""
     per_km: PerKm | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def distance(self) -> Metric:
