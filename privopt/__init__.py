@@ -96,11 +96,10 @@ def __getattr__(name: str) -> object:
     if name == "sql":
         return import_module(f"{__name__}.sql")
     from privopt.registry import registry
-    from privopt.registry.brought import absent
 
     if name in registry().of("name"):
-        return registry().imported("name", name)
-    raise AttributeError(f"module 'privopt' has no attribute {name!r}: it {absent('name', name) or 'is not there'}")
+        return registry().import_entry("name", name)
+    raise AttributeError("; ".join([f"module 'privopt' has no attribute {name!r}", *registry().describe_absences()]))
 
 
 def __dir__() -> list[str]:

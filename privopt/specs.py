@@ -293,39 +293,44 @@ class Hooks:
     """The whole hook surface."""
 
     @staticmethod
-    @hookspec
+    @hookspec(historic=True)
     def privopt_mechanisms() -> Sequence[MechanismSpec]:  # type: ignore[empty-body]
         """Return the mechanisms that this plugin registers."""
 
     @staticmethod
-    @hookspec
+    @hookspec(historic=True)
     def privopt_kinds() -> Sequence[KindSpec]:  # type: ignore[empty-body]
         """Return the kinds (distances, losses, notions of privacy, solvers, ...) that this plugin registers."""
 
     @staticmethod
-    @hookspec
+    @hookspec(historic=True)
     def privopt_roles() -> Sequence[RoleSpec]:  # type: ignore[empty-body]
         """Return the roles of kinds that this plugin brings."""
 
     @staticmethod
-    @hookspec
+    @hookspec(historic=True)
     def privopt_commands() -> Sequence[CommandSpec]:  # type: ignore[empty-body]
         """Return the commands that this plugin adds to the command line."""
 
     @staticmethod
-    @hookspec
+    @hookspec(historic=True)
     def privopt_names() -> Sequence[NameSpec]:  # type: ignore[empty-body]
         """Return the names that this plugin adds to the Python package ``privopt``."""
 
     @staticmethod
-    @hookspec
+    @hookspec(historic=True)
     def privopt_templates() -> Sequence[TemplateSpec]:  # type: ignore[empty-body]
         """Return the kinds of project that ``privopt new`` can write with this plugin."""
 
     @staticmethod
-    @hookspec
+    @hookspec(historic=True)
     def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:  # type: ignore[empty-body]
         """Return what this plugin adds to the conformance kit: traits of releases, checks, checks of kinds."""
+
+    @staticmethod
+    @hookspec(firstresult=True)
+    def privopt_handle(release: object) -> type | None:
+        """Return the class of the object that :func:`privopt.open` makes of a release; None for other releases."""
 
     @staticmethod
     @hookspec

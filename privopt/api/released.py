@@ -8,10 +8,9 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 from attrs import field, fields, frozen
@@ -23,7 +22,7 @@ from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.files.release_folder import check_sums
 from privopt.interfaces import Certificate, Charge, Guarantee, Result
-from privopt.registry import brought, load_class
+from privopt.registry import registry
 from privopt.report.promise_text import claim
 from privopt.run import audit as auditing
 from privopt.run.options import Options
@@ -114,8 +113,8 @@ class OpenRelease:
         raise self._no_rows("sql.register")
 
     def _no_rows(self, what: str) -> UsageError:
-        found = f"{self.result.mechanism} writes no mechanism.npz to draw from"
-        return UsageError(f"{what}: {found}: its release is one result")
+        reason = f"{what}: no installed plugin draws a report for a row from a release of {self.result.mechanism}"
+        return UsageError("; ".join([reason, *registry().describe_absences()]))
 
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
@@ -130,7 +129,8 @@ class OpenRelease:
         Raises:
             UsageError: this kind of release has no places; those that have override this method.
         """
-        raise UsageError(f"{self.result.mechanism} has no places to draw a report for")
+        reason = f"{self.result.mechanism} has no places to draw a report for"
+        raise UsageError("; ".join([reason, *registry().describe_absences()]))
 
     def sample(
         self,
@@ -175,7 +175,7 @@ class OpenRelease:
             raise UsageError(
                 "sample: ledger and subject must be given together, got one of them: draws are charged to a subject"
             )
-        charge: Charge = brought("Charge", "sample: ledger")(ledger=ledger, subject=subject)
+        charge: Charge = cast("Any", registry().import_entry("name", "Charge"))(ledger=ledger, subject=subject)
         made = charge.charge_draws(
             partial(in_blocks, draw),
             int(count),
@@ -219,7 +219,7 @@ class OpenRelease:
                 cannot be meant so.
             InputError: reports that the release does not have.
         """
-        found: Estimate = brought("estimate_of", "release.estimate")(
+        found: Estimate = cast("Any", registry().import_entry("name", "estimate_of"))(
             self.opened,
             reports,
             column=column,
@@ -276,31 +276,6 @@ class OpenRelease:
         return card(f"Release of {self.result.mechanism}", facts)
 
 
-@frozen(kw_only=True, eq=False, slots=False)
-class _Incomplete(OpenRelease):
-    """A certified release whose mechanism names a handle that is not installed, such as one for tables."""
-
-    def _no_rows(self, what: str) -> UsageError:
-        package = _package_of(self.opened.mechanism.handle)
-        return UsageError(f"{what} comes with {package.replace('_', '-')}, which is not installed")
-
-    def draws_at(
-        self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
-    ) -> Draw:
-        raise self._no_rows("a report for a position")
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        kind = self.opened.mechanism.handle.partition(":")[2]
-        raise AttributeError(f"OpenRelease has no attribute {name!r}: {self._no_rows(f'what {kind} has besides')}")
-
-
-def _package_of(handle: str) -> str:
-    """Return the top package of what ``"package.module:Class"`` names, which may be a single module."""
-    return handle.partition(":")[0].partition(".")[0]
-
-
 def warn_all(lines: Iterable[str]) -> None:
     """Warn the user who called the public function that calls this one."""
     for line in lines:
@@ -308,18 +283,13 @@ def warn_all(lines: Iterable[str]) -> None:
 
 
 def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
-    """Return an opened release as the object that its mechanism names (:attr:`Mechanism.handle`).
-
-    Where the package of that object is not installed, what comes back says so when it is asked for more than the core
-    can do.
+    """Return an opened release as the object that a plugin gives for it (``privopt_handle``), or else as a plain one.
 
     Raises:
-        RegistryError: that object cannot be loaded, or is not a :class:`OpenRelease`.
+        RegistryError: what the plugin gives is not an :class:`OpenRelease`.
     """
-    handle, package = opened.mechanism.handle, _package_of(opened.mechanism.handle)
-    kind = _Incomplete if find_spec(package) is None else load_class(handle, OpenRelease)
-    made: OpenRelease = kind(opened=opened, meaning=tuple(meaning))
-    return made
+    handle_class = registry().find_handle_class(opened.release, OpenRelease)
+    return handle_class(opened=opened, meaning=tuple(meaning))
 
 
 def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> OpenRelease:

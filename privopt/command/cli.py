@@ -30,8 +30,8 @@ from privopt.command.exit_codes import (
 )
 from privopt.command.program import HELP, run_program, say_result
 from privopt.command.release_commands import audit, report, sample, sign
-from privopt.command.terminal import complain, print_result, progress_display, say_json, summary
-from privopt.errors import UsageError
+from privopt.command.terminal import complain, divert_prints, print_result, progress_display, say_json, summary
+from privopt.errors import PrivoptError, UsageError
 from privopt.version import VERSION
 
 __all__ = ["cli", "main"]
@@ -43,20 +43,28 @@ class _Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         from privopt.registry import registry
 
-        return sorted({*super().list_commands(ctx), *registry().of("command")})
+        with divert_prints():
+            return sorted({*super().list_commands(ctx), *registry().of("command")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from privopt.registry import registry
-        from privopt.registry.brought import absent
 
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
-            return own
-        if cmd_name in registry().of("command"):
-            return cast("click.Command", registry().imported("command", cmd_name))
-        if missing := absent("command", cmd_name):
-            ctx.fail(f"The command {cmd_name!r} {missing}.")
-        return None
+        command = super().get_command(ctx, cmd_name)
+        if command is not None:
+            return command
+        with divert_prints():
+            if cmd_name not in registry().of("command"):
+                if absences := registry().describe_absences():
+                    ctx.fail("; ".join([f"No such command {cmd_name!r}", *absences]))
+                return None
+            try:
+                loaded = registry().import_entry("command", cmd_name)
+            except PrivoptError as error:
+                ctx.fail(str(error))
+        if not isinstance(loaded, click.Command):
+            origin = registry().find("command", cmd_name).origin
+            ctx.fail(f"{origin}: the target must be a click.Command, got {type(loaded).__name__}")
+        return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing those of plugins."""
@@ -196,7 +204,7 @@ def solve(
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
     from privopt.files.release_folder import dump_json
-    from privopt.registry import brought
+    from privopt.registry import registry
     from privopt.run.options import Options
     from privopt.run.signatures import check_key
     from privopt.run.signatures import sign as sign_folder
@@ -206,7 +214,9 @@ def solve(
         check_key(signer)
     if ledger is None and (subject is not None or key is not None):
         raise UsageError("solve: --subject and --hash-subjects must be used with --ledger FILE, got no ledger")
-    charged = None if ledger is None else brought("Charge", "--ledger")(ledger=ledger, subject=subject, key=key)
+    charged = None
+    if ledger is not None:
+        charged = cast("Any", registry().import_entry("name", "Charge"))(ledger=ledger, subject=subject, key=key)
     with progress_display(quiet=quiet, limit=options["time_limit"]) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:
@@ -232,12 +242,16 @@ def verify(
     folder: Path, jobs: int | None, as_json: bool, require: str | None, kernel: bool, signers: Path | None
 ) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
+    from privopt.registry import registry
     from privopt.run.kernel import find_kernel, prove
     from privopt.run.signatures import with_signature
     from privopt.run.verify import verify as run
 
     if kernel:
         find_kernel()
+    for broken in registry().broken:
+        if broken.is_damaged:
+            complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
 
     with progress_display(quiet=False) as progress:
         found = run(folder, jobs=jobs, progress=progress)
@@ -305,13 +319,13 @@ def check(
     as_json: bool,
 ) -> int:
     """Run the conformance kit on an installed mechanism."""
-    from privopt.registry.brought import absent
+    from privopt.registry import registry
     from privopt.testing.command import check as run
-    from privopt.testing.command import judge_skips, not_installed, table
+    from privopt.testing.command import judge_skips, table
 
     if not only:
-        for name in not_installed():
-            complain(f"not tried: the check {name!r} {absent('check', name)}")
+        for line in registry().describe_absences():
+            complain(f"checks of other distributions are not tried; {line}")
     results = run(
         mechanism,
         method,

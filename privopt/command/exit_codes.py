@@ -12,7 +12,7 @@ from typing import Final, ParamSpec
 
 import click
 
-from privopt.command.terminal import complain
+from privopt.command.terminal import complain, divert_prints
 from privopt.errors import PrivoptError
 
 __all__ = [
@@ -93,12 +93,16 @@ TIME_LIMIT: Final = click.option(
 
 
 def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
-    """Turn privopt's errors into their lines and exit codes, and interrupts into 5."""
+    """Turn privopt's errors into their lines and exit codes, and interrupts into 5.
+
+    What the command prints by :mod:`privopt.command.terminal` is all that reaches standard output.
+    """
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            code = command(*args, **kwargs)
+            with divert_prints():
+                code = command(*args, **kwargs)
         except PrivoptError as error:
             complain("\n".join((str(error), *_notes(error))))
             sys.exit(error.exit_code)

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from privopt.command.exit_codes import DONE, STOPPED_EMPTY, guarded
-from privopt.command.terminal import complain, print_result, reserve_standard_output, say_json
+from privopt.command.terminal import complain, divert_prints, print_result, reserve_standard_output, say_json
 
 __all__ = ["HELP", "JSON", "Program", "program", "run_program", "say_result"]
 
@@ -76,6 +76,10 @@ def run_program(group: click.Group, name: str) -> None:
         name: of the program.
     """
     reserve_standard_output()
+    from privopt.registry.distributions import skip_damaged_distributions
+
+    with divert_prints():
+        skip_damaged_distributions()
     try:
         sys.exit(group.main(prog_name=name, standalone_mode=False) or DONE)
     except click.ClickException as error:  # of an argument, which may hold anything
@@ -86,3 +90,5 @@ def run_program(group: click.Group, name: str) -> None:
     except click.Abort:
         complain("interrupted")
         sys.exit(STOPPED_EMPTY)
+    finally:
+        sys.stdout = sys.stderr  # what is printed while the interpreter ends is no result

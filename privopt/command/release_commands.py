@@ -65,7 +65,7 @@ def sample(
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.api.draws import draw_of, in_blocks
     from privopt.api.released import handle_of
-    from privopt.registry import brought
+    from privopt.registry import registry
     from privopt.run.verify import open_to_sample, open_verified
 
     if sum(given is not None for given in (input_id, at, xy)) != 1:
@@ -73,7 +73,7 @@ def sample(
     charge: Charge | None = None
     if any(given is not None for given in (ledger, subject, key)):
         because = "draws are charged to a subject in a ledger"
-        charging = cast("type[Charge]", brought("Charge", "--ledger"))
+        charging = cast("type[Charge]", registry().import_entry("name", "Charge"))
         charge = charging.of_options("sample", ledger, subject, key, whom="ID", because=because)
     if charge is not None:
         charge.check_apart(folder)

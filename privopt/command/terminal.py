@@ -12,8 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import contextmanager, redirect_stdout
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -29,6 +29,7 @@ else:
 
 __all__ = [
     "complain",
+    "divert_prints",
     "print_result",
     "progress_display",
     "reserve_standard_output",
@@ -72,9 +73,34 @@ def reserve_standard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+_result_streams: Final[list[IO[str]]] = []
+"""Standard output of the running command, while ``sys.stdout`` leads to standard error."""
+
+
+@contextmanager
+def divert_prints() -> Iterator[None]:
+    """Open a block in which ``print`` of plugins and libraries goes to standard error.
+
+    :func:`print_result`, :func:`say_json` and :func:`say_ids` alone write to standard output, in every thread.
+    """
+    if _result_streams or sys.stdout is None:  # None if standard output is closed
+        yield
+        return
+    _result_streams.append(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _result_streams.pop()
+
+
+def _result_stream() -> IO[str]:
+    return _result_streams[-1] if _result_streams else sys.stdout
+
+
 def print_result(text: object) -> None:
     """Print lines to standard output."""
-    click.echo(printable(str(text)))
+    click.echo(printable(str(text)), file=_result_stream())
 
 
 def complain(text: object) -> None:
@@ -86,7 +112,7 @@ def say_json(document: str) -> None:
     """Print a JSON document to standard output; terminal control characters are escaped, which changes no value."""
     plain = printable(document) == document
     escaped = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document.rstrip("\n"))
-    click.echo(document.rstrip("\n") if plain else "".join(escaped))
+    click.echo(document.rstrip("\n") if plain else "".join(escaped), file=_result_stream())
 
 
 def say_ids(ids: Sequence[str]) -> None:
@@ -94,11 +120,12 @@ def say_ids(ids: Sequence[str]) -> None:
 
     Written in whole lines, so few at a time that an interrupt cuts none.
     """
+    stream = _result_stream()
     step = max(1, ATOMIC_PIPE_BYTES // (1 + max((len(name.encode()) for name in ids), default=1)))
     for first in range(0, len(ids), step):
         text = "\n".join(name.replace("\n", "\\n") for name in ids[first : first + step])
         # left as it is: click would cut escapes
-        click.echo(printable(text) if sys.stdout.isatty() else text, color=True)
+        click.echo(printable(text) if stream.isatty() else text, file=stream, color=True)
 
 
 def _clock(seconds: float) -> str:

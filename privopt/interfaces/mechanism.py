@@ -68,10 +68,6 @@ class Mechanism(ABC, Generic[P, R]):
     """``"package.module:function"`` of ``(table, out, *, force)``, where ``privopt init`` can write a problem file from
     a table: it writes it, and returns what was guessed, a sentence each."""
 
-    handle: ClassVar[str] = "privopt.api.released:OpenRelease"
-    """``"package.module:Class"`` of the object that :func:`privopt.solve` and :func:`privopt.open` return. Its
-    package need not be installed: the object then has what every release has."""
-
     reporting: ClassVar[str] = ""
     """``"package.module:Class"`` of the :class:`Reporting` that shows its releases, imported when it is asked for."""
 

@@ -146,7 +146,7 @@ def publish(task: Task, outcome: Outcome[Any], result: Result, run: Run) -> Solv
     result = _write(task, outcome, result, run, work)
     # Whatever is said about the release is made before the folder gets its name: it may raise.
     warnings = warned(task.mechanism, task.problem, outcome.release, result)
-    observed = registry().observed(outcome.release, task.problem)
+    observed = registry().notify_released(outcome.release, task.problem)
     meaning = task.mechanism.meaning(task.problem, outcome.release, result)
     run.place.complete(work, private=task.mechanism.private_folder, check=_check_written)
     run.copies.place()

@@ -52,9 +52,7 @@ def _place(folder: Path) -> Path:
     digest = hashlib.sha256()
     for path in (folder / SUMS, folder / PRIVATE / SUMS):
         digest.update(hashlib.sha256(path.read_bytes() if path.is_file() else b"none").digest())
-    known = registry()
-    plugins = {f"{found.plugin} {found.version}" for found in known.mechanisms.values()}
-    plugins |= {f"{kind.plugin} {kind.version}" for kind in known.kinds.values()}
+    plugins = {f"{entry.plugin} {entry.version}" for entry in registry().entries.values()}
     digest.update("\n".join([f"privopt {VERSION}", *sorted(plugins)]).encode())
     return _cache() / "held" / digest.hexdigest()
 

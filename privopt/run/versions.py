@@ -20,19 +20,23 @@ def versions_behind(plugin: str) -> dict[str, str]:
     Args:
         plugin: name of its distribution.
     """
-    found: dict[str, str] = {}
-    left, seen = [plugin], {""}
-    while left:
-        name = left.pop()
+    versions: dict[str, str] = {}
+    remaining, visited = [plugin], {""}
+    while remaining:
+        name = remaining.pop()
         key = re.sub(r"[-_.]+", "-", name).lower()
-        if key in seen:
+        if key in visited:
             continue
-        seen.add(key)
+        visited.add(key)
         try:
-            told = distribution(name).metadata  # read once: it is parsed each time
-        except PackageNotFoundError:  # of another system, or a mechanism that no distribution brought
+            metadata = distribution(name).metadata  # read once: it is parsed each time
+        except PackageNotFoundError:  # of another system, or a mechanism without a distribution
             continue
-        found[told["Name"]] = told["Version"]
-        needed = told.get_all("Requires-Dist") or []
-        left += [_NAME.match(text)[0] for text in needed if not _OTHERS.search(text)]  # type: ignore[index]
-    return {"python": platform.python_version(), **{name: found[name] for name in sorted(found, key=str.lower)}}
+        except (ValueError, OSError):  # damaged: what it is and needs is not known
+            versions[name] = "unknown"
+            continue
+        names, numbers = metadata.get_all("Name") or [name], metadata.get_all("Version") or ["unknown"]
+        versions[names[0]] = numbers[0]
+        matches = [_NAME.match(text) for text in metadata.get_all("Requires-Dist") or [] if not _OTHERS.search(text)]
+        remaining += [match[0] for match in matches if match is not None]
+    return {"python": platform.python_version(), **{name: versions[name] for name in sorted(versions, key=str.lower)}}

@@ -13,7 +13,6 @@ from hypothesis.configuration import set_hypothesis_home_dir
 from privopt.errors import UnknownNameError, UsageError
 from privopt.execution import processes, worker_state
 from privopt.registry import registry
-from privopt.registry.brought import BROUGHT_BY, absent
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.runner import CheckResult, run_check
 from privopt.testing.under_trial import subject
@@ -41,16 +40,14 @@ def check(
         One result a method and check, in the order of methods and checks.
 
     Raises:
-        UnknownNameError: no mechanism, method or check is called so.
-        UsageError: a check comes with a distribution that is not installed.
+        UnknownNameError, UsageError: no mechanism, method or check is called so; says what is not installed.
     """
     registered = registry().get(mechanism)
     guaranteed = [one.name for one in registered.spec.methods if registered.spec.promises(one)]
     for name in only:
-        if name in not_installed():
-            raise UsageError(f"the check {name!r} {absent('check', name)}")
         if name not in all_checks():
-            raise UnknownNameError("check", name, all_checks())
+            error = UnknownNameError("check", name, all_checks())
+            raise UsageError("; ".join([str(error), *registry().describe_absences()])) from error
     checks = [name for name in all_checks() if not only or name in only]
     names = guaranteed if method is None else [registered.method(method).name]
     workers = max(1, min(len(names), os.cpu_count() or 1))
@@ -80,11 +77,6 @@ def _one(home: str, mechanism: str, method: str, check: str, siblings: int, seed
         kept["trying"], kept["subject"] = (mechanism, method), subject(mechanism, method)
         kept["subject"].siblings = siblings
     return run_check(check, kept["subject"], seed=seed)
-
-
-def not_installed() -> list[str]:
-    """Return the names of checks that distributions of privopt bring which are not here."""
-    return sorted(BROUGHT_BY["check"].keys() - all_checks().keys())
 
 
 def table(results: Sequence[CheckResult]) -> str:

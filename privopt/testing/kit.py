@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from privopt.errors import UsageError
 from privopt.interfaces import Mechanism
-from privopt.registry import Brought, registry
+from privopt.registry import Entry, registry
 from privopt.specs import CheckSpec, MechanismSpec
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.efforts import Effort, effort
@@ -99,7 +99,7 @@ def _end_test(result: CheckResult, tried: str) -> None:
         pytest.skip(result.reason)
 
 
-def _checks_of(role: str) -> dict[str, Brought[CheckSpec]]:
+def _checks_of(role: str) -> dict[str, Entry[CheckSpec]]:
     return registry().of(f"check of each {role}")
 
 
@@ -119,8 +119,8 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
     return [_of_kind(check, name, how, seed) for check in _checks_of(role).values()]
 
 
-def _of_kind(check: Brought[CheckSpec], name: str, how: Effort | str | None, seed: int) -> CheckResult:
-    run = cast("Callable[[str, Effort, int], CheckResult]", check.imported(check.spec.target))
+def _of_kind(check: Entry[CheckSpec], name: str, how: Effort | str | None, seed: int) -> CheckResult:
+    run = cast("Callable[[str, Effort, int], CheckResult]", check.import_target())
     return run(name, effort(how), seed)
 
 

@@ -70,7 +70,7 @@ def nature(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> froz
     if getattr(release, "sample", Release.sample) is not Release.sample:
         found.add("sampler")
     for name, one in registry().of("trait").items():
-        has = cast("Callable[[type[Release]], bool]", one.imported(one.spec.target))
+        has = cast("Callable[[type[Release]], bool]", one.import_target())
         found |= {name} if has(release) else set()
     if not found & {"matrix", "sampler"}:
         found.add("noise" if found & {"odds", "tails"} else "choice")
@@ -227,10 +227,12 @@ class Subject:
         What is written inside is forced onto no disk, for it is to outlive no power cut: that took a third of a run.
         """
         here = _Recorder(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
-        known = registry()
-        taken = known.with_instead(mechanisms={**known.mechanisms, self.spec.name: here})
         held = {CACHE: str(self._home() / "held")}
-        with using(taken), patch.dict(os.environ, held), patch.object(publish, "_flush", lambda folder: None):
+        with (
+            using(registry().replace(here)),
+            patch.dict(os.environ, held),
+            patch.object(publish, "_flush", lambda folder: None),
+        ):
             yield here
 
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:

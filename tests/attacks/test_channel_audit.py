@@ -111,8 +111,7 @@ def test_the_command_measures_a_release_without_a_matrix(tmp_path, monkeypatch):
     import acme_heard
 
     [spec] = acme_heard.privopt_mechanisms()
-    found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin="acme-heard", version="0.1.0")}
-    with using(registry().with_instead(mechanisms=found)):
+    with using(registry().replace(Registered(spec=spec, plugin="acme-heard", version="0.1.0"))):
         solve("acme-heard", folder / "example.toml", tmp_path / "out")
         code, out, err = said("audit", tmp_path / "out", "--json")
     assert code == 0, err

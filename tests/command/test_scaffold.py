@@ -33,8 +33,7 @@ def acme(request, tmp_path, monkeypatch):
     import acme_mech
 
     [spec] = acme_mech.privopt_mechanisms()
-    found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin="acme-mech", version="0.1.0")}
-    with using(registry().with_instead(mechanisms=found)):
+    with using(registry().replace(Registered(spec=spec, plugin="acme-mech", version="0.1.0"))):
         yield folder
 
 

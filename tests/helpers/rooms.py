@@ -23,7 +23,8 @@ METRIC: Final = "privopt_metric_dp"
 FLOORS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "privopt": (
         ("errors", "arrays", "specs", "version"),
-        ("files", "execution", "registry", "builtin"),
+        ("files", "execution"),
+        ("registry", "builtin"),
         ("declare", "numbers", "dsl"),
         ("backends", "interfaces"),
         ("search",),
@@ -58,7 +59,7 @@ APART: Final = {"privopt.checker", f"{METRIC}.checkers"}
 
 NAMED: Final = re.compile(r"(privopt\w*(?:\.\w+)+)(?::\w+)?")
 """A string that names a module, or a thing in one: it is imported later."""
-UPWARD: Final = {"kit", "handle", "_MECHANISM"}
+UPWARD: Final = {"kit", "_MECHANISM"}
 """Assignments whose strings name code that stands above them on purpose, as the targets of specs do in hooks."""
 
 

@@ -42,7 +42,7 @@ DEPENDS = {
 """Plugins that stand on other plugins; all others stand on the core alone."""
 TYPES_OF_PLUGINS = {"privopt", "privopt.api.released", "privopt.sql"}
 """Modules of the core that import plugins, for types alone: type checkers then know ``privopt.records``."""
-KNOWS_METRIC_DP = {"privopt.command.cli", "privopt.registry.brought"}
+KNOWS_METRIC_DP = {"privopt.command.cli"}
 """Modules of the core whose strings name metric DP: messages, kinds of projects."""
 OF_METRIC_DP = re.compile(
     r"privopt[-_]metric|metric[-_]dp|trace-dp|optimal-lp|Metric(Data|Problem|Mechanism)", re.IGNORECASE

@@ -53,12 +53,9 @@ def unused(package, commands=()):
 def registered(distribution):
     """Modules of what a distribution registers, whose names its hooks may put together, and the one of the hooks."""
     found, targets = registry(), []
-    for brought in (found.mechanisms, found.kinds, found.others):
-        specs = [one.spec for one in brought.values() if one.plugin == distribution]
-        own = [spec for spec in specs if not isinstance(spec, TemplateSpec)]
-        targets += [spec.base if isinstance(spec, RoleSpec) else spec.target for spec in own]
-    handles = [one.load().handle for one in found.mechanisms.values()]  # of whatever distribution
-    targets += [handle for handle in handles if handle.startswith(f"{distribution.replace('-', '_')}.")]
+    specs = [entry.spec for entry in found.entries.values() if entry.plugin == distribution]
+    specs = [spec for spec in specs if not isinstance(spec, TemplateSpec)]
+    targets += [spec.base if isinstance(spec, RoleSpec) else spec.target for spec in specs]
     points = [*entry_points(group=GROUP), *entry_points(group=PARTS)]
     hooks = [point.value for point in points if point.dist.name == distribution]
     return [target.partition(":")[0] for target in (*hooks, *targets)]

@@ -123,7 +123,7 @@ def registered(cls):
             return cls()
 
     made = Here(spec=spec, plugin="acme", version="1.0")
-    return using(registry().with_instead(mechanisms={**registry().mechanisms, "under-trial": made}))
+    return using(registry().replace(made))
 
 
 @pytest.mark.parametrize(

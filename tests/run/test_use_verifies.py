@@ -77,8 +77,8 @@ def test_another_version_of_a_plugin_that_brings_a_distance_checks_again(solved_
 
     open_verified(solved_toy)
     known = registry()
-    newer = {name: evolve(kind, version="9.9") if name[0] == "distance" else kind for name, kind in known.kinds.items()}
-    monkeypatch.setattr(remembered, "registry", lambda: evolve(known, kinds=newer))
+    newer = [evolve(kind, version="9.9") for kind in known.of("distance").values()]
+    monkeypatch.setattr(remembered, "registry", lambda: known.replace(*newer))
     open_verified(solved_toy)
     assert len(count) == 2
 

@@ -29,8 +29,7 @@ def line(tmp_path_factory):
     import acme_line
 
     [spec] = acme_line.privopt_mechanisms()
-    found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin="acme-line", version="0.1.0")}
-    with using(registry().with_instead(mechanisms=found)):
+    with using(registry().replace(Registered(spec=spec, plugin="acme-line", version="0.1.0"))):
         yield solve("acme-line", folder / "example.toml", folder / "out").folder
     sys.path.remove(str(folder / "src"))
 

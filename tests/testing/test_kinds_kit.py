@@ -48,9 +48,7 @@ def with_kind(role, name, cls):
     """Return the registry with a kind's class changed."""
     spec = KindSpec(role=role, name=name, target=f"{cls.__module__}:{cls.__name__}", summary="planted")
     globals()[cls.__name__] = cls
-    known = registry()
-    kinds = {**known.kinds, (role, name): Kind(spec=spec, plugin="planted", version="0")}
-    return using(known.with_instead(kinds=kinds))
+    return using(registry().replace(Kind(spec=spec, plugin="planted", version="0")))
 
 
 class OneWay(EuclideanMetric):
@@ -179,9 +177,8 @@ def third_party(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs/examples/third-party/src"))
     import ranked_response
 
-    known = registry()
-    kinds = {(k.role, k.name): Kind(spec=k, plugin="third", version="0") for k in ranked_response.privopt_kinds()}
-    with using(evolve(known, kinds={**known.kinds, **kinds})):
+    kinds = [Kind(spec=spec, plugin="third", version="0") for spec in ranked_response.privopt_kinds()]
+    with using(registry().replace(*kinds)):
         yield
 
 

@@ -79,8 +79,7 @@ def installed(request, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     sys.modules.pop(request.param, None)
     [spec] = __import__(request.param).privopt_mechanisms()
-    found = {**registry().mechanisms, spec.name: Registered(spec=spec, plugin=request.param, version="1.0")}
-    with using(registry().with_instead(mechanisms=found)):
+    with using(registry().replace(Registered(spec=spec, plugin=request.param, version="1.0"))):
         yield spec.name
 
 

@@ -31,9 +31,7 @@ def planted(role, name, cls):
     """Open a block in which a kind's class is another."""
     globals()[cls.__name__] = cls
     spec = KindSpec(role=role, name=name, target=f"{__name__}:{cls.__name__}", summary="planted")
-    known = registry()
-    kinds = {**known.kinds, (role, name): Kind(spec=spec, plugin="planted", version="0")}
-    with using(known.with_instead(kinds=kinds)):
+    with using(registry().replace(Kind(spec=spec, plugin="planted", version="0"))):
         yield
 
 

@@ -14,6 +14,6 @@ for _name in ORDER:
 
 def checks() -> dict[str, Check]:
     """Return every check by name; those of plugins enter themselves as they are imported."""
-    for brought in registry().of("check").values():
-        brought.imported(brought.spec.target)
+    for entry in registry().of("check").values():
+        entry.import_target()
     return CHECKS

@@ -22,7 +22,6 @@ from privopt_metric_dp.attacks.meaning import interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import SAME_WITHIN
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
-from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.region.region import unlike
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import places_at_most
@@ -40,7 +39,6 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     release_class = LRGeoRelease
     programs = True
     kit = "privopt_lr_geo.kit:PROFILE"
-    handle = MetricMechanism.handle
     reporting = "privopt_lr_geo.report:LRGeoReporting"
     scope = (
         "Methods benders and full: epsilon-metric DP inside each user's own matrix (scope own-matrix); rows of "

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from privopt.specs import CheckSpec, CommandSpec, TraitSpec, hookimpl
 
-__all__ = ["privopt_checks", "privopt_commands"]
+__all__ = ["privopt_checks", "privopt_commands", "privopt_handle"]
 
 
 @hookimpl
@@ -12,6 +12,20 @@ def privopt_commands() -> Sequence[CommandSpec]:
     """Return the command that protects a table."""
     summary = "Protect a table: a report in each row."
     return [CommandSpec(name="apply", target="privopt_tables.command:apply", summary=summary)]
+
+
+@hookimpl
+def privopt_handle(release: object) -> type | None:
+    """Return the class that protects tables by a release: by a matrix, or by a release that draws reports itself."""
+    from privopt.interfaces import Release
+    from privopt_metric_dp.matrix.release import MatrixRelease
+    from privopt_tables.released_matrix import ReleasedMatrix, ReleasedRows
+
+    if isinstance(release, MatrixRelease):
+        return ReleasedMatrix
+    if isinstance(release, Release) and type(release).sample is not Release.sample:
+        return ReleasedRows
+    return None
 
 
 @hookimpl

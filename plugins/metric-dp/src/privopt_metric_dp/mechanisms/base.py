@@ -89,7 +89,6 @@ class MetricMechanism(
     )
 
     kit: ClassVar[str] = "privopt_metric_dp.kit.problems:default_profile"
-    handle: ClassVar[str] = "privopt_tables.released_matrix:ReleasedMatrix"
 
     chooses: ClassVar[bool] = False
     """Whether it chooses outputs among the records where ``[outputs] choose`` asks for it (:meth:`choose`)."""
