@@ -192,10 +192,12 @@ def test_a_result_among_the_photos_or_around_them_is_refused(holiday, where):
     assert not (holiday.parent / "photos" / "out").exists()
 
 
-def test_a_broken_photo_is_named(holiday):
+def test_a_broken_photo_is_listed_and_left_out(holiday):
     (holiday.parent / "photos" / "torn.jpg").write_bytes(b"no picture")
-    with pytest.raises(InputError, match=r"torn\.jpg: expected .*, got a photo that .*\(no picture, or a broken one\)"):
-        solve("photo-censor", holiday, holiday.parent / "out")
+    done = solve("photo-censor", holiday, holiday.parent / "out", Options(copy_to=holiday.parent / "clean"))
+    assert "torn.jpg: broken" in done.result.details.facts["left_out"]
+    assert any("torn.jpg: broken" in line for line in done.warnings)
+    assert not any("torn" in name for name in (done.folder / "copies.csv").read_text().split())
 
 
 def test_no_copies_where_nothing_is_written(holiday, tmp_path, monkeypatch):

@@ -8,12 +8,13 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Floats
-from privopt.declare import File, Folder, at_least, key, non_negative
+from privopt.declare import File, Folder, at_least, key, non_negative, positive
 from privopt.errors import Fault, Faults, InputError
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.app.classifier import Classifier, load_classifier
 from privopt_photo_censor.app.folder import look_at_folder, place_of
 from privopt_photo_censor.app.metadata import FolderContents
+from privopt_photo_censor.app.open_photo import MAX_MEGAPIXELS
 from privopt_photo_censor.score_table import read_scores_of
 
 __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
@@ -30,6 +31,9 @@ class Photos:
     true_location: int | None = key(None, help="the column of the true location, from 0", check=non_negative)
     keep: tuple[int | str, ...] = key((), help="photos never to delete: rows from 0, or file names")
     keep_at_least: int = key(1, help="photos that must remain; 0 allows deleting all", check=non_negative)
+    max_megapixels: float = key(
+        MAX_MEGAPIXELS, help="larger photos of a folder are listed and left out", unit="million pixels", check=positive
+    )
 
 
 @frozen(kw_only=True)
@@ -112,7 +116,7 @@ class PhotoInstance:
         folder = photos.folder.path
         assert folder is not None  # files were found where they are
         model = None if photos.classifier is None else load_classifier(photos.classifier.here)
-        seen, tensors = look_at_folder(folder, model)
+        seen, tensors = look_at_folder(folder, model, photos.max_megapixels)
         if model is None:
             return cls(declared=declared, file=file, names=seen.names, seen=seen)
         true = place_of([photo.point for photo in seen.metadata], model, folder.name) if true is None else true

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -39,6 +40,8 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 def clean(contents: bytes, suffix: str) -> bytes:
     """Return a photo's first picture encoded again, without any metadata.
 
+    The photo has been read before, under the limit of ``photos.max_megapixels``.
+
     Args:
         contents: the photo's file.
         suffix: of the copy, one of :data:`FORMATS`.
@@ -48,11 +51,11 @@ def clean(contents: bytes, suffix: str) -> bytes:
         Exception: of any class, as :func:`privopt_photo_censor.app.open_photo.opened` raises them: it is not a photo.
     """
     kind, options = FORMATS[suffix]
-    with opened(contents) as photo:
+    with opened(contents, math.inf) as photo:
         plain = flattened(photo)
     out = io.BytesIO()
     plain.save(out, kind, **options)
-    with opened(out.getvalue()) as copy:
+    with opened(out.getvalue(), math.inf) as copy:
         more = [name for name, value in copy.info.items() if isinstance(value, (str, bytes, dict))]
     if more:
         raise CertificationError(f"a copy in {kind} still carries {', '.join(more)}; nothing written")
@@ -60,7 +63,9 @@ def clean(contents: bytes, suffix: str) -> bytes:
 
 
 def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> tuple[Copy, ...]:
-    """Write clean copies of photos into a folder, by names that reveal nothing; those of HEIC files are JPEGs.
+    """Write clean copies of photos into a folder, by names that reveal nothing.
+
+    Copies of HEIC, .jpe and .jfif files end in .jpg.
 
     Args:
         root: folder of the photos.
@@ -79,7 +84,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
         if hashlib.sha256(contents).hexdigest() != digest:
             raise InputError([Fault(name, "", "a photo that changed while its album was solved", "the photo scored")])
         suffix = PurePosixPath(name).suffix.lower()
-        suffix = ".jpg" if suffix in HEIF else suffix
+        suffix = ".jpg" if suffix in (*HEIF, ".jpe", ".jfif") else suffix
         with readable(name, "copied"):
             copy = clean(contents, suffix)
         into.mkdir(parents=True, exist_ok=True)

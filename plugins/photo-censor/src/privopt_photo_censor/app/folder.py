@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import re
 from collections import Counter
@@ -15,10 +16,20 @@ from attrs import frozen
 from PIL import Image
 
 from privopt.arrays import Floats
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, Faults, InputError
 from privopt_photo_censor.app.classifier import Classifier
 from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point, read_metadata
-from privopt_photo_censor.app.open_photo import HEIF, SUFFIXES, BrokenMetadataError, heif, opened, readable
+from privopt_photo_censor.app.open_photo import (
+    HEIF,
+    MAX_MEGAPIXELS,
+    SUFFIXES,
+    BrokenMetadataError,
+    describe_failure,
+    heif,
+    opened,
+    readable,
+    unreadable_fault,
+)
 from privopt_photo_censor.app.picture import flattened
 from privopt_photo_censor.app.positions import texts_of
 
@@ -26,8 +37,25 @@ __all__ = ["look_at_folder", "place_of", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
 """Words in the files of photos that have a film appended: in XMP, or before the film."""
+BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
+"""Reasons of :func:`describe_failure` that a list of photos gives in one word."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
 """How a film of the MP4 family begins."""
+
+
+class _UnreadableError(Exception):
+    """A photo that is left out.
+
+    Args:
+        name: Of the photo.
+        cause: Why; its own text is not repeated, because it may quote bytes of the file.
+    """
+
+    def __init__(self, name: str, cause: Exception) -> None:
+        super().__init__(name)
+        reason = describe_failure(cause)
+        self.entry = f"{name}: {'broken' if reason in BROKEN else reason}"
+        self.fault = unreadable_fault(name, cause)
 
 
 @frozen(kw_only=True, eq=False)
@@ -76,20 +104,25 @@ def _more(photo: Image.Image, contents: bytes) -> str:
     return " and ".join(found)
 
 
-def _read(path: Path, model: Classifier | None, edge: int) -> _Photo:
+def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float) -> _Photo:
+    """Read one photo.
+
+    Raises:
+        _UnreadableError: The picture or what stands beside it cannot be read.
+    """
     name = path.name
-    with readable(name):
+    try:
         contents = path.read_bytes()
-        with opened(contents) as photo:
+        with opened(contents, max_megapixels) as photo:
             photo.load()
             try:
-                Image.Exif().load(
-                    photo.info.get("exif", b"")
-                )  # of a JPEG, Pillow itself passes over one that is broken
+                Image.Exif().load(photo.info.get("exif", b""))  # of a JPEG, Pillow itself passes over a broken one
                 metadata, more = read_metadata(name, photo, contents), _more(photo, contents)
             except Exception:  # Pillow's parsers raise whatever they like at a wrong byte
                 raise BrokenMetadataError from None
             upright = flattened(photo)
+    except Exception as error:  # decoders share no class of errors, and their texts quote bytes of the file
+        raise _UnreadableError(name, error) from None
     return _Photo(
         tensor=None if model is None else model.tensor(upright),
         metadata=metadata,
@@ -107,37 +140,34 @@ def _thumbnail(upright: Image.Image, edge: int) -> bytes:
     return out.getvalue()
 
 
-def look_at_folder(folder: Path, model: Classifier | None = None) -> tuple[FolderContents, list[Any]]:
-    """Look at the photos of a folder.
+def look_at_folder(
+    folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
+) -> tuple[FolderContents, list[Any]]:
+    """Look at the photos of a folder. Those that cannot be read are listed and left out.
 
     Args:
-        folder: photos of one album.
-        model: the classifier that scores them; None: only what their files reveal is read.
+        folder: Photos of one album.
+        model: The classifier that scores them. None: only what their files reveal is read.
+        max_megapixels: Photos of more millions of pixels are left out.
 
     Returns:
         What is seen, and the photos as the classifier takes them.
 
     Raises:
-        InputError: every fault found: the folder has no photos, or one cannot be read.
+        InputError: The folder has no photos, or none of them can be read.
     """
     files, left_out = _entries(folder)
     edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
     photos: list[_Photo] = []
-    faults: list[Fault] = []
+    faults = Faults()
     for path in files:
         try:
-            photos.append(_read(path, model, edge))
-        except InputError as error:
-            if path.suffix.lower() in HEIF:
-                left_out.append(f"{path.name}: broken")
-            else:
-                faults.extend(error.faults)
-        except BrokenMetadataError:
-            left_out.append(f"{path.name}: metadata that cannot be read")
-    if faults:
-        raise InputError(faults[:20])
+            photos.append(_read(path, model, edge, max_megapixels))
+        except _UnreadableError as error:
+            left_out.append(error.entry)
+            faults.extend([error.fault])
     if not photos:
-        raise InputError([Fault(folder.name, "", "no photos that can be read", "photos")])
+        faults.check()
     left_out.sort(key=lambda name: (name.lower(), name))
     left_out += [f"{photo.metadata.photo}: {photo.more}" for photo in photos if photo.more]
     seen = FolderContents(
@@ -150,14 +180,14 @@ def look_at_folder(folder: Path, model: Classifier | None = None) -> tuple[Folde
 
 
 def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
-    """Score (N, M) photos by the model that scored a folder.
+    """Score (N, M) clean copies of photos by the model that scored a folder.
 
     Raises:
         InputError: one cannot be read, or the model will not do.
     """
     tensors = []
     for path in paths:
-        with readable(path.name), opened(path.read_bytes()) as photo:
+        with readable(path.name), opened(path.read_bytes(), math.inf) as photo:
             tensors.append(model.tensor(photo))
     return model.scores(tensors)
 

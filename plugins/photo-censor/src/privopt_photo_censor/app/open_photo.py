@@ -14,9 +14,24 @@ from PIL import Image, UnidentifiedImageError
 
 from privopt.errors import Fault, InputError, PrivoptError
 
-__all__ = ["HEIF", "SUFFIXES", "BrokenMetadataError", "UnsupportedPixelsError", "heif", "opened", "readable"]
+__all__ = [
+    "HEIF",
+    "JPEG",
+    "LATE_EXIF",
+    "MAX_MEGAPIXELS",
+    "SUFFIXES",
+    "BrokenMetadataError",
+    "TooManyPixelsError",
+    "UnsupportedPixelsError",
+    "describe_failure",
+    "heif",
+    "opened",
+    "readable",
+    "unreadable_fault",
+]
 
-SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
+JPEG: Final = (".jpg", ".jpeg", ".jpe", ".jfif")
+SUFFIXES: Final = (*JPEG, ".png", ".webp")
 HEIF: Final = (".heic", ".heif", ".hif")
 """Read where pillow-heif is installed; where it is not, or cannot, such a file is omitted and listed."""
 DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
@@ -29,6 +44,16 @@ class BrokenMetadataError(Exception):
 
 class UnsupportedPixelsError(ValueError):
     """Pixels that are not turned into 8 bits a channel."""
+
+
+class TooManyPixelsError(ValueError):
+    """A picture of more pixels than ``photos.max_megapixels`` allows."""
+
+
+MAX_MEGAPIXELS: Final = 89.0
+"""Millions of pixels that a photo may have, unless the problem says otherwise: 12 bytes each while it is read."""
+LATE_EXIF: Final = "privopt: no Exif before the pixels"
+"""Key of ``Image.info`` for a PNG whose Exif, if any, comes after its pixels. Programs do not turn such a picture."""
 
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler Python prints Pillow's log
@@ -54,17 +79,31 @@ def _decoders() -> tuple[str, ...]:
 
 
 @contextmanager
-def opened(contents: bytes) -> Iterator[Image.Image]:
-    """Open a picture from its file's bytes, without Pillow's warnings; one of more than 89 million pixels is refused.
+def opened(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Iterator[Image.Image]:
+    """Open a picture from its file's bytes, without Pillow's warnings.
+
+    Args:
+        contents: The file.
+        max_megapixels: A picture with more millions of pixels is refused before any of them is decoded.
 
     Raises:
-        Exception: of any class, since Pillow's decoders share none; :func:`readable` makes one of them.
+        Exception: Of any class, since Pillow's decoders share none. :func:`readable` turns it into one of ours.
     """
+    pillow_limit = Image.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(io.BytesIO(contents), formats=_decoders()) as photo:
-            yield photo
+        Image.MAX_IMAGE_PIXELS = None  # Pillow's own limit is lower than what a problem may allow
+        try:
+            with Image.open(io.BytesIO(contents), formats=_decoders()) as photo:
+                megapixels = photo.width * photo.height / 1e6
+                if megapixels > max_megapixels:
+                    limit = f"photos.max_megapixels = {max_megapixels:g}"
+                    raise TooManyPixelsError(f"{megapixels:.4g} megapixels, more than {limit}")
+                if photo.format == "PNG" and not photo.info.keys() & {"exif", "Raw profile type exif"}:
+                    photo.info[LATE_EXIF] = True
+                yield photo
+        finally:
+            Image.MAX_IMAGE_PIXELS = pillow_limit
 
 
 @contextmanager
@@ -78,18 +117,25 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
     except (PrivoptError, BrokenMetadataError):
         raise
     except Exception as error:  # a decoder raises whatever it likes at a wrong byte
-        found = f"a photo that cannot be {what} ({_describe_failure(error)})"
-        raise InputError([Fault(name, "", found, "a photo of 8 bits a channel")]) from None
+        raise InputError([unreadable_fault(name, error, what)]) from None
 
 
-def _describe_failure(error: Exception) -> str:
+def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
+    """Return the fault of a photo that cannot be read, or copied."""
+    expectation = "a photo of 8 bits a channel"
+    if isinstance(error, TooManyPixelsError):
+        expectation = "a smaller photo, or a greater photos.max_megapixels"
+    return Fault(name, "", f"a photo that cannot be {what} ({describe_failure(error)})", expectation)
+
+
+def describe_failure(error: Exception) -> str:
     """Say why a photo cannot be decoded, in words that hold nothing of its file."""
-    if isinstance(error, UnsupportedPixelsError):
+    if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)
+    if isinstance(error, BrokenMetadataError):
+        return "metadata that cannot be read"
     if isinstance(error, UnidentifiedImageError):
         return "no picture, or a broken one"
-    if isinstance(error, Image.DecompressionBombWarning | Image.DecompressionBombError):
-        return f"more than {Image.MAX_IMAGE_PIXELS:,} pixels"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return "too large for the memory" if isinstance(error, MemoryError) else "its file is damaged"

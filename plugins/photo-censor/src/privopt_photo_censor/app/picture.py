@@ -7,7 +7,7 @@ from typing import Final
 
 from PIL import ExifTags, Image, ImageCms
 
-from privopt_photo_censor.app.open_photo import UnsupportedPixelsError
+from privopt_photo_censor.app.open_photo import LATE_EXIF, UnsupportedPixelsError
 
 __all__ = ["flattened"]
 
@@ -38,7 +38,8 @@ def flattened(photo: Image.Image) -> Image.Image:
         UnsupportedPixelsError: grey pixels of 16 or 32 bits, for which Pillow has no scale.
     """
     photo.load()
-    turn = TURNS.get(photo.getexif().get(ExifTags.Base.Orientation, 1))
+    orientation = 1 if LATE_EXIF in photo.info else photo.getexif().get(ExifTags.Base.Orientation, 1)
+    turn = TURNS.get(orientation)
     upright = photo if turn is None else photo.transpose(turn)
     if upright.mode.startswith(("I", "F")):
         raise UnsupportedPixelsError(f"pixels of more than 8 bits, mode {upright.mode}")
