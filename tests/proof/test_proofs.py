@@ -121,9 +121,9 @@ def test_no_proof_proves_more_than_the_optimum(tmp_path, many):
             search(Instance.of(data), instance_view(data, nearby), lambda: np.inf, lambda *_: iter(()))
         while nearby.prove():
             pass
-        if nearby.proved[1] is not None:
-            assert nearby.proved[0] <= min(best * (1 + 1e-9) + 1e-12, nearby.proved[1].bound(data, data.weighted))
-        found += nearby.proved[0] > 0.0
+        if nearby.best_proved.proof is not None:
+            assert nearby.best_proved.bound <= min(best * (1 + 1e-9) + 1e-12, nearby.best_proved.proof.bound(data, data.weighted))
+        found += nearby.best_proved.bound > 0.0
     assert found >= many // 2
 
 

@@ -253,8 +253,8 @@ def test_a_limit_that_comes_inside_a_step_leaves_the_last_iterate(excess, grid_i
         seen.append(offers.offer_count)
         offers.certify()
         offers.prove()
-        assert excess(part.instance, offers.certified[1]) < 1e-9
-        assert offers.proved[0] <= offers.certified[0]
+        assert excess(part.instance, offers.best_certified.release) < 1e-9
+        assert offers.best_proved.bound <= offers.best_certified.value
     assert seen == sorted(seen)
     assert seen[0] < seen[-1]
 

@@ -156,8 +156,8 @@ def test_the_limit_is_honoured_inside_a_pricing_step(make_grid, make_context):
         while offers.certify() or offers.prove():
             pass
     assert time.process_time() - spent < 60
-    assert offers.proved[0] < offers.certified[0]
-    assert np.allclose(offers.certified[1].sum(axis=1), 1)
+    assert offers.best_proved.bound < offers.best_certified.value
+    assert np.allclose(offers.best_certified.release.sum(axis=1), 1)
 
 
 def test_where_the_star_is_no_mechanism_the_interior_point_begins_at_once(make_context):
