@@ -20,13 +20,13 @@ from privopt.declare.column_texts import REPORT
 from privopt.declare.notebook import card
 from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
+from privopt.files.new_folder import new_folder
 from privopt.files.release_folder import check_sums
 from privopt.interfaces import Certificate, Charge, Guarantee, Result
 from privopt.registry import registry
 from privopt.report.promise_text import claim
 from privopt.run import audit as auditing
 from privopt.run.options import Options
-from privopt.run.publish import new_folder
 from privopt.run.solve import solve as solve_into
 from privopt.run.verify import OpenedFolder, open_verified
 

@@ -346,7 +346,8 @@ def check(
 def checker(out: Path, force: bool) -> None:
     """Write a program that checks a folder where no privopt is installed: one file, Python's standard library alone."""
     from privopt.command.checker_file import checker_file
-    from privopt.run.publish import check_file, new_file
+    from privopt.files.new_folder import new_file
+    from privopt.files.targets import check_file
 
     check_file(out, force=force, option="--out")
     contents, parts = checker_file(out.name)

@@ -9,14 +9,14 @@ from typing import Any
 
 from privopt.declare import files_of
 from privopt.errors import UsageError
+from privopt.files.new_folder import new_file, replace_in_release
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.interfaces import Progress, Release
 from privopt.interfaces.cost import priced, sum_text
 from privopt.report import Section, page
 from privopt.report.map_files import write_layer
 from privopt.report.theme import save
-from privopt.run.build_result import warned
-from privopt.run.publish import new_file, replace_in_release
+from privopt.run.build_result import collect_warnings
 from privopt.run.verify import OpenedFolder, open_verified
 
 __all__ = ["write_figures", "write_geo", "write_report"]
@@ -55,7 +55,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         *([] if check is None else [check]),
     ]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
-    warnings = tuple(warned(mechanism, problem, release, result))
+    warnings = tuple(collect_warnings(mechanism, problem, release, result))
     text = page(
         result,
         sections,

@@ -1,4 +1,4 @@
-"""Build the result of a solve: measure the privacy, evaluate the loss, and reject a release that fails."""
+"""Build the result of a solve from the measurement of its release, and reject a release that fails."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import evolve
 
 from privopt.errors import CertificationError
-from privopt.interfaces import (
-    Bounds,
-    Certificate,
-    Guarantee,
-    Mechanism,
-    Objective,
-    Outcome,
-    Release,
-    Result,
-    SolveContext,
-    UtilityLoss,
-)
+from privopt.interfaces import Bounds, Mechanism, Objective, Outcome, Release, Result, SolveContext
 from privopt.interfaces.result import LP, Details, Plugin, ProblemFile, RunOptions, Times
-from privopt.registry import Registered, registry
+from privopt.registry import registry
+from privopt.run.measure import Measurement, measure_release
 from privopt.run.problem_copy import ProblemCopy
 from privopt.run.result_file import RELATIVE_TOLERANCE
+from privopt.run.task import Task
 from privopt.run.versions import versions_behind
-from privopt.specs import NOTHING, MethodSpec
+from privopt.specs import NOTHING
 from privopt.version import VERSION
 
 if TYPE_CHECKING:
@@ -34,35 +25,36 @@ if TYPE_CHECKING:
 else:
     Options = Any
 
+__all__ = ["build_result", "collect_warnings", "problem_reference"]
+
 P = TypeVar("P")
 R = TypeVar("R", bound=Release)
 
 
-def warned(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
+def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
     """Collect the warnings of the mechanism and of the notion that the release satisfies."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     return [*mechanism.warnings(problem, release, result), *notion.warnings(result)]
 
 
-def conclude(
-    registered: Registered,
-    method: MethodSpec,
-    mechanism: Mechanism[P, R],
-    problem: P,
-    outcome: Outcome[R],
-    context: SolveContext,
-    options: Options,
-    copy: ProblemCopy,
-) -> Result:
-    """Build the result of a release that holds; times are added later."""
-    guarantee, certificate = _measured(registered, method, mechanism, problem, outcome, context)
-    utility = mechanism.utility(problem, method.name)
-    registered.expect("utility", utility, UtilityLoss)
-    value, unit = utility.state(outcome.release)
+def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, options: Options) -> Result:
+    """Measure a release and build its result; the times are added later.
+
+    Raises:
+        CertificationError: The release does not hold, or was not measured, or its loss could not be evaluated.
+    """
+    registered, method, mechanism = task.registered, task.method, task.mechanism
+    with context.timed("verify"):
+        measurement = measure_release(registered, mechanism, task.problem, outcome.release, method.name)
+    _check_certificate(task, measurement)
+    value, utility, certificate = measurement.value, measurement.utility, measurement.certificate
+    if measurement.value_error is not None:
+        raise measurement.value_error
     if value is None or math.isnan(value):
         raise CertificationError("the release's objective could not be evaluated; nothing written")
     bound = outcome.lower_bound
-    bound = None if bound is None or math.isinf(bound) else _bound(bound, value, maximise=utility.maximise)
+    has_bound = bound is not None and not math.isinf(bound)
+    bound = _check_bound(bound, value, maximise=utility.maximise) if bound is not None and has_bound else None
     told = dict(outcome.details)
     if options.jobs is not None:
         told["jobs"] = options.jobs
@@ -71,14 +63,15 @@ def conclude(
     program = told.pop(LP, None)
     if program is not None and not mechanism.programs:
         raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
-    drawn = certificate.evidence == "declared" and not outcome.seeded
+    # A seed that no noise came from would claim that the release is not private.
+    has_own_noise = certificate.evidence == "declared" and not outcome.seeded
     return Result(
         mechanism=registered.spec.name,
         method=method.name,
         plugin=Plugin(name=registered.plugin, version=registered.version),
         privopt=VERSION,
-        problem=named(copy),
-        seed=None if drawn else options.seed,  # a seed that no noise came from would say the contrary
+        problem=problem_reference(task.copy),
+        seed=None if has_own_noise else options.seed,
         asked=RunOptions(
             method=method.name,
             gap=context.gap,
@@ -86,7 +79,7 @@ def conclude(
             memory=options.memory,
             solver=options.solver,
         ),
-        guarantee=evolve(guarantee, seeded=outcome.seeded),
+        guarantee=evolve(measurement.guarantee, seeded=outcome.seeded),
         objective=Objective.of(
             value, bound, maximise=utility.maximise, unit=utility.unit, bound_over=outcome.bound_over
         ),
@@ -95,57 +88,43 @@ def conclude(
         solver={**outcome.solver, "versions": versions_behind(registered.plugin)},
         details=Details(
             told=told,
-            value_unit=unit,
-            lp=None if program is None else _program(program),
-            facts=mechanism.details(problem, outcome.release, method.name, told),
+            value_unit=measurement.value_unit,
+            lp=None if program is None else _program_bounds(program),
+            facts=mechanism.details(task.problem, outcome.release, method.name, told),
         ),
     )
 
 
-def _program(stated: Mapping[str, Any]) -> Bounds:
-    """Value and lower bound of a linear program; the bound is not known of every one."""
-    low = stated.get("lower_bound")
-    return Bounds.of(stated["value"], low if low is None else min(low, stated["value"]))
+def _program_bounds(program: Mapping[str, Any]) -> Bounds:
+    """Return the value and the lower bound of a linear program; not every program has a bound."""
+    bound = program.get("lower_bound")
+    return Bounds.of(program["value"], bound if bound is None else min(bound, program["value"]))
 
 
-def _measured(
-    registered: Registered,
-    method: MethodSpec,
-    mechanism: Mechanism[P, R],
-    problem: P,
-    outcome: Outcome[R],
-    context: SolveContext,
-) -> tuple[Guarantee, Certificate]:
-    """Return what a release claims, and what was measured of it; refuse a release that fails."""
-    privacy = mechanism.privacy(problem, method.name)
-    guarantee = privacy.guarantee
-    registered.expect("privacy().guarantee", guarantee, Guarantee)
-    wanted = mechanism.notion(problem, method.name) or registered.spec.kind_of(method)
-    if guarantee.kind != wanted:
+def _check_certificate(task: Task, measurement: Measurement) -> None:
+    """Refuse a release that fails, or whose claim was not measured or is not the registered one."""
+    kind, certificate = measurement.guarantee.kind, measurement.certificate
+    if kind != measurement.registered_kind:
         raise CertificationError(
-            f"{registered.spec.name} --method {method.name} is registered as {wanted} "
-            f"but claims {guarantee.kind}; nothing written"
+            f"{task.registered.spec.name} --method {task.method.name} is registered as {measurement.registered_kind} "
+            f"but claims {kind}; nothing written"
         )
-    with context.timed("verify"):
-        certificate = privacy.measure(outcome.release)
-    registered.expect("privacy().measure", certificate, Certificate)
-    if certificate.holds is None and guarantee.kind != NOTHING:
-        raise CertificationError(f"{guarantee.kind} is claimed but was not measured, so nothing was written")
+    if certificate.holds is None and kind != NOTHING:
+        raise CertificationError(f"{kind} is claimed but was not measured, so nothing was written")
     if certificate.holds is False:
         lines = "; ".join(certificate.failures[:5]) or f"worst {certificate.worst} against {certificate.allowed}"
         raise CertificationError(f"the release could not be certified, so nothing was written: {lines}")
-    return guarantee, certificate
 
 
-def named(copy: ProblemCopy) -> ProblemFile:
+def problem_reference(copy: ProblemCopy) -> ProblemFile:
     """Return the problem file as result.json names it."""
     return ProblemFile(file=copy.name, sha256=copy.sha256)
 
 
-def _bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return a bound that does not contradict the value reached: if they differ by rounding only, the value."""
-    beyond = value - bound if maximise else bound - value
-    if not beyond <= RELATIVE_TOLERANCE * max(1.0, abs(value)):
+def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
+    """Return a bound that does not contradict the value; if they differ by rounding only, the value."""
+    excess = value - bound if maximise else bound - value
+    if not excess <= RELATIVE_TOLERANCE * max(1.0, abs(value)):
         side, name = ("below", "upper") if maximise else ("above", "lower")
         raise CertificationError(f"the {name} bound {bound!r} lies {side} the objective {value!r}; nothing written")
     return max(bound, value) if maximise else min(bound, value)

@@ -11,10 +11,10 @@ from typing import Final
 from attrs import evolve
 
 from privopt.errors import UsageError
+from privopt.files.new_folder import replace_in_release
 from privopt.files.regular import Unreadable, read_bytes
 from privopt.files.release_folder import LARGEST_TEXT, SIGNATURE, SUMS
 from privopt.interfaces import Progress
-from privopt.run.publish import replace_in_release
 from privopt.run.verdict import Verdict
 from privopt.run.verify import open_verified
 

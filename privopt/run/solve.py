@@ -6,76 +6,30 @@ take, and they are not broken off. Nothing is written that the mechanism's own p
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, field, frozen
-
-from privopt.declare import File, files_of
-from privopt.errors import PrivoptError, RoundTripError, StoppedError, UsageError, faults_in
+from privopt.declare import File
+from privopt.errors import StoppedError, UsageError, faults_in
 from privopt.execution import from_url
 from privopt.execution.clock import Clock, clock, within
 from privopt.execution.interrupts import interrupts
 from privopt.execution.limits import limited_to
 from privopt.execution.memo import remembering
 from privopt.execution.memory import GB, available, resident
-from privopt.files.release_folder import PRIVATE, RESULT, dump_json
-from privopt.interfaces import Outcome, Result, SolveContext
-from privopt.interfaces.result import Times
-from privopt.registry import registry
-from privopt.run.build_result import conclude, named, warned
+from privopt.files.new_folder import open_workspace
+from privopt.files.targets import check_target
+from privopt.interfaces import Outcome, SolveContext
+from privopt.run.build_result import build_result
+from privopt.run.copies import new_copies
 from privopt.run.options import Options
-from privopt.run.publish import Copies, Place, check_target, discard_partial, hidden_folders, new_copies
+from privopt.run.publish import Run, SolveOutcome, publish_release
 from privopt.run.task import Task, read_task, select_method
-from privopt.run.verify import verify
 
 __all__ = ["SolveOutcome", "solve"]
-
-
-@frozen(kw_only=True)
-class SolveOutcome:
-    """What ``solve`` did.
-
-    Attributes:
-        folder: The folder that was written.
-        result: Its result.json.
-        stopped: Whether the search was stopped early.
-        warnings: What anyone who uses the release must know, a sentence each.
-        meaning: What the guarantee amounts to, a sentence each.
-    """
-
-    folder: Path
-    result: Result
-    stopped: bool
-    warnings: tuple[str, ...] = field(default=())
-    meaning: tuple[str, ...] = field(default=())
-
-
-@frozen(kw_only=True, eq=False)
-class Run:
-    """What the steps of one run share.
-
-    Attributes:
-        options: How to solve.
-        out: The folder to write.
-        start_time: When the run began, on the monotonic clock.
-        context: How the mechanism works.
-        place: Makes the hidden folder that becomes DIR.
-        copies: The hidden folder of clean copies, if any.
-        add_note: Adds a sentence to any error that is raised later.
-    """
-
-    options: Options
-    out: Path
-    start_time: float
-    context: SolveContext
-    place: Place
-    copies: Copies
-    add_note: Callable[[str], None]
 
 
 def solve(name: str, problem_file: Path | File, out: Path, options: Options | None = None) -> SolveOutcome:
@@ -94,13 +48,13 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
         expectation = "a problem file in TOML"
         source = problem_file if isinstance(problem_file, File) else File.read(problem_file, wanted=expectation)
         with faults_in(source.name):
-            task = read(name, source, run)
-            outcome = search(task, run)
-            result = certify(task, outcome, run)
-            return publish(task, outcome, result, run)
+            task = _read(name, source, run)
+            outcome = _search(task, run)
+            result = build_result(task, outcome, run.context, run.options)
+            return publish_release(task, outcome, result, run)
 
 
-def read(name: str, source: File, run: Run) -> Task:
+def _read(name: str, source: File, run: Run) -> Task:
     """Read the problem within the time limit, and charge the ledger, if there is one, before anything is drawn."""
     with within(run.context.search_time):
         task = read_task(name, source, run.out, run.options, run.context)
@@ -118,7 +72,7 @@ def read(name: str, source: File, run: Run) -> Task:
     return task
 
 
-def search(task: Task, run: Run) -> Outcome[Any]:
+def _search(task: Task, run: Run) -> Outcome[Any]:
     """Run the mechanism's search. At the time limit or an interrupt it returns the best so far.
 
     Raises:
@@ -131,83 +85,6 @@ def search(task: Task, run: Run) -> Outcome[Any]:
         raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
     task.registered.expect("solve", outcome, Outcome)
     return outcome
-
-
-def certify(task: Task, outcome: Outcome[Any], run: Run) -> Result:
-    """Measure the release by its own privacy constraint, and build the result of a release that holds."""
-    return conclude(
-        task.registered, task.method, task.mechanism, task.problem, outcome, run.context, run.options, task.copy
-    )
-
-
-def publish(task: Task, outcome: Outcome[Any], result: Result, run: Run) -> SolveOutcome:
-    """Write the folder, verify it as a recipient would, and give it its name."""
-    work, late_warnings = run.place.new(), list[str]()
-    result = _write(task, outcome, result, run, work)
-    # Whatever is said about the release is made before the folder gets its name: it may raise.
-    warnings = warned(task.mechanism, task.problem, outcome.release, result)
-    observed = registry().notify_released(outcome.release, task.problem)
-    meaning = task.mechanism.meaning(task.problem, outcome.release, result)
-    run.place.complete(work, private=task.mechanism.private_folder, check=_check_written)
-    run.copies.place()
-    run.place.publish(work, late_warnings.append)
-    if run.context.checkpoint is not None and not outcome.stopped:
-        discard_partial(run.context.checkpoint, late_warnings.append)
-    return SolveOutcome(
-        folder=run.out,
-        result=result,
-        stopped=outcome.stopped,
-        warnings=(*warnings, *observed, *late_warnings),
-        meaning=tuple(meaning),
-    )
-
-
-def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, work: Path) -> Result:
-    """Write all files of a release into a hidden folder; return the result as its result.json has it."""
-    outcome.release.write(work)
-    if outcome.proof is not None and result.objective.lower_bound is not None:
-        outcome.proof.write(work)
-    copy = task.copy.publishing(task.mechanism.public_files(task.problem, outcome.release))
-    copy.write(work)
-    private = work / PRIVATE
-    private.mkdir(exist_ok=True)
-    outcome.release.write_private(private)
-    if outcome.truth is not None:
-        (private / "truth.json").write_text(dump_json(outcome.truth), "utf-8")
-    if not any(private.iterdir()):
-        private.rmdir()
-    result = evolve(result, problem=named(copy), time=_phase_times(task, run))
-    (work / RESULT).write_text(dump_json(result.to_json()), "utf-8")
-    return result
-
-
-def _check_written(work: Path) -> None:
-    """Verify a folder from its files alone, as a recipient would.
-
-    Raises:
-        RoundTripError: The folder cannot be read back, or does not hold.
-    """
-    try:
-        verdict = verify(work)
-    except StoppedError:
-        raise
-    except PrivoptError as error:
-        reason = str(error).replace(f"{work}/", "")
-        raise RoundTripError(f"what was written cannot be read back, so it was removed: {reason}") from error
-    if not verdict.holds:
-        lines = "; ".join(verdict.complaints[:5])
-        raise RoundTripError(f"what was written does not hold, so it was removed: {lines}")
-
-
-def _phase_times(task: Task, run: Run) -> Times:
-    """Return the seconds that each phase took.
-
-    If the problem has secret files, times are rounded up to whole seconds, because exact times could reveal them.
-    """
-    times = {phase: run.context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}
-    times["total"] = time.monotonic() - run.start_time
-    has_secret = any(file.secret for file in files_of(task.declared))
-    return Times(**{phase: math.ceil(seconds) if has_secret else round(seconds, 6) for phase, seconds in times.items()})
 
 
 @contextmanager
@@ -227,7 +104,7 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
         copies = stack.enter_context(new_copies(options.copy_to, out, force=options.force))
         stack.enter_context(remembering())
         add_note = stack.enter_context(_notes_on_errors())
-        place = stack.enter_context(hidden_folders(out, force=options.force))
+        workspace = stack.enter_context(open_workspace(out, force=options.force))
         context = SolveContext(
             method=method.name,
             solver=options.solver,
@@ -239,14 +116,14 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
             progress=options.progress,
             checkpoint=checkpoint,
             resume=options.resume,
-            copies=copies.work,
+            copies=copies.workspace,
         )
         yield Run(
             options=options,
             out=out,
             start_time=start_time,
             context=context,
-            place=place,
+            workspace=workspace,
             copies=copies,
             add_note=add_note,
         )

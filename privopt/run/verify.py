@@ -33,6 +33,7 @@ from privopt.files.release_folder import (
 from privopt.interfaces import Bounds, Mechanism, Objective, Progress, Release, Result
 from privopt.interfaces.result import LP, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
+from privopt.run.measure import Measurement, measure_release
 from privopt.run.problem_copy import stray_files
 from privopt.run.result_file import RELATIVE_TOLERANCE, differences, result_of
 from privopt.run.task import read_problem
@@ -156,23 +157,23 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
         return Verdict(verdict=None, complaints=tuple(complaints))
     report("certificate and loss")
     with limited_to(jobs):
-        again, complaints = _again(opened)
+        recomputed, measurement, complaints = _recompute_result(opened)
     report("claims")
     complaints += stray_files(folder, opened.declared, opened.result.problem.file)
-    complaints += _unlike(opened.stated, again)
-    complaints += _bookkeeping(opened, again)
+    complaints += _unlike(opened.stated, recomputed)
+    complaints += _bookkeeping(opened, recomputed, measurement.registered_kind)
     with _collecting(complaints, f"{RESULT}: details: {opened.registered.plugin} cannot check them"):
         complaints += opened.mechanism.verify(opened.problem, opened.release, opened.result)
     report("bound")
     complaints += _unproved(opened, fits=not complaints)
-    seeded = again.guarantee.seeded
-    word = None if complaints else "none" if seeded else again.certificate.evidence
+    seeded = recomputed.guarantee.seeded
+    word = None if complaints else "none" if seeded else recomputed.certificate.evidence
     if word is not None and not check_sums(folder):  # what was read is what is there now
         remember(folder, word)
     return Verdict(
         verdict=word,
         complaints=tuple(complaints),
-        certificate=again.certificate,
+        certificate=recomputed.certificate,
         seeded=seeded,
         notes=_versions(opened),
     )
@@ -222,36 +223,43 @@ def _collecting(lines: list[str], where: str, but: type[PrivoptError] = StoppedE
     except (StoppedError, but):
         raise
     except Exception as error:
-        found = str(error) if isinstance(error, PrivoptError) else f"{type(error).__name__}: {error}"
-        lines.append(f"{where} ({found})")
+        lines.append(f"{where} ({_describe_error(error)})")
 
 
-def _again(opened: OpenedFolder) -> tuple[Result, list[str]]:
-    """Compute the result again from the files next to result.json; return it and what differs."""
+def _describe_error(error: Exception) -> str:
+    """Return the text of an error; of one that is not privopt's, also its type."""
+    return str(error) if isinstance(error, PrivoptError) else f"{type(error).__name__}: {error}"
+
+
+def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[str]]:
+    """Compute the result from the files next to result.json.
+
+    Returns:
+        The result, the measurement that it states, and what does not hold.
+    """
     problem, release, result = opened.problem, opened.release, opened.result
-    stated, lp = result.objective, result.details.lp
-    utility = opened.mechanism.utility(problem, result.method)  # costs first: their distances serve pairs
-    privacy = opened.mechanism.privacy(problem, result.method)
-    certificate = privacy.measure(release)
+    stated, lp, unit = result.objective, result.details.lp, result.details.value_unit
+    measurement = measure_release(opened.registered, opened.mechanism, problem, release, result.method, value_unit=unit)
+    certificate, utility, value = measurement.certificate, measurement.utility, measurement.value
     complaints = []
     if certificate.holds is False:
         complaints += [f"certificate: worst {certificate.worst}, allowed {certificate.allowed}", *certificate.failures]
-    elif certificate.holds is None and privacy.guarantee.kind != NOTHING:
-        complaints.append(f"certificate: {privacy.guarantee.kind} is claimed but cannot be measured")
-    value, unit = None, result.details.value_unit
-    with _collecting(complaints, "objective: cannot be evaluated"):  # a release that does not fit its problem
-        value, wanted = utility.state(release) if unit is None else (utility.restate(release, unit), unit)
-        if wanted != unit:
-            complaints.append(f"{RESULT}: details.{VALUE_UNIT}: missing, where {value!r} is known to {wanted!r}")
+    elif certificate.holds is None and measurement.guarantee.kind != NOTHING:
+        complaints.append(f"certificate: {measurement.guarantee.kind} is claimed but cannot be measured")
+    if measurement.value_error is not None:
+        complaints.append(f"objective: cannot be evaluated ({_describe_error(measurement.value_error)})")
+    elif measurement.value_unit != unit:
+        missing = f"missing, where {value!r} is known to {measurement.value_unit!r}"
+        complaints.append(f"{RESULT}: details.{VALUE_UNIT}: {missing}")
     value = stated.value if value is None else value
     if lp is not None and not opened.mechanism.programs:
         complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none besides")
     facts: Mapping[str, Any] = {}
     with _collecting(complaints, f"{RESULT}: details.{TOLD}: not as {result.method} tells"):
         facts = opened.mechanism.details(problem, release, result.method, result.details.told)
-    again = evolve(
+    recomputed = evolve(
         result,
-        guarantee=evolve(privacy.guarantee, seeded=result.guarantee.seeded),
+        guarantee=evolve(measurement.guarantee, seeded=result.guarantee.seeded),
         certificate=certificate,
         objective=Objective.of(
             value,
@@ -262,7 +270,7 @@ def _again(opened: OpenedFolder) -> tuple[Result, list[str]]:
         ),
         details=evolve(result.details, facts=facts, lp=None if lp is None else Bounds.of(lp.value, lp.lower_bound)),
     )
-    return again, complaints
+    return recomputed, measurement, complaints
 
 
 def _unproved(opened: OpenedFolder, *, fits: bool) -> list[str]:
@@ -303,7 +311,7 @@ def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
     return [f"{RESULT}: {line}" for line in lines]
 
 
-def _bookkeeping(opened: OpenedFolder, again: Result) -> list[str]:
+def _bookkeeping(opened: OpenedFolder, again: Result, registered_kind: str) -> list[str]:
     """Return the statements of result.json that only other parts of DIR, or of result.json, can contradict."""
     result, registered = opened.result, opened.registered
     lines = []
@@ -315,7 +323,7 @@ def _bookkeeping(opened: OpenedFolder, again: Result) -> list[str]:
     if result.asked.method != result.method:
         lines.append(f"asked.method: {result.asked.method!r} is not method, {result.method!r}")
     kind = again.guarantee.kind
-    if kind != (opened.mechanism.notion(opened.problem, result.method) or registered.spec.kind_of(opened.method)):
+    if kind != registered_kind:
         lines.append(f"guarantee.kind: {kind!r} is not what the mechanism is registered for")
     seeded, seed = again.guarantee.seeded, result.seed
     if seeded and seed is None:

@@ -30,7 +30,7 @@ CALLERS = {
     "backends/_highs_calls.py",
     "execution/worker.py",
     "files/working_folder.py",
-    "run/publish.py",
+    "files/new_folder.py",
     "run/solve.py",
     "registry/discovery.py",
     "__main__.py",

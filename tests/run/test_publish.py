@@ -15,11 +15,12 @@ from helpers.toys import TOY, write_toy
 
 from privopt.declare import File, key, load_problem
 from privopt.errors import CertificationError, InputError, StoppedError, UsageError
+from privopt.files.new_folder import new_folder
 from privopt.report.write_report import write_report
 from privopt.run import publish
 from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy
-from privopt.run.publish import discard_partial, new_folder
+from privopt.run.publish import remove_checkpoint
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -88,7 +89,7 @@ def test_the_folder_of_photos_is_its_owners_own(example, tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from privopt.run.publish import new_folder
+from privopt.files.new_folder import new_folder
 with new_folder(Path(sys.argv[1])) as work:
     (work / "secret").write_text("x")
     print("writing", flush=True)
@@ -195,7 +196,7 @@ def test_a_folder_that_holds_more_than_checkpoints_is_left_and_said(toy, tmp_pat
     assert (partial / "thesis.docx").is_file()
     assert "left as it is" in done.warnings[0]
     (tmp_path / "link").symlink_to("out.partial")
-    discard_partial(tmp_path / "link", [].append)
+    remove_checkpoint(tmp_path / "link", [].append)
     assert (partial / "thesis.docx").is_file()
 
 

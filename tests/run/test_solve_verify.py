@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
 from privopt.execution.clock import check
+from privopt.files.new_folder import new_folder
 from privopt.files.release_folder import jsonable
 from privopt.run.options import Options
-from privopt.run.publish import new_folder
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 

@@ -201,7 +201,7 @@ def test_a_broken_photo_is_listed_and_left_out(holiday):
 
 
 def test_no_copies_where_nothing_is_written(holiday, tmp_path, monkeypatch):
-    monkeypatch.setattr("privopt.run.solve._check_written", lambda work: 1 / 0)
+    monkeypatch.setattr("privopt.run.publish._check_written", lambda work: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         solve("photo-censor", holiday, tmp_path / "out", Options(copy_to=tmp_path / "clean"))
     assert sorted(os.listdir(tmp_path)) == ["problem"]

@@ -17,9 +17,10 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import CertificationError, UsageError
+from privopt.files.new_folder import new_folder
+from privopt.files.targets import check_target
 from privopt.interfaces import Progress
 from privopt.report.promise_text import claim
-from privopt.run.publish import check_target, new_folder
 from privopt.run.verify import OpenedFolder, open_verified
 from privopt_clients.artefact import Everywhere, Mechanism, Places, Predictive, Rows, artefact
 from privopt_clients.client import Client, open_artefact

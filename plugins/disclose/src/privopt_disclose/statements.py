@@ -14,7 +14,7 @@ from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Result
 from privopt.registry import registry
 from privopt.report.promise_text import claim, limits
-from privopt.run.build_result import warned
+from privopt.run.build_result import collect_warnings
 from privopt.run.verify import OpenedFolder
 from privopt_disclose.catalogue import CLAIMS, QUESTIONS, TEXTS
 
@@ -174,7 +174,7 @@ def _attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[Told]:
     """Yield what ``audit`` measured; what does not apply is omitted."""
     for line in opened.mechanism.meaning(opened.problem, opened.release, opened.result):
         yield "attack.meaning", {"line": line}
-    for line in warned(opened.mechanism, opened.problem, opened.release, opened.result):
+    for line in collect_warnings(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
     for name, value in audit.items():
         if value is None or (isinstance(value, Mapping) and value.get("achieved", 0) is None):

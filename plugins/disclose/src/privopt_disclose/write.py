@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from privopt.files.new_folder import new_file
+from privopt.files.targets import check_files
 from privopt.interfaces import Progress
 from privopt.run.audit import audit
-from privopt.run.publish import check_files, new_file
 from privopt.run.verify import open_verified
 from privopt_disclose.documents import document
 from privopt_disclose.entry import check_answers, entry

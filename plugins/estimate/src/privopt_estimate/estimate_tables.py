@@ -13,9 +13,10 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.problems_in_memory import frame_of, values_of
 from privopt.declare.table_files import TableSource
 from privopt.errors import UsageError, number_of
+from privopt.files.new_folder import new_file
+from privopt.files.targets import check_files
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.report.map_files import write_layer
-from privopt.run.publish import check_files, new_file
 from privopt.run.verify import OpenedFolder, open_verified
 from privopt_estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
 from privopt_estimate.page import estimate_page, share_layer

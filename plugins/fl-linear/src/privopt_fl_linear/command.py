@@ -85,7 +85,7 @@ def client(out: Path) -> None:
     """Write the client for browsers: a module that draws a location's line on the device."""
     from importlib.resources import files
 
-    from privopt.run.publish import new_file
+    from privopt.files.new_folder import new_file
 
     with new_file(out / MODULE) as made:
         made.write_bytes((files("privopt_fl_linear") / "js" / MODULE).read_bytes())
@@ -99,7 +99,8 @@ def client(out: Path) -> None:
 @click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; else they are a fault.")
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
     """Make the problem of the server from the messages of one round and the public sites."""
-    from privopt.run.publish import check_files, new_file
+    from privopt.files.new_folder import new_file
+    from privopt.files.targets import check_files
     from privopt_fl_linear.messages import collect_reports, decimal, read_messages
 
     problem = out / "problem.toml"

@@ -14,11 +14,12 @@ import attrs
 
 from privopt.declare.exact_text import exact_text
 from privopt.declare.schema import File
+from privopt.files.new_folder import new_file
+from privopt.files.targets import check_files
 from privopt.registry import registry
 from privopt.report.page import document, drawing, script_json, table
 from privopt.report.theme import INK, save
 from privopt.run.options import Options
-from privopt.run.publish import check_files, new_file
 from privopt.run.task import read_problem
 from privopt_studies.curve import Curves, draw_curves
 from privopt_studies.curve_file import PointsFile

@@ -21,8 +21,9 @@ from privopt.declare.schema import KEY, File, Key
 from privopt.declare.toml import load_problem
 from privopt.declare.toml_text import to_toml
 from privopt.errors import Fault, InputError, UsageError
+from privopt.files.new_folder import new_file
+from privopt.files.targets import check_file
 from privopt.registry import registry
-from privopt.run.publish import check_file, new_file
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_studies.draft_columns import recognised

@@ -10,8 +10,9 @@ import numpy as np
 
 from privopt.arrays import Floats, slices
 from privopt.errors import Fault, InputError, UsageError
+from privopt.files.new_folder import new_file
+from privopt.files.targets import check_file
 from privopt.registry import registry
-from privopt.run.publish import check_file, new_file
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_studies.draft_grid import digits

@@ -13,10 +13,11 @@ import numpy as np
 from privopt.declare.column_texts import REPORT
 from privopt.declare.table_files import ending_of
 from privopt.errors import Fault, InputError, UsageError, number_of
+from privopt.files.new_folder import new_file
 from privopt.files.release_folder import SUMS, sha256
+from privopt.files.targets import check_files
 from privopt.interfaces import Progress
 from privopt.interfaces.claims import SEEDED
-from privopt.run.publish import check_files, new_file
 from privopt.run.verify import OpenedFolder, open_verified
 from privopt_ledger.batches import Batch
 from privopt_metric_dp.matrix.release import matrix_of

@@ -12,7 +12,8 @@ import polars as pl
 from privopt.declare import File
 from privopt.declare.tables import Column, table_of
 from privopt.errors import Fault, InputError, number_of
-from privopt.run.publish import check_file, new_file
+from privopt.files.new_folder import new_file
+from privopt.files.targets import check_file
 from privopt_hierarchical_dp.level_tables import LevelTable
 from privopt_hierarchical_dp.tables.problem import RESERVED
 from privopt_hierarchical_dp.tables.read import COUNT

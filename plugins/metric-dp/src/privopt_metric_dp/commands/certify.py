@@ -47,8 +47,8 @@ def certify(
     from privopt.command.terminal import summary
     from privopt.declare.schema import File
     from privopt.execution.limits import limited_to
+    from privopt.files.targets import check_target
     from privopt.run.options import Options
-    from privopt.run.publish import check_target
     from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
 
     if repaired is (out is None):
