@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import frozen
 
 from privopt.errors import StoppedError
-from privopt.interfaces import Certificate, Guarantee, Mechanism, PrivacyConstraint, UtilityLoss
+from privopt.interfaces import Certificate, Guarantee, Mechanism, PrivacyConstraint, Release, UtilityLoss
 from privopt.registry import Registered
 
 __all__ = ["Measurement", "measure_release"]
+
+P = TypeVar("P")
+R = TypeVar("R", bound=Release)
 
 
 @frozen(kw_only=True, eq=False)
@@ -41,9 +44,9 @@ class Measurement:
 
 def measure_release(
     registered: Registered,
-    mechanism: Mechanism[Any, Any],
-    problem: Any,
-    release: Any,
+    mechanism: Mechanism[P, R],
+    problem: P,
+    release: R,
     method: str,
     *,
     value_unit: float | None = None,

@@ -17,7 +17,7 @@ from privopt.declare import File, key, load_problem
 from privopt.errors import CertificationError, InputError, StoppedError, UsageError
 from privopt.files.new_folder import new_folder
 from privopt.report.write_report import write_report
-from privopt.run import publish
+from privopt.files import new_folder as new_folder_module
 from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy
 from privopt.run.publish import remove_checkpoint
@@ -148,7 +148,7 @@ def test_glob_signs_in_out_delete_nobody_elses_work(tmp_path):
 
 def test_no_process_table_is_needed(tmp_path, monkeypatch):
     """On a system without /proc every live run looked dead; nothing here asks it."""
-    assert "/proc" not in Path(publish.__file__).read_text()
+    assert "/proc" not in Path(new_folder_module.__file__).read_text()
     with new_folder(tmp_path / "out") as first:
         with pytest.raises(ValueError, match="x"), new_folder(tmp_path / "out"):
             raise ValueError("x")
@@ -222,7 +222,7 @@ def test_what_was_written_is_never_called_nothing(toy, tmp_path, monkeypatch):
     def fails(path):
         raise OSError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(publish.shutil, "rmtree", lambda path, ignore_errors=False: ignore_errors or fails(path))
+    monkeypatch.setattr(new_folder_module.shutil, "rmtree", lambda path, ignore_errors=False: ignore_errors or fails(path))
     done = solve("optimal-lp", toy, tmp_path / "out", Options(force=True))
     assert "what was replaced could not be removed whole" in done.warnings[0]
     assert verify(tmp_path / "out").verdict == "proved"
