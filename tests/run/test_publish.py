@@ -15,9 +15,9 @@ from helpers.toys import TOY, write_toy
 
 from privopt.declare import File, key, load_problem
 from privopt.errors import CertificationError, InputError, StoppedError, UsageError
+from privopt.files import new_folder as new_folder_module
 from privopt.files.new_folder import new_folder
 from privopt.report.write_report import write_report
-from privopt.files import new_folder as new_folder_module
 from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy
 from privopt.run.publish import remove_checkpoint
@@ -207,7 +207,7 @@ def test_an_error_while_writing_says_file_reason_and_that_nothing_was_written(tm
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "some.npz")
 
-    monkeypatch.setattr(publish, "_flush", full)
+    monkeypatch.setattr(new_folder_module, "flush_folder", full)
     with (
         pytest.raises(StoppedError, match=r"^some\.npz: No space left on device; nothing written$"),
         new_folder(tmp_path / "out") as work,
@@ -222,7 +222,7 @@ def test_what_was_written_is_never_called_nothing(toy, tmp_path, monkeypatch):
     def fails(path):
         raise OSError(errno.EACCES, "Permission denied", str(path))
 
-    monkeypatch.setattr(new_folder_module.shutil, "rmtree", lambda path, ignore_errors=False: ignore_errors or fails(path))
+    monkeypatch.setattr(shutil, "rmtree", lambda path, ignore_errors=False: ignore_errors or fails(path))
     done = solve("optimal-lp", toy, tmp_path / "out", Options(force=True))
     assert "what was replaced could not be removed whole" in done.warnings[0]
     assert verify(tmp_path / "out").verdict == "proved"
