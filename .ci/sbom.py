@@ -15,8 +15,8 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-ROOTS = ("privopt", "privopt-benders", "privopt-estimate", "privopt-ledger", "privopt-disclose", "privopt-metric-dp",
-         "privopt-tables", "privopt-studies", "privopt-lr-geo", "privopt-bd-mdp", "privopt-fl-linear",
+ROOTS = ("privopt", "privopt-metric-dp",
+         "privopt-tables", "privopt-lr-geo", "privopt-bd-mdp", "privopt-fl-linear",
          "privopt-hierarchical-dp", "privopt-photo-censor", "privopt-clients")  # fmt: skip
 
 

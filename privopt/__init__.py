@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from privopt.declare.problems_in_memory import Part, Problem, problem, read_problem, table
     from privopt.errors import PrivoptError
     from privopt.interfaces.cost import Cost
-    from privopt_ledger.charge import Charge
-    from privopt_ledger.ledger import Ledger
+    from privopt.ledger.charge import Charge
+    from privopt.ledger.ledger import Ledger
     from privopt_metric_dp.api.problem_parts import (
         cost,
         distances,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         vectors,
     )
     from privopt_metric_dp.mechanisms.certify_matrix import certify
-    from privopt_studies.curve import curve
+    from privopt_tables.studies.curve import curve
 
 from privopt.version import VERSION as __version__  # noqa: N811
 
@@ -69,6 +69,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "Charge": "ledger.charge:Charge",
+    "Ledger": "ledger.ledger:Ledger",
     "Cost": "interfaces.cost:Cost",
     "Part": "declare.problems_in_memory:Part",
     "PrivoptError": "errors:PrivoptError",

@@ -1,8 +1,8 @@
-"""Register the core's own roles, notions, solvers, checks of kinds and project templates, as a plugin does."""
+"""Register the core's own roles, kinds, commands, checks and project templates, as a plugin does."""
 
 from collections.abc import Sequence
 
-from privopt.specs import CheckSpec, KindSpec, RoleSpec, TemplateSpec, hookimpl
+from privopt.specs import CheckSpec, CommandSpec, KindSpec, RoleSpec, TemplateSpec, hookimpl
 
 
 @hookimpl
@@ -17,7 +17,7 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the notions that belong to no plugin, and the solvers."""
+    """Return the notions that belong to no plugin, the solvers and the decomposer."""
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),
         ("notion", "local-dp", "privopt.interfaces.notions:LocalDP", "epsilon-DP of each sender's own report"),
@@ -31,15 +31,38 @@ def privopt_kinds() -> Sequence[KindSpec]:
         ("notion", "none", "privopt.interfaces.notions:NoGuarantee", "no privacy: for comparison"),
         ("solver", "cbc", "privopt.backends.cbc:Cbc", "COIN-OR CBC, in a process of its own"),
         ("solver", "highs", "privopt.backends.highs:Highs", "HiGHS"),
+        ("decomposer", "benders", "privopt.decompose.benders:Benders", "Benders decomposition, many cuts a round"),
     ]
     return [KindSpec(role=role, name=name, target=target, summary=summary) for role, name, target, summary in rows]
 
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the checks of solvers."""
-    names = ("optimum", "integers", "infeasible")
-    return [CheckSpec(role="solver", name=name, target=f"privopt.testing.backends:{name}") for name in names]
+    """Return the checks of solvers, of decomposers and of the noise of counts."""
+    modules = {
+        "solver": ("privopt.testing.backends", ("optimum", "integers", "infeasible")),
+        "decomposer": ("privopt.testing.decomposers", ("whole", "infeasible")),
+    }
+    checks = [
+        CheckSpec(role=role, name=name, target=f"{module}:{name}")
+        for role, (module, names) in modules.items()
+        for name in names
+    ]
+    return [*checks, CheckSpec(name="reach", target="privopt.testing.checks.reach:reach")]
+
+
+@hookimpl
+def privopt_commands() -> Sequence[CommandSpec]:
+    """Return the core's commands that are imported only when they are called."""
+    summaries = {
+        "budget": "Show what subjects have spent, exactly; every entry of the ledger is checked.",
+        "disclose": "Write what an office files about a release that holds, each sentence with the...",
+        "estimate": "Estimate shares of the records from reports, with intervals.",
+    }
+    return [
+        CommandSpec(name=name, target=f"privopt.command.{name}:{name}", summary=summary)
+        for name, summary in summaries.items()
+    ]
 
 
 @hookimpl

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
     from privopt.api.released import OpenRelease
-    from privopt_ledger.ledger import Ledger
+    from privopt.ledger.ledger import Ledger
 else:  # DuckDB may not be installed, and what solves is loaded late
     DuckDBPyConnection = OpenRelease = Ledger = Any
 

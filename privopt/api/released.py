@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from attrs import field, fields, frozen
@@ -22,7 +22,8 @@ from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.files.new_folder import new_folder
 from privopt.files.release_folder import check_sums
-from privopt.interfaces import Certificate, Charge, Guarantee, Result
+from privopt.interfaces import Certificate, Guarantee, Result
+from privopt.ledger.charge import Charge
 from privopt.registry import registry
 from privopt.report.promise_text import claim
 from privopt.run import audit as auditing
@@ -33,8 +34,8 @@ from privopt.run.verify import OpenedFolder, open_verified
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-    from privopt_estimate.shares import Estimate, Intervals
-    from privopt_ledger.ledger import Ledger
+    from privopt.estimate.shares import Estimate, Intervals
+    from privopt.ledger.ledger import Ledger
 else:  # may not be installed
     DuckDBPyConnection = Estimate = Intervals = Ledger = Any
 
@@ -175,7 +176,7 @@ class OpenRelease:
             raise UsageError(
                 "sample: ledger and subject must be given together, got one of them: draws are charged to a subject"
             )
-        charge: Charge = cast("Any", registry().import_entry("name", "Charge"))(ledger=ledger, subject=subject)
+        charge = Charge(ledger=ledger, subject=subject)
         made = charge.charge_draws(
             partial(in_blocks, draw),
             int(count),
@@ -215,11 +216,13 @@ class OpenRelease:
                 as fine as the reports support, over more than 300 records.
 
         Raises:
-            UsageError: privopt-estimate is not installed, a release without a channel, no reports, or options that
+            UsageError: a release without a channel, no reports, or options that
                 cannot be meant so.
             InputError: reports that the release does not have.
         """
-        found: Estimate = cast("Any", registry().import_entry("name", "estimate_of"))(
+        from privopt.estimate.estimate_tables import estimate_of
+
+        estimated = estimate_of(
             self.opened,
             reports,
             column=column,
@@ -231,8 +234,8 @@ class OpenRelease:
             intervals=intervals,
             resolution=resolution,
         )
-        warn_all([*found.notes, *self._marked()])
-        return found
+        warn_all([*estimated.notes, *self._marked()])
+        return estimated
 
     def _marked(self) -> list[str]:
         """Return the warnings on a release that should not be used as it is."""

@@ -6,7 +6,7 @@ Nothing heavy is imported here: each command imports what it needs, so ``privopt
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -204,7 +204,7 @@ def solve(
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
     from privopt.files.release_folder import dump_json
-    from privopt.registry import registry
+    from privopt.ledger.charge import Charge
     from privopt.run.options import Options
     from privopt.run.signatures import check_key
     from privopt.run.signatures import sign as sign_folder
@@ -216,7 +216,7 @@ def solve(
         raise UsageError("solve: --subject and --hash-subjects must be used with --ledger FILE, got no ledger")
     charged = None
     if ledger is not None:
-        charged = cast("Any", registry().import_entry("name", "Charge"))(ledger=ledger, subject=subject, key=key)
+        charged = Charge(ledger=ledger, subject=subject, key=key)
     with progress_display(quiet=quiet, limit=options["time_limit"]) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from privopt.api.draws import Draw
-    from privopt.interfaces import Charge
+    from privopt.ledger.charge import Charge
     from privopt.run.verify import OpenedFolder
 
 
@@ -65,7 +65,7 @@ def sample(
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
     from privopt.api.draws import draw_of, in_blocks
     from privopt.api.released import handle_of
-    from privopt.registry import registry
+    from privopt.ledger.charge import Charge
     from privopt.run.verify import open_to_sample, open_verified
 
     if sum(given is not None for given in (input_id, at, xy)) != 1:
@@ -73,8 +73,7 @@ def sample(
     charge: Charge | None = None
     if any(given is not None for given in (ledger, subject, key)):
         because = "draws are charged to a subject in a ledger"
-        charging = cast("type[Charge]", registry().import_entry("name", "Charge"))
-        charge = charging.of_options("sample", ledger, subject, key, whom="ID", because=because)
+        charge = Charge.of_options("sample", ledger, subject, key, whom="ID", because=because)
     if charge is not None:
         charge.check_apart(folder)
     position = at or xy

@@ -8,7 +8,6 @@ declares it and what a mechanism works on (:meth:`Mechanism.load`).
 """
 
 from privopt.interfaces.channel import Channel, NoisyCounts
-from privopt.interfaces.charge import Charge, DrawnReports
 from privopt.interfaces.claims import AGAIN, Bounds, Certificate, Evidence, Guarantee, Objective
 from privopt.interfaces.decomposer import Decomposed, Decomposer
 from privopt.interfaces.mechanism import Mechanism
@@ -25,10 +24,8 @@ __all__ = [
     "Bounds",
     "Certificate",
     "Channel",
-    "Charge",
     "Decomposed",
     "Decomposer",
-    "DrawnReports",
     "Evidence",
     "Guarantee",
     "Mechanism",

@@ -9,7 +9,8 @@ from typing import Any, Final
 from attrs import Attribute, Converter, field, frozen
 
 from privopt.errors import check_number
-from privopt.interfaces import Charge, Progress
+from privopt.interfaces import Progress
+from privopt.ledger.charge import Charge
 
 __all__ = ["ABOVE", "Options"]
 

@@ -18,9 +18,9 @@ import numpy as np
 from attrs import frozen
 from scipy.sparse import csr_array
 
+from privopt.estimate.linear_intervals import linear_intervals
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel
-from privopt_estimate.linear_intervals import linear_intervals
-from privopt_estimate.shares import EstimateOptions, ReportCounts, estimate
 
 BLOCK = 20
 CONFIDENCE = 0.95

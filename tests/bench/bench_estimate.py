@@ -21,10 +21,10 @@ import polars as pl
 from bench_city import PRIVOPT, ROME, rome_streets, run_command
 
 from privopt.arrays import Floats
+from privopt.estimate.estimate_tables import channel_of
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel
 from privopt.run.verify import load_release
-from privopt_estimate.estimate_tables import channel_of
-from privopt_estimate.shares import EstimateOptions, ReportCounts, estimate
 
 SPOTS = 5
 

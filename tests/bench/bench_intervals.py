@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.stats import norm
 
-from privopt_estimate.linear_intervals import linear_intervals
+from privopt.estimate.linear_intervals import linear_intervals
 
 CONFIDENCE = 0.95
 DEFAULTS = ["2032", "64", "200000"]

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from privopt.interfaces.cost import Cost
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.ledger import Ledger
 
 KILLING = Path(__file__).parent.parent / "ledger" / "killing.py"
 COST = Cost(epsilon="0.1", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="apply trips.csv")
@@ -68,8 +68,8 @@ def kills(folder: Path, times: int) -> None:
 
 def tables(folder: Path, rows: int, subjects: int) -> None:
     """``apply`` without a ledger, with one, and with reports that are kept."""
+    from privopt.ledger.charge import Charge
     from privopt.run.solve import solve
-    from privopt_ledger.charge import Charge
     from privopt_tables.application import Application
     from privopt_tables.apply import apply
     from privopt_tables.secret_columns import Secret

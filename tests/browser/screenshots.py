@@ -25,8 +25,8 @@ from privopt.report.write_report import write_report  # noqa: E402
 from privopt.run.options import Options  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
 from privopt_clients.export import export  # noqa: E402
-from privopt_studies.curve_page import write_curves  # noqa: E402
-from privopt_studies.draft_problem import init  # noqa: E402
+from privopt_tables.studies.curve_page import write_curves  # noqa: E402
+from privopt_tables.studies.draft_problem import init  # noqa: E402
 
 OUT = HERE.parents[1] / "docs" / "img"
 

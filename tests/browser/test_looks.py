@@ -14,8 +14,8 @@ import privopt as po
 from privopt.report.write_report import write_report
 from privopt.run.options import Options
 from privopt.run.solve import solve
-from privopt_studies.curve import Curves, Point
-from privopt_studies.curve_page import curve_page
+from privopt_tables.studies.curve import Curves, Point
+from privopt_tables.studies.curve_page import curve_page
 
 WIDTHS = (360, 768, 1440)
 AXE = {(360, "light"), (768, "dark"), (1440, "light")}

@@ -8,9 +8,9 @@ from helpers.browser_axe import faults
 from helpers.grids import first_alone
 
 from privopt_metric_dp.problem.kinds import PerKm
-from privopt_studies.curve import Curves, Point
-from privopt_studies.curve_page import curve_page
-from privopt_studies.curve_points import Setting
+from privopt_tables.studies.curve import Curves, Point
+from privopt_tables.studies.curve_page import curve_page
+from privopt_tables.studies.curve_points import Setting
 
 EXPLORED = ("optimal-lp", "words", "bd-mdp", "lr-geo")
 OWNED = ("fl-linear", "hierarchical-dp")

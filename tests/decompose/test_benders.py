@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.backends import Outcome, get
+from privopt.decompose.benders import Benders, Start
 from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, ModelError, StoppedError, UnboundedError, UsageError
 from privopt.execution.clock import Clock, clock
 from privopt.interfaces import SolveContext
-from privopt_benders.benders import Benders, Start
 
 TOLERANCE = 1e-6
 

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from privopt.backends import get
+from privopt.decompose import blocks
+from privopt.decompose.benders import Benders, Start
+from privopt.decompose.split import split_form
+from privopt.decompose.state import State
 from privopt.errors import InputError
 from privopt.execution import from_url, processes, serial
 from privopt.execution.clock import clock, limit
 from privopt.interfaces import SolveContext
-from privopt_benders import blocks
-from privopt_benders.benders import Benders, Start
-from privopt_benders.split import split_form
-from privopt_benders.state import State
 
 GAP = 1e-7
 
@@ -211,7 +211,7 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from conftest import chain
-from privopt_benders.benders import Benders
+from privopt.decompose.benders import Benders
 from privopt.interfaces import SolveContext
 
 rounds = iter(range(100))

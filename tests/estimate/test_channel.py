@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from privopt.errors import UsageError
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel, Release
-from privopt_estimate.shares import EstimateOptions, ReportCounts, estimate
 
 
 class Oracle(Release):

@@ -18,7 +18,7 @@ from matplotlib.collections import LineCollection
 import privopt as po
 from privopt.api.released import PrivoptWarning
 from privopt.errors import InputError, UsageError
-from privopt_estimate.page import interval_figure, map_figure
+from privopt.estimate.page import interval_figure, map_figure
 
 IDS = [f"p{i}" for i in range(5)]
 

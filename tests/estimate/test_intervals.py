@@ -7,11 +7,11 @@ from scipy.optimize import brentq, linprog
 from scipy.sparse import csr_array
 from scipy.stats import chi2, norm
 
+from privopt.estimate.finite_sample_intervals import finite_sample
+from privopt.estimate.linear_intervals import linear_intervals
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate, estimate_of_counts
 from privopt.interfaces import Channel, NoisyCounts
 from privopt.numbers.binomial import clopper_pearson
-from privopt_estimate.finite_sample_intervals import finite_sample
-from privopt_estimate.linear_intervals import linear_intervals
-from privopt_estimate.shares import EstimateOptions, ReportCounts, estimate, estimate_of_counts
 
 
 def ring(n, epsilon):

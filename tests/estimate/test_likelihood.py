@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from privopt_estimate.likelihood import fit
-from privopt_estimate.smooth_shares import bumps, resolved_fit
+from privopt.estimate.likelihood import fit
+from privopt.estimate.smooth_shares import bumps, resolved_fit
 
 
 @st.composite

@@ -8,8 +8,8 @@ from helpers.data import data_path
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
+from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.interfaces import Channel
-from privopt_estimate.shares import EstimateOptions, ReportCounts, estimate
 
 
 def street_distances():

@@ -3,7 +3,7 @@
 from click.testing import CliRunner
 
 from privopt.command.cli import cli
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.ledger import Ledger
 from privopt_tables.secret_columns import Secret
 
 TOWN = """

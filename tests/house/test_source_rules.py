@@ -34,7 +34,7 @@ CALLERS = {
     "run/solve.py",
     "registry/discovery.py",
     "__main__.py",
-    "privopt_studies/curve.py",
+    "privopt_tables.studies/curve.py",
 }
 """Who waits for others, or tidies up: these alone catch an interrupt."""
 IN_ONE_GO = {"privopt_hierarchical_dp", "privopt_photo_censor"}
@@ -108,7 +108,7 @@ def test_threads_come_from_one_room():
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
 def test_interrupts_are_the_callers_alone(error):
     def elsewhere(path):
-        callers = named(path, CALLERS | {"execution/cluster.py", "privopt_benders/benders.py"})
+        callers = named(path, CALLERS | {"execution/cluster.py", "privopt.decompose/benders.py"})
         return not (callers or {"testing", *IN_ONE_GO} & set(path.parts))
 
     caught = (

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from privopt.interfaces.cost import Cost
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.ledger import Ledger
 
 
 def forked(work):

@@ -21,12 +21,12 @@ from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.interfaces.cost import Cost
+from privopt.ledger.batches import Batch, Coins, Digest, encoded, secrets_of
+from privopt.ledger.entries import AccountKey
+from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_ledger.batches import Batch, Coins, Digest, encoded, secrets_of
-from privopt_ledger.entries import AccountKey
-from privopt_ledger.ledger import Ledger
 from privopt_tables import apply as apply_module
 from privopt_tables.protect import Protector
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.interfaces.cost import Cost
-from privopt_ledger.iso_times import read_iso_time
-from privopt_ledger.ledger import Ledger
-from privopt_ledger.periods import Calendar, periods_of
+from privopt.ledger.iso_times import read_iso_time
+from privopt.ledger.ledger import Ledger
+from privopt.ledger.periods import Calendar, periods_of
 
 HALF = Cost(epsilon="0.5", unit="per km")
 ROME = "Europe/Rome"

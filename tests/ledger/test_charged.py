@@ -18,9 +18,9 @@ import privopt as po
 from privopt.errors import InputError, StoppedError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces.cost import Cost
-from privopt_ledger.charge import Charge
-from privopt_ledger.exports import to_opendp
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.charge import Charge
+from privopt.ledger.exports import to_opendp
+from privopt.ledger.ledger import Ledger
 from privopt_tables import apply as module
 from privopt_tables.application import Application
 from privopt_tables.apply import apply

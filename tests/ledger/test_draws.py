@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import privopt as po
 from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.matrix.release import MatrixRelease
 
 

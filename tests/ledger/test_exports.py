@@ -10,9 +10,9 @@ from helpers.charging import BY_ID, table
 
 from privopt.errors import UsageError
 from privopt.interfaces.cost import Cost
-from privopt_ledger.charge import Charge
-from privopt_ledger.exports import to_dp_accounting, to_opendp
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.charge import Charge
+from privopt.ledger.exports import to_dp_accounting, to_opendp
+from privopt.ledger.ledger import Ledger
 from privopt_tables.application import Application
 from privopt_tables.apply import apply
 

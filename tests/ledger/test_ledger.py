@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from privopt.errors import BudgetSpentError, DoesNotHoldError, InputError, UsageError
 from privopt.interfaces.cost import Cost
-from privopt_ledger.ledger import Ledger
-from privopt_ledger.subject_names import key_at
+from privopt.ledger.ledger import Ledger
+from privopt.ledger.subject_names import key_at
 
 HALF = Cost(epsilon="0.5", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
 ONE = Cost(epsilon=1, unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")

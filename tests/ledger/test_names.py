@@ -11,8 +11,8 @@ import privopt as po
 from privopt.declare.name_forms import folded
 from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.interfaces.cost import Cost
-from privopt_ledger.charge import Charge
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.charge import Charge
+from privopt.ledger.ledger import Ledger
 from privopt_tables.application import Application
 from privopt_tables.apply import apply
 

@@ -14,7 +14,7 @@ import pytest
 
 from privopt.errors import DoesNotHoldError, InputError
 from privopt.interfaces.cost import EPSILON, Cost
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.ledger import Ledger
 
 KILLING = Path(__file__).with_name("killing.py")
 COST = Cost(epsilon="0.50390625", unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")

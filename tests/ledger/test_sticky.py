@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import privopt as po
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
+from privopt.ledger.charge import Charge
+from privopt.ledger.kept_reports import KeptReports
+from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
-from privopt_ledger.charge import Charge
-from privopt_ledger.kept_reports import KeptReports
-from privopt_ledger.ledger import Ledger
 from privopt_tables.application import Application
 from privopt_tables.apply import apply
 from privopt_tables.protect import Protector

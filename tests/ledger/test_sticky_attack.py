@@ -14,10 +14,10 @@ from helpers.charging import charged
 from helpers.toys import grid_text
 from scipy.stats import chisquare
 
+from privopt.ledger.charge import Charge
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_ledger.charge import Charge
 from privopt_tables.application import Application
 from privopt_tables.apply import apply
 from privopt_tables.secret_columns import Secret

@@ -11,8 +11,8 @@ from helpers.charging import charged, said
 from helpers.toys import grid_text
 
 from privopt.errors import UsageError
+from privopt.ledger.charge import Charge
 from privopt.run.solve import solve
-from privopt_ledger.charge import Charge
 from privopt_tables.application import Application
 from privopt_tables.apply import apply
 from privopt_tables.secret_columns import Secret

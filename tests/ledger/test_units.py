@@ -14,12 +14,12 @@ from helpers.grids import by_pairs
 
 from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.interfaces.cost import EPSILON, PAIR, RHO, Cost
+from privopt.ledger.batches import Batch, Digest
+from privopt.ledger.charge import Charge
+from privopt.ledger.entries import AccountKey
+from privopt.ledger.ledger import Ledger
+from privopt.ledger.total_epsilon import total_epsilon
 from privopt.numbers.gaussian import delta_of, epsilon_of
-from privopt_ledger.batches import Batch, Digest
-from privopt_ledger.charge import Charge
-from privopt_ledger.entries import AccountKey
-from privopt_ledger.ledger import Ledger
-from privopt_ledger.total_epsilon import total_epsilon
 from privopt_tables.charge_rows import RowCharger
 
 WHO = "per individual in fixed groups"

@@ -238,7 +238,7 @@ def test_a_decomposer_is_a_method_of_mechanisms_that_decompose(plugin):
     """
     source = GOOD.replace('guarantee="metric-dp"', 'guarantee="metric-dp", decomposes=True')
     found = discover([plugin("acme_one", source), plugin("acme_two", decomposer)])
-    assert {method.name for method in found.get("acme").spec.methods} == {"solve", "acme-cuts"}
+    assert {method.name for method in found.get("acme").spec.methods} == {"solve", "acme-cuts", "benders"}
     assert found.get("acme").method("acme-cuts").summary == "cuts"
     plain = discover([plugin("acme_three", GOOD), plugin("acme_four", decomposer)])
     with pytest.raises(UnknownNameError, match="acme-cuts"):

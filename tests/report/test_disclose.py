@@ -17,15 +17,15 @@ from jsonschema import Draft7Validator
 
 from privopt.errors import InputError
 from privopt.registry import registry
+from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS, TITLES
+from privopt.report.disclose.documents import FORMATS, LAYOUTS, plain
+from privopt.report.disclose.entry import ANSWERS, TEXTS_OF, VARIANTS, _parameters
+from privopt.report.disclose.facts import questions_text, read_facts
+from privopt.report.disclose.statements import Statement, statements
 from privopt.run.audit import audit
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_disclose.catalogue import CLAIMS, QUESTIONS, TEXTS, TITLES
-from privopt_disclose.documents import FORMATS, LAYOUTS, plain
-from privopt_disclose.entry import ANSWERS, TEXTS_OF, VARIANTS, _parameters
-from privopt_disclose.facts import questions_text, read_facts
-from privopt_disclose.statements import Statement, statements
 
 MARKED = re.compile(rf"(?<!\\)\[({'|'.join(CLAIMS)})\]$")
 
@@ -93,7 +93,7 @@ def measured():
 @pytest.fixture
 def measured_once(measured, monkeypatch):
     """Have documents say what was measured before."""
-    monkeypatch.setattr("privopt_disclose.write.audit", lambda folder, **_: measured(folder))
+    monkeypatch.setattr("privopt.report.disclose.write.audit", lambda folder, **_: measured(folder))
 
 
 @pytest.mark.parametrize("name", RELEASES)

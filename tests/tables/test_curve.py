@@ -19,10 +19,10 @@ import privopt as po
 from privopt.declare.schema import File
 from privopt.errors import StoppedError, UsageError
 from privopt.run.options import Options
-from privopt_studies import curve as module
-from privopt_studies.curve import Point, draw_curves
-from privopt_studies.curve_pictures import figure_of
-from privopt_studies.epsilon_range import epsilons_of
+from privopt_tables.studies import curve as module
+from privopt_tables.studies.curve import Point, draw_curves
+from privopt_tables.studies.curve_pictures import figure_of
+from privopt_tables.studies.epsilon_range import epsilons_of
 
 TOML = grid_text(4, 4)
 COLUMNS = [

@@ -13,12 +13,12 @@ from helpers.toys import grid_text
 from privopt.declare.schema import File
 from privopt.errors import InputError, UsageError
 from privopt.run.options import Options
-from privopt_studies import curve as module
-from privopt_studies.curve_file import PointsFile
-from privopt_studies.curve_page import write_curves
-from privopt_studies.curve_pictures import figures_of, latex_of
-from privopt_studies.curve_points import Point, adversary_error
-from privopt_studies.epsilon_range import epsilons_of
+from privopt_tables.studies import curve as module
+from privopt_tables.studies.curve_file import PointsFile
+from privopt_tables.studies.curve_page import write_curves
+from privopt_tables.studies.curve_pictures import figures_of, latex_of
+from privopt_tables.studies.curve_points import Point, adversary_error
+from privopt_tables.studies.epsilon_range import epsilons_of
 
 NAMES = ["exponential", "optimal-lp"]
 

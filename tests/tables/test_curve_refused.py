@@ -12,11 +12,11 @@ from privopt.interfaces import SolveContext
 from privopt.registry import registry
 from privopt.run.task import read_problem
 from privopt_metric_dp.problem.data import MetricInstance
-from privopt_studies import curve as module
-from privopt_studies.curve import draw_curves
-from privopt_studies.curve_page import curve_page
-from privopt_studies.curve_pictures import figure_of
-from privopt_studies.epsilon_range import epsilons_of
+from privopt_tables.studies import curve as module
+from privopt_tables.studies.curve import draw_curves
+from privopt_tables.studies.curve_page import curve_page
+from privopt_tables.studies.curve_pictures import figure_of
+from privopt_tables.studies.epsilon_range import epsilons_of
 
 STREETS = """
 [records]

@@ -10,7 +10,7 @@ from privopt.errors import InputError, UsageError
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.report.word_figures import DRAWS_PER_WORD, word_figures, word_section
-from privopt_studies.draft_words import RANKS, init_words
+from privopt_tables.studies.draft_words import RANKS, init_words
 
 
 @pytest.fixture(scope="module")

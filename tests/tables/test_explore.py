@@ -8,9 +8,9 @@ from helpers.toys import grid_text
 
 from privopt.declare.schema import File
 from privopt.run.options import Options
-from privopt_studies.curve import draw_curves
-from privopt_studies.curve_page import curve_page, write_curves
-from privopt_studies.epsilon_range import epsilons_of
+from privopt_tables.studies.curve import draw_curves
+from privopt_tables.studies.curve_page import curve_page, write_curves
+from privopt_tables.studies.epsilon_range import epsilons_of
 
 
 def content(page):

@@ -14,8 +14,8 @@ from privopt.declare.table_files import TableSource
 from privopt.declare.tables import Column, read_table
 from privopt.errors import InputError, UnknownNameError, UsageError
 from privopt.report.theme import svg
-from privopt_studies.curve import Point
-from privopt_studies.curve_pictures import figure_of
+from privopt_tables.studies.curve import Point
+from privopt_tables.studies.curve_pictures import figure_of
 
 PLACES = po.grid(rows=2, cols=2, cell_km=1)
 

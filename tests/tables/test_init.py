@@ -12,7 +12,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_studies.draft_problem import draft, init
+from privopt_tables.studies.draft_problem import draft, init
 
 CITY = "docs/examples/city"
 

@@ -12,10 +12,10 @@ from scipy.stats import chisquare
 import privopt as po
 from privopt.command.new import new_plugin
 from privopt.errors import UsageError
+from privopt.ledger.charge import Charge
 from privopt.registry import Registered, registry, using
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_ledger.charge import Charge
 from privopt_tables.application import Application
 from privopt_tables.apply import apply, protected
 from privopt_tables.secret_columns import Secret

@@ -18,7 +18,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_studies.street_map import StreetMap, _contract_bends, box_area, read_streets
+from privopt_tables.studies.street_map import StreetMap, _contract_bends, box_area, read_streets
 
 STREETS = """<osm version="0.6">
  <node id="1" lat="60.0" lon="25.0" version="1"/><node id="2" lat="60.001" lon="25.0" version="1"/>

@@ -18,12 +18,12 @@ from scipy.stats import chisquare
 
 from privopt.errors import StoppedError, UsageError
 from privopt.interfaces.cost import Cost
+from privopt.ledger.batches import Batch, Digest
+from privopt.ledger.charge import Charge
+from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_ledger.batches import Batch, Digest
-from privopt_ledger.charge import Charge
-from privopt_ledger.ledger import Ledger
 from privopt_tables.application import Application
 from privopt_tables.apply import apply
 from privopt_tables.charge_rows import RowCharger

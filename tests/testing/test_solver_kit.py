@@ -11,14 +11,14 @@ from attrs import evolve
 
 from privopt.backends import Outcome
 from privopt.backends.highs import Highs
+from privopt.decompose import kit
+from privopt.decompose.benders import Benders
 from privopt.registry import Kind, registry, using
 from privopt.specs import KindSpec
 from privopt.testing import GeneratedProblem, backends
 from privopt.testing.checks.base import LITTLE, at_little, at_one
 from privopt.testing.checks.secrets import no_secret_leak
 from privopt.testing.efforts import Effort
-from privopt_benders import kit
-from privopt_benders.benders import Benders
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,10 @@ def test_nothing_but_the_core_is_there(core):
     assert json.loads(core.privopt("list", "--json")) == []
     (core.folder / "problem.toml").touch()
     told = core.told("solve", "optimal-lp", "problem.toml", "--out", "out")
-    assert told == "no mechanism is called 'optimal-lp': no plugin that brings mechanisms is installed\n"
-    assert "privopt-studies" in core.told("curve", "problem.toml")
+    assert told.startswith("no mechanism is called 'optimal-lp'; known: none; not installed: privopt-metric-dp, ")
+    assert "privopt-tables" in core.told("curve", "problem.toml")
+    assert "--format" in core.privopt("disclose", "--help")
+    core.privopt("budget", "my.ledger", "--set", "1")
 
 
 def test_the_modelling_languages_page_runs(core):

@@ -16,9 +16,9 @@ from helpers.toys import grid_text
 import privopt
 from privopt.declare.table_files import TableSource
 from privopt.errors import InputError, UsageError
+from privopt.estimate.count_reports import counted
+from privopt.estimate.estimate_tables import channel_of
 from privopt.numbers.sampling import seeded
-from privopt_estimate.count_reports import counted
-from privopt_estimate.estimate_tables import channel_of
 from privopt_tables.trace_rows import Tracer, ranks_of
 
 PROBLEM = (

@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_not_begun(problem, monkeypatch):
 
 def test_rounds_end_where_there_is_no_room_for_another(make_grid, make_context, monkeypatch):
     held = itertools.count(memory.PROGRAM_BYTES, 10**9)
-    monkeypatch.setattr("privopt_benders.benders.resident", lambda: next(held))  # each round takes a gigabyte
+    monkeypatch.setattr("privopt.decompose.benders.resident", lambda: next(held))  # each round takes a gigabyte
     options = Decomposition(start="cold", partition="minimum-boundary", subsets=3)
     room = max(memory.resident(), memory.PROGRAM_BYTES) + 1e9
     found = decompose(make_grid(3, 5, 1.0), options, make_context(gap=1e-6, memory=room))

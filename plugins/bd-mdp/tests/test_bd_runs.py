@@ -25,7 +25,7 @@ start = "cold"
 PAUSED = """
 import os, signal, sys
 from privopt.__main__ import main
-from privopt_benders import benders
+from privopt.decompose import benders
 write = benders.write_checkpoint
 
 def first(*given):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bd_mdp_paper.sources import gaussian
 from privopt.backends import get
+from privopt.decompose.split import cut_of, split_form
 from privopt.errors import SolverError
 from privopt.execution import memory
 from privopt.execution.clock import limit
@@ -22,7 +23,6 @@ from privopt_bd_mdp.partition import make_partition
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import PARTITIONS, Decomposition
 from privopt_bd_mdp.solver import Parts, decompose, partition_of
-from privopt_benders.split import cut_of, split_form
 from privopt_metric_dp.solvers import interior_point, solve
 from privopt_metric_dp.solvers.auto import InDoubles, search
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration

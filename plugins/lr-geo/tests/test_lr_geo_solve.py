@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.declare import load_problem
+from privopt.decompose.benders import Start
 from privopt.errors import InputError
 from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
-from privopt_benders.benders import Start
 from privopt_lr_geo import server
 from privopt_lr_geo.messages import Package, Terms
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from privopt.declare import load_problem
+from privopt.decompose.benders import Start
 from privopt.errors import InputError, StoppedError
 from privopt.execution.clock import Clock, clock
 from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
-from privopt_benders.benders import Start
 from privopt_lr_geo import server
 from privopt_lr_geo.central import clients_of
 from privopt_lr_geo.mechanism import LRGeo

@@ -31,7 +31,7 @@ def channel(trial: Trial) -> None:
     if stated is None:
         trial.pass_over("channel() gives None")
     if isinstance(stated, NoisyCounts):
-        trial.pass_over(Elsewhere("channel() states the noise of counts: see the check reach of privopt-estimate"))
+        trial.pass_over(Elsewhere("channel() states the noise of counts: see the check reach"))
     names = [[str(name) for name in side] for side in (stated.inputs, stated.outputs)]
     for what, side in zip(("inputs", "outputs"), names, strict=True):
         again = [name for name, count in Counter(side).items() if count > 1]

@@ -62,7 +62,6 @@ def test_two_answers_are_randomised_response():
 
 
 def test_what_the_crowd_answered_is_estimated():
-    pytest.importorskip("privopt_estimate", reason="privopt-estimate is not installed")
     problem = privopt.policy_problem(["never", "seldom", "often"], epsilon=2)
     release = privopt.solve("policy-response", problem)
     draw = random.Random(3)

@@ -10,11 +10,11 @@ from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
 
 from privopt.arrays import Floats, Ints
+from privopt.decompose.benders import ValidRows
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.form import StandardForm
 from privopt.numbers.graphs import edge_matrix
 from privopt_bd_mdp.partition import Partition
-from privopt_benders.benders import ValidRows
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 

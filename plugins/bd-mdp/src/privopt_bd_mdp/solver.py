@@ -8,6 +8,7 @@ from typing import Any, Final
 from attrs import define, evolve, field
 
 from privopt.arrays import Floats, Ints
+from privopt.decompose.benders import Benders, Start
 from privopt.errors import RegistryError, SolverError
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 from privopt.registry import registry
@@ -16,7 +17,6 @@ from privopt_bd_mdp.model import PMO, PathRows
 from privopt_bd_mdp.partition import Partition, make_partition
 from privopt_bd_mdp.partitioners import Records, partition
 from privopt_bd_mdp.problem import Decomposition
-from privopt_benders.benders import Benders, Start
 from privopt_metric_dp.solvers.auto import Room, solve
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration
 from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from privopt.arrays import Floats
-from privopt_benders.benders import Start
+from privopt.decompose.benders import Start
 from privopt_lr_geo.messages import Package, Terms
 from privopt_lr_geo.program import Central, assemble, central_model
 

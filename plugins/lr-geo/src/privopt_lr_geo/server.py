@@ -14,12 +14,12 @@ from attrs import evolve, field, frozen
 from privopt.arrays import Floats
 from privopt.backends import Outcome, get
 from privopt.backends.highs import BEARING
+from privopt.decompose.benders import Start
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
 from privopt.execution.memory import GB
 from privopt.interfaces import SolveContext
-from privopt_benders.benders import Start
 from privopt_lr_geo.messages import Answer, Package, Terms
 from privopt_lr_geo.program import Central, assemble, central_model, program_bytes
 
@@ -119,9 +119,9 @@ def _benders(central: Central, form: StandardForm, context: SolveContext, start:
     Raises:
         StoppedError: the start did not come in its share of the time.
     """
+    from privopt.decompose.benders import Benders
+    from privopt.decompose.checkpoint import NAME
     from privopt.version import VERSION
-    from privopt_benders.benders import Benders
-    from privopt_benders.checkpoint import NAME
 
     blocks = []
     for n in range(len(central.pieces)):

@@ -11,8 +11,8 @@ from attrs import field, frozen
 from privopt.declare.name_forms import normal_column
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
+from privopt.ledger.charge import Charge
 from privopt.specs import NOTHING
-from privopt_ledger.charge import Charge
 from privopt_metric_dp.problem.data import MetricData
 from privopt_tables.secret_columns import Secret
 

@@ -18,8 +18,8 @@ from privopt.files.release_folder import SUMS, sha256
 from privopt.files.targets import check_files
 from privopt.interfaces import Progress
 from privopt.interfaces.claims import SEEDED
+from privopt.ledger.batches import Batch
 from privopt.run.verify import OpenedFolder, open_verified
-from privopt_ledger.batches import Batch
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_tables.application import Application, limits_of, words_of
 from privopt_tables.apply_table import ApplySummary, applied, whole_secret

@@ -16,9 +16,9 @@ from privopt.errors import DoesNotHoldError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress, Release
 from privopt.interfaces.cost import Cost
+from privopt.ledger.batches import Batch, Coins, Digest
+from privopt.ledger.cost_of_report import cost_of
 from privopt.run.verify import OpenedFolder
-from privopt_ledger.batches import Batch, Coins, Digest
-from privopt_ledger.cost_of_report import cost_of
 from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_tables.application import Application

@@ -22,13 +22,13 @@ from privopt.declare.column_texts import subjects_of
 from privopt.errors import UsageError
 from privopt.interfaces import Progress
 from privopt.interfaces.cost import Cost
-from privopt_ledger.batches import Batch
-from privopt_ledger.charge import Charge
-from privopt_ledger.cost_of_report import price_text, sequence_of, unit_price, window_text
-from privopt_ledger.entries import AccountKey, Limit
-from privopt_ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
-from privopt_ledger.ledger import Ledger
-from privopt_ledger.periods import Calendar, periods_of
+from privopt.ledger.batches import Batch
+from privopt.ledger.charge import Charge
+from privopt.ledger.cost_of_report import price_text, sequence_of, unit_price, window_text
+from privopt.ledger.entries import AccountKey, Limit
+from privopt.ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
+from privopt.ledger.ledger import Ledger
+from privopt.ledger.periods import Calendar, periods_of
 from privopt_tables.nearest_record import REASONS
 
 __all__ = ["Drawn", "Places", "RowCharger", "check_no_calendar"]

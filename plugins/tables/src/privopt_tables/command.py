@@ -160,7 +160,7 @@ def apply(
     """
     from privopt.command.terminal import progress_display
     from privopt.interfaces.claims import SEEDED
-    from privopt_ledger.charge import Charge
+    from privopt.ledger.charge import Charge
     from privopt_tables.application import Application, words_of
     from privopt_tables.apply import apply as run
     from privopt_tables.apply_table import whole_secret

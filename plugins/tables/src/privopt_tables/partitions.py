@@ -28,11 +28,11 @@ from privopt.declare.problems_in_memory import frame_of
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces.cost import Cost
+from privopt.ledger.batches import Batch, Digest, row_names
+from privopt.ledger.charge import Charge
+from privopt.ledger.entries import AccountKey
+from privopt.ledger.ledger import Ledger
 from privopt.run.verify import OpenedFolder
-from privopt_ledger.batches import Batch, Digest, row_names
-from privopt_ledger.charge import Charge
-from privopt_ledger.entries import AccountKey
-from privopt_ledger.ledger import Ledger
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_tables.application import Application
 from privopt_tables.apply_table import cost_of_row

@@ -1,17 +1,31 @@
-"""Register the command ``apply`` and the kit's check of traces, as data: nothing heavy is imported."""
+"""Register the commands for tables and studies, and the kit's check of traces, as data: nothing heavy is imported."""
 
 from collections.abc import Sequence
 
-from privopt.specs import CheckSpec, CommandSpec, TraitSpec, hookimpl
+from privopt.specs import CheckSpec, CommandSpec, NameSpec, TraitSpec, hookimpl
 
-__all__ = ["privopt_checks", "privopt_commands", "privopt_handle"]
+__all__ = ["privopt_checks", "privopt_commands", "privopt_handle", "privopt_names"]
 
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the command that protects a table."""
-    summary = "Protect a table: a report in each row."
-    return [CommandSpec(name="apply", target="privopt_tables.command:apply", summary=summary)]
+    """Return the command that protects a table, and those that draft a problem and compare what mechanisms lose."""
+    commands = [
+        ("apply", "command", "Protect a table: a report in each row."),
+        ("init", "studies.commands", "Write a commented problem file from a table of places."),
+        ("curve", "studies.commands", "Loss and proved bound over epsilon, mechanism beside mechanism."),
+        ("explore", "studies.commands", "One page of sliders on which epsilon is chosen."),
+    ]
+    return [
+        CommandSpec(name=name, target=f"privopt_tables.{module}:{name}", summary=summary)
+        for name, module, summary in commands
+    ]
+
+
+@hookimpl
+def privopt_names() -> Sequence[NameSpec]:
+    """Return the Python name of curves."""
+    return [NameSpec(name="curve", target="privopt_tables.studies.curve:curve")]
 
 
 @hookimpl

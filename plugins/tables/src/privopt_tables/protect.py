@@ -15,9 +15,9 @@ from privopt.arrays import Bools, Floats, Ints
 from privopt.declare.column_texts import FIRST, KEPT, STICKY, prefixed
 from privopt.errors import DoesNotHoldError, UsageError
 from privopt.interfaces import Guarantee
+from privopt.ledger.batches import Coins, row_names
 from privopt.numbers.sampling import RowStreams, draw_each, seeded
 from privopt.specs import NOTHING
-from privopt_ledger.batches import Coins, row_names
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.kinds import MetricPrivacy

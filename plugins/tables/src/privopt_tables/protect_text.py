@@ -17,8 +17,8 @@ from privopt.declare.column_texts import texts_of
 from privopt.declare.exact_text import exact_text
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
+from privopt.ledger.batches import Coins, secrets_of
 from privopt.numbers.sampling import RowStreams, draw_each, seeded
-from privopt_ledger.batches import Coins, secrets_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_tables.application import Application, check_asked
 from privopt_tables.charge_rows import RowCharger

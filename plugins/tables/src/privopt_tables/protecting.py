@@ -19,8 +19,8 @@ from privopt.declare.column_texts import REPORT, prefixed, texts_of
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UnknownNameError, UsageError, cut, number_of
 from privopt.interfaces import Guarantee, Release
+from privopt.ledger.batches import Coins, Digest
 from privopt.numbers.sampling import Source
-from privopt_ledger.batches import Coins, Digest
 from privopt_tables.application import Application, check_asked, limits_of, positions_asked, words_of
 from privopt_tables.charge_rows import RowCharger
 from privopt_tables.column_names import LeakyColumns, like_places, like_positions

@@ -16,8 +16,8 @@ from attrs import frozen
 from privopt.api.draws import Draw
 from privopt.api.released import OpenRelease, warn_all
 from privopt.errors import InputError, UsageError, cut
-from privopt_ledger.charge import Charge
-from privopt_ledger.ledger import Ledger
+from privopt.ledger.charge import Charge
+from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_tables.application import Application
 from privopt_tables.apply import protected

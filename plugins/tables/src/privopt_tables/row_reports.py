@@ -17,9 +17,9 @@ from privopt.declare.column_texts import REPORT
 from privopt.execution import Executor
 from privopt.execution.local import threads
 from privopt.interfaces.cost import Cost
+from privopt.ledger.charge import Charge
+from privopt.ledger.ledger import Ledger
 from privopt.run.verify import OpenedFolder
-from privopt_ledger.charge import Charge
-from privopt_ledger.ledger import Ledger
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_metric_dp.problem.read_points import COORDINATES
 from privopt_tables.application import Application, limits_of, positions_are_planar

@@ -17,7 +17,7 @@ from privopt.declare.name_forms import normal_column
 from privopt.declare.problems_in_memory import frame_of
 from privopt.declare.table_files import TableSource, refuse_table
 from privopt.errors import Fault, InputError, UsageError
-from privopt_ledger.batches import secrets_of
+from privopt.ledger.batches import secrets_of
 from privopt_metric_dp.space.wkb import check_degrees, geometries_of, points_in
 
 __all__ = ["GeoSource", "Secret", "positions_of"]

@@ -21,8 +21,8 @@ from privopt.arrays import Bools, Ints
 from privopt.declare.column_texts import TABLE, subjects_of, texts_of
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError, cut
+from privopt.ledger.iso_times import read_iso_time
 from privopt.numbers.sampling import Source
-from privopt_ledger.iso_times import read_iso_time
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker

@@ -1,0 +1,216 @@
+"""The commands that come before a release: init, curve, explore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from privopt.command.exit_codes import (
+    DONE,
+    GAP,
+    JOBS,
+    PATH,
+    QUIET,
+    SOLVER,
+    STOPPED_FEASIBLE,
+    TIME_LIMIT,
+    guarded,
+    positive,
+)
+from privopt.command.program import say_result
+from privopt.command.terminal import complain, progress_display
+from privopt.errors import UsageError, number_of
+
+if TYPE_CHECKING:
+    from privopt_tables.studies.curve import Curves
+else:
+    Curves = Any
+
+__all__ = ["curve", "explore", "init"]
+
+
+@click.command()
+@click.argument("mechanism")
+@click.option("--points", type=PATH, metavar="FILE", help="Places, or positions.")
+@click.option("--roads", type=PATH, metavar="FILE", help="Table from,to,km between the places.")
+@click.option("--osm", type=PATH, metavar="FILE", help="Instead: streets of an .osm or .osm.pbf file.")
+@click.option("--vectors", type=PATH, metavar="FILE.npy", help="Instead: vectors of words, a row each.")
+@click.option("--ids", type=PATH, metavar="FILE", help="With --vectors: the words, a line each.")
+@click.option("--box", metavar="S,W,N,E", help="Only the streets inside, in degrees.")
+@click.option("--walk", is_flag=True, help="Footways too, and every way both ways.")
+@click.option("--bends", is_flag=True, help="Keep nodes that merely bend a street.")
+@click.option("--ferries", is_flag=True, help="Take the lines of ferries too.")
+@click.option("--one-way", is_flag=True, help="Travel along one-way streets is the loss; places without a way back go.")
+@click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
+@click.option("--within", type=float, callback=positive, metavar="KM", help="Hide people this near to one another.")
+@click.option(
+    "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
+)
+@click.option("--force", is_flag=True, help="Replace PROBLEM.toml.")
+@guarded
+def init(
+    mechanism: str,
+    points: Path | None,
+    roads: Path | None,
+    osm: Path | None,
+    vectors: Path | None,
+    ids: Path | None,
+    box: str | None,
+    walk: bool,
+    bends: bool,
+    ferries: bool,
+    one_way: bool,
+    out: Path,
+    within: float | None,
+    factor: float,
+    force: bool,
+) -> None:
+    """Write a commented problem file from a table of places or positions, from OpenStreetMap, or from word vectors."""
+    from pkgutil import resolve_name
+
+    from privopt.registry import registry
+    from privopt_tables.studies import draft_problem
+    from privopt_tables.studies.draft_words import init_words
+    from privopt_tables.studies.street_map import box_area, read_streets
+
+    if sum(given is not None for given in (points, osm, vectors)) != 1:
+        raise UsageError("init takes --points, --osm or --vectors, one of the three")
+    if ids is not None and vectors is None:
+        raise UsageError("--ids must be given with --vectors: it names their rows")
+    if vectors is not None:
+        if any((roads, box, walk, bends, ferries, one_way, within is not None)):
+            raise UsageError("--vectors takes --ids and no places, streets or distances: epsilon follows from ranks")
+        for line in init_words(mechanism, vectors, ids, out, force=force).notes:
+            complain(f"{out}: {line}")
+        return
+    drafting = registry().get(mechanism).load().drafting
+    if drafting:
+        if points is None or roads is not None or within is not None:
+            raise UsageError(f"init {mechanism} takes --points, the table of individuals, and no roads or distances")
+        for line in resolve_name(drafting)(points, out, force=force):
+            complain(f"{out}: {line}")
+        return
+    if points is not None:
+        if any((box is not None, walk, bends, ferries, one_way)):
+            raise UsageError("--box, --walk, --bends, --ferries and --one-way go with --osm")
+        made = draft_problem.init(mechanism, points, out, roads=roads, within=within, factor=factor, force=force)
+    else:
+        assert osm is not None  # one of the two
+        if roads is not None:
+            raise UsageError("--roads goes with --points; --osm brings its own")
+        if one_way and walk:
+            raise UsageError("--one-way and --walk exclude one another: on foot, every street leads both ways")
+        area = None if box is None else box_area(box)
+        streets = read_streets(osm, area=area, walk=walk, bends=bends, ferries=ferries, one_way=one_way)
+        made = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
+    for line in made.notes:
+        complain(f"{out}: {line}")
+
+
+@click.command()
+@click.argument("problem", metavar="PROBLEM.toml", type=PATH)
+@click.option("--mechanisms", required=True, metavar="A,B", help="Names of mechanisms, with commas between.")
+@click.option("--epsilon", required=True, metavar="LO:HI:N", help="N values from LO to HI, geometric.")
+@click.option(
+    "--out",
+    type=PATH,
+    required=True,
+    metavar="FILE.csv",
+    help="Table to write, a row as soon as it is found; after a kill the same command goes on from it.",
+)
+@click.option("--report", type=PATH, metavar="FILE.html", help="Also one page, works offline.")
+@click.option("--figures", type=PATH, metavar="FOLDER", help="Also the pictures, as SVG, PDF and PNG.")
+@click.option("--latex", type=PATH, metavar="FILE", help="Also the table for LaTeX; needs no package.")
+@GAP
+@SOLVER
+@JOBS
+@TIME_LIMIT
+@QUIET
+@click.option("--force", is_flag=True, help="Begin again; replace FILE.csv and the others.")
+@guarded
+def curve(
+    problem: Path,
+    mechanisms: str,
+    epsilon: str,
+    out: Path,
+    report: Path | None,
+    figures: Path | None,
+    latex: Path | None,
+    quiet: bool,
+    force: bool,
+    gap: float | None,
+    solver: str,
+    jobs: int | None,
+    time_limit: float | None,
+) -> int:
+    """Compare mechanisms: loss and proved bound over epsilon."""
+    from privopt.run.options import Options
+    from privopt_tables.studies.curve_page import write_curves
+
+    with progress_display(quiet=quiet, limit=time_limit) as progress:
+        asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
+        found = write_curves(
+            problem,
+            _names(mechanisms),
+            epsilon,
+            out,
+            report,
+            asked,
+            lambda line: complain(f"note: {line}"),
+            figures=figures,
+            latex=latex,
+        )
+    for line in found.notes:
+        complain(f"note: {line}")
+    if found.stopped:
+        complain(f"note: {_stopped(found)}; {out} keeps the others, and the same command goes on from them")
+    return STOPPED_FEASIBLE if found.stopped else DONE
+
+
+@click.command()
+@click.argument("problem", metavar="PROBLEM.toml", type=PATH)
+@click.option("--out", type=PATH, metavar="FILE.html", help="Page to write; default: PROBLEM-explore.html, here.")
+@click.option("--mechanisms", default="optimal-lp", show_default=True, metavar="A,B", help="With commas between.")
+@click.option("--epsilon", metavar="LO:HI:N", help="N values; default: 9, a fourth to four times the problem's.")
+@GAP
+@SOLVER
+@JOBS
+@TIME_LIMIT
+@QUIET
+@click.option("--force", is_flag=True, help="Replace FILE.html.")
+@guarded
+def explore(
+    problem: Path,
+    out: Path | None,
+    mechanisms: str,
+    epsilon: str | None,
+    gap: float | None,
+    solver: str,
+    jobs: int | None,
+    time_limit: float | None,
+    quiet: bool,
+    force: bool,
+) -> int:
+    """Write one page to choose epsilon on: sliders for whom to hide, how well, and what a release may lose."""
+    from privopt.run.options import Options
+    from privopt_tables.studies.curve_page import write_curves
+
+    out = out or Path(f"{problem.stem}-explore.html")
+    with progress_display(quiet=quiet, limit=time_limit) as progress:
+        asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
+        names = _names(mechanisms)
+        found = write_curves(problem, names, epsilon, None, out, asked, lambda line: complain(f"note: {line}"))
+    if found.stopped:
+        complain(f"note: {_stopped(found)}; {out} shows the others; --force with more time, or --gap 0.01, finds all")
+    say_result({"page": str(out)}, str(out), as_json=False)
+    return STOPPED_FEASIBLE if found.stopped else DONE
+
+
+def _stopped(curves: Curves) -> str:
+    return f"stopped early, {curves.stopped} of {number_of(len(curves.points), 'point')} missing or unfinished"
+
+
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]

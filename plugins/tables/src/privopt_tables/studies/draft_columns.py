@@ -1,0 +1,171 @@
+"""What ``privopt init`` takes a table's columns for: ids, coordinates, people."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+from attrs import field, frozen
+
+from privopt.declare.frames import PARQUET, table_of
+from privopt.declare.schema import File
+from privopt.errors import Fault, InputError
+from privopt_tables.column_names import like_places
+from privopt_tables.studies.draft_grid import grid_over
+from privopt_tables.studies.draft_text import relative
+
+__all__ = ["RecognisedTable", "recognised"]
+
+LATITUDES: Final = ("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat")
+LONGITUDES: Final = (
+    *("lon", "lng", "long", "longitude", "start_lon", "start_lng", "start_longitude"),
+    *("pickup_longitude", "pickup_lon", "pickup_lng", "stop_lon"),
+)
+PLANES: Final = (("x", "y"), ("x_km", "y_km"))
+
+PEOPLE: Final = re.compile(
+    r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
+    r"|student|subject|device|imei|msisdn|ssn|uid|uuid|account|acct|household|tenant|owner|guest|login)"
+    r"([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
+    re.IGNORECASE,
+)
+"""Columns that tell people, trips or devices apart, and so no places."""
+
+CONTACTS: Final = re.compile(
+    r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
+    re.IGNORECASE,
+)
+"""Columns that people have, and shops too: whose they are a place's own id tells."""
+
+OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
+IDS: Final = ("id", *OF_PLACES, "code")
+NAMES: Final = ("name", "county", "ctyname")
+
+MAX_PLACES: Final = 5_000
+"""Rows beyond which a table of latitudes and longitudes is taken for positions."""
+
+
+@frozen(kw_only=True, eq=False)
+class RecognisedTable:
+    """What a table holds: the keys of [records], and what was taken for what."""
+
+    records: dict[str, object]
+    kind: str
+    notes: list[str] = field(factory=list)
+
+
+def recognised(points: Path, folder: Path, *, ids_alone: bool) -> RecognisedTable:
+    """Read a table, and say what its columns are taken for; ``ids_alone``: places may be known by their ids alone.
+
+    Raises:
+        InputError: no places are recognised, or rows are of people and have no latitudes and longitudes.
+    """
+    frame, geometry = _frame(points)
+    lower = {name.lower(): name for name in reversed(frame.columns)}
+
+    def first(names: Sequence[str]) -> str | None:
+        return next((lower[name] for name in names if name in lower), None)
+
+    lat, lon = first(LATITUDES), first(LONGITUDES)
+    plane = next(((lower[x], lower[y]) for x, y in PLANES if x in lower and y in lower), None)
+    columns: dict[str, object] = {}
+    kind = "haversine"
+    if lat is not None and lon is not None:
+        notes = [f"column {lat} is taken for latitudes, {lon} for longitudes, in degrees"]
+        columns |= {"lat": lat, "lon": lon}
+    elif geometry is not None:
+        notes = [f"column {geometry} is taken for points in longitude and latitude"]
+        columns["geometry"] = geometry
+    elif plane is not None:
+        notes = [f"columns {plane[0]} and {plane[1]} are taken for km on a plane (degrees: columns lat and lon)"]
+        columns |= {"x": plane[0], "y": plane[1]}
+        kind = "euclidean"
+    elif ids_alone:
+        notes = ["no coordinates are recognised: places are known by their roads alone"]
+    else:
+        wanted = f"columns such as {', '.join(LATITUDES[:3])} with {', '.join(LONGITUDES[:4])}; x and y; or GeoParquet"
+        raise InputError([Fault(points.name, "header", f"columns {', '.join(frame.columns)}", wanted)])
+    used = {str(name) for name in columns.values()}
+    ids, others = _ids(frame, lower, used)
+    people = None if ids_alone else _people(frame.columns, ids)
+    trips = (
+        lat is not None and not ids_alone and (lat.lower().startswith(("start", "pickup")) or frame.height > MAX_PLACES)
+    )
+    if people is not None and "lat" not in columns:
+        wanted = "a table of public places, or columns lat and lon, over which a grid is laid"
+        raise InputError([Fault(points.name, f"column {people}", "ids of people or trips, not of places", wanted)])
+    if ids and not trips and people is None:
+        told = f"ids are those of {'column' if len(ids) == 1 else 'columns'} {' / '.join(ids)}"
+        notes.append(told + (f"; {' and '.join(others)} would do too" if others else ""))
+        read = ", ".join([*ids, *(name for name in frame.columns if name in used)])
+        taken = f"each row is taken for a public place: solve publishes columns {read} of this table"
+        notes.append(f"{taken}; positions of people need a grid")
+        columns["id"] = ids[0] if len(ids) == 1 else list(ids)
+        own = {key: name for key, name in columns.items() if name != key or key == "geometry"}
+        records: dict[str, object] = {"points": relative(points, folder)}
+        return RecognisedTable(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
+    if "lat" not in columns:
+        raise InputError([Fault(points.name, "header", "no column that is unique for each row", "ids of the places")])
+    why = f"{frame.height:,} rows of column {lat}" if ids else _unnamed(frame, used)
+    why = why if people is None else f"column {people} identifies people or trips"
+    notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
+    grid, said = grid_over(frame, columns, points.name)
+    return RecognisedTable(records={"grid": grid}, kind=kind, notes=[*notes, said])
+
+
+def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:
+    """Return the table, and its column of geometries where it is GeoParquet."""
+    file = File.read(points, str(points), wanted="a table")
+    frame = table_of(file)
+    if not file.contents.startswith(PARQUET):
+        return frame, None
+    try:
+        geo = pl.read_parquet_metadata(io.BytesIO(file.contents)).get("geo")
+        return frame, None if geo is None else str(json.loads(geo)["primary_column"])
+    except (pl.exceptions.PolarsError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError([Fault(points.name, "", "metadata that cannot be read", "Parquet or GeoParquet")]) from None
+
+
+def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return columns that are unique for each row, and others that are: one, or one under a parent column."""
+    plain = [name for name in frame.columns if name not in used and _names(frame[name])]
+    likely: list[str] = []
+    for known, ending in ((IDS, "id"), (NAMES, "name")):
+        likely += [lower[name] for name in known if lower.get(name) in plain]
+        likely += [name for name in plain if name not in likely and name.lower().endswith(ending)]
+    apart = tuple(name for name in likely if frame[name].n_unique() == frame.height)
+    if apart:
+        return apart[:1], apart[1:]
+    for name in likely:
+        for parent in plain:
+            few = frame[parent].n_unique() < frame[name].n_unique()
+            if few and frame.select(pl.struct(parent, name).n_unique()).item() == frame.height:
+                return (parent, name), ()
+    return (), ()
+
+
+def _unnamed(frame: pl.DataFrame, used: set[str]) -> str:
+    """Say why no column is taken for ids of places, and which one could be."""
+    for name in frame.columns:
+        if name not in used and _names(frame[name]) and frame[name].n_unique() == frame.height:
+            return f"column {name} has no name of ids: rename it to id if its rows are public places"
+    return "no column is unique for each row"
+
+
+def _people(names: Sequence[str], ids: Sequence[str]) -> str | None:
+    """Return the column by which rows belong to people or trips; None if rows may be public places."""
+    of_places = any(name.lower() in OF_PLACES or like_places([name]) for name in ids if not CONTACTS.fullmatch(name))
+    kinds = (PEOPLE,) if of_places else (PEOPLE, CONTACTS)
+    return next((name for kind in kinds for name in names if kind.fullmatch(name.strip())), None)
+
+
+def _names(column: pl.Series) -> bool:
+    """Check whether a column may be ids: text or whole numbers, none missing."""
+    text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+    whole = column.dtype.is_integer() and not column.has_nulls()
+    return whole or (text and not column.has_nulls() and not (column.cast(pl.String).str.strip_chars() == "").any())

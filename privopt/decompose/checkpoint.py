@@ -1,0 +1,180 @@
+"""Checkpoints of a Benders run: cuts, bases and the best point in one file, written completely or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from privopt.backends import Basis
+from privopt.decompose.master import Master, follows, proved
+from privopt.decompose.result import inside
+from privopt.decompose.split import Split, cut_of
+from privopt.decompose.state import State
+from privopt.errors import Fault, InputError, UsageError, reason_of
+from privopt.files.archive import read_npz
+from privopt.files.regular import open_private, private_folder
+
+NAME: Final = "benders.npz"
+_NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")
+_VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
+
+
+def fingerprint(split: Split) -> str:
+    """Return a hash of the form and its blocks, which says whose a checkpoint is."""
+    form, digest = split.form, hashlib.sha256()
+    arrays = (
+        form.c,
+        form.A.data,
+        form.A.indices,
+        form.A.indptr,
+        form.row_lower,
+        form.row_upper,
+        form.col_lower,
+        form.col_upper,
+        split.outer,
+        *(piece.columns for piece in split.pieces),
+    )
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -> None:
+    """Replace ``folder/benders.npz``. It contains parts of private matrices, so only its owner can read it."""
+    private_folder(folder)
+    parts: dict[str, Any] = {name: np.asarray(getattr(state, name)) for name in _NUMBERS}
+    parts["form"] = np.asarray(fingerprint(split))
+    parts["master_times"] = np.asarray(state.master_times, dtype=np.float64)
+    parts["trajectory"] = np.asarray(state.trajectory, dtype=np.float64).reshape(-1, 3)
+    for name in _VECTORS:
+        if getattr(state, name) is not None:
+            parts[name] = getattr(state, name)
+    for number, basis in [*enumerate(state.bases), (-1, master.basis)]:
+        if basis is not None:
+            parts[f"basis_{number}_columns"], parts[f"basis_{number}_rows"] = basis.columns, basis.rows
+    rows = master.rows
+    parts["box"] = np.asarray(master.box)
+    parts["idle"] = np.asarray(master.idle, dtype=np.int64)
+    parts["kind"] = np.array([-1 if r.cut is None else int(r.cut.feasibility) for r in rows], dtype=np.int8)
+    parts["block"] = np.array([-1 if r.cut is None else r.cut.block for r in rows], dtype=np.int64)
+    parts["upper_side"] = np.array([r.upper for r in rows])
+    proofs = [(r.proof_rows, r.proof) if r.cut is None else (r.cut.rows, r.cut.duals) for r in rows]
+    for name, lists in (
+        ("places", [r.places for r in rows]),
+        ("slope", [r.slope for r in rows]),
+        ("proof_rows", [p for p, _ in proofs]),
+        ("proof", [p for _, p in proofs]),
+    ):
+        parts[name] = np.concatenate(lists) if lists else np.zeros(0)
+    parts["slope_start"] = np.cumsum([0, *(len(r.places) for r in rows)])
+    parts["proof_start"] = np.cumsum([0, *(len(p) for p, _ in proofs)])
+    with open_private(folder / NAME) as file:
+        np.savez(file, **parts)
+
+
+def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
+    """Put the cuts back into a fresh master.
+
+    Nothing that the file claims is believed: bounds are evaluated again from the multipliers and the point that it
+    holds, cuts are made again from their multipliers, and valid rows must follow from their proof.
+
+    Returns:
+        The state; None without a checkpoint.
+
+    Raises:
+        InputError: it belongs to another problem, cannot be read, or contradicts the problem.
+    """
+    path = folder / NAME
+    if not os.path.lexists(path):
+        return None
+    parts = read_npz(path, "the checkpoint of a run")
+    try:
+        if str(parts["form"]) != fingerprint(split):
+            raise InputError(
+                [Fault(str(path), "", "the checkpoint of another problem", "the checkpoint of this problem")]
+            )
+        state = _state(split, parts)
+        _fill(master, parts)
+    except KeyError as error:
+        raise InputError([Fault(str(path), "", reason_of(error), "the checkpoint of a run")]) from None
+    except (IndexError, TypeError, ValueError, UsageError) as error:
+        raise InputError([Fault(str(path), "", reason_of(error), "the checkpoint of a run")]) from None
+    return state
+
+
+def _state(split: Split, parts: dict[str, Any]) -> State:
+    """Return the fields of the state, with the bounds that its point and its multipliers prove.
+
+    Raises:
+        ValueError: an array of another size, or a number out of range.
+        UsageError: the point misses a row.
+    """
+    blocks, (m, n) = len(split.pieces), split.form.shape
+    sizes = {"x": n, "duals": m, "centre": len(split.outer), "block_times": blocks, "first_feasible": blocks}
+    for name, size in sizes.items():
+        if name in parts and (parts[name].shape != (size,) or not np.isfinite(parts[name]).all()):
+            raise ValueError(f"{name} is not {size} finite numbers")
+    share = float(parts["share"])
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"share {share}")
+    state = State(
+        centre=parts.get("centre"),
+        share=share,
+        bases=[_basis(parts, number) for number in range(blocks)],
+        trajectory=[(float(t), float(low), float(high)) for t, low, high in parts["trajectory"]],
+        master_times=parts["master_times"].tolist(),
+        block_times=parts["block_times"],
+        first_feasible=parts["first_feasible"],
+        rounds=int(parts["rounds"]),
+        seconds=float(parts["seconds"]),
+        cuts=int(parts["cuts"]),
+        dropped=int(parts["dropped"]),
+    )
+    if "x" in parts:
+        x = inside(split.form, parts["x"])
+        state.lower_upper(float(split.form.c @ x), x)
+    if "duals" in parts:
+        state.raise_lower(*proved(split, parts["duals"]))
+    return state
+
+
+def _basis(parts: dict[str, Any], number: int) -> Basis | None:
+    columns = parts.get(f"basis_{number}_columns")
+    return None if columns is None else Basis(columns=columns, rows=parts[f"basis_{number}_rows"])
+
+
+def _fill(master: Master, parts: dict[str, Any]) -> None:
+    """Fill the box, the appended rows in their order, and the basis.
+
+    Raises:
+        ValueError: a row does not follow from its proof.
+    """
+    if np.isfinite(parts["box"]):
+        master.set_box(float(parts["box"]))
+    split = master.split
+    first, last = parts["slope_start"], parts["proof_start"]
+    for r, kind in enumerate(parts["kind"].tolist()):
+        slope, proof = slice(first[r], first[r + 1]), slice(last[r], last[r + 1])
+        rows, multipliers = parts["proof_rows"][proof].astype(np.int64), parts["proof"][proof]
+        duals = np.zeros(split.form.shape[0])
+        duals[rows] = multipliers
+        if kind < 0:
+            places, values = parts["places"][slope].astype(np.int64), parts["slope"][slope]
+            upper = float(parts["upper_side"][r])
+            if not follows(split, places, values, upper, duals):
+                raise ValueError(f"row {r} does not follow from its proof")
+            master.put_valid(places, values, upper, rows, multipliers)
+            continue
+        piece = split.pieces[int(parts["block"][r])]
+        cut = cut_of(piece, duals[piece.rows], feasibility=bool(kind))
+        if cut is None:
+            raise ValueError(f"cut {r} is proved by nothing")
+        master.add_cuts([cut])
+    master.idle = parts["idle"].tolist()
+    if len(master.idle) != len(master.rows):
+        raise ValueError(f"{len(master.idle)} ages of {len(master.rows)} rows")
+    master.basis = _basis(parts, -1)

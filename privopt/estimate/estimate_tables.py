@@ -1,0 +1,218 @@
+"""``privopt estimate``: reports in tables, shares of the truth; from files into a file, or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from attrs import evolve
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.problems_in_memory import frame_of, values_of
+from privopt.declare.table_files import TableSource
+from privopt.errors import UsageError, number_of
+from privopt.estimate.count_reports import counted, groups_of, noisy_counts_of, read_groups
+from privopt.estimate.page import estimate_page, share_layer
+from privopt.estimate.shares import Estimate, EstimateOptions, Intervals, estimate, estimate_of_counts
+from privopt.files.new_folder import new_file
+from privopt.files.targets import check_files
+from privopt.interfaces import Channel, NoisyCounts, Progress
+from privopt.report.map_files import write_layer
+from privopt.run.verify import OpenedFolder, open_verified
+
+
+def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
+    """Return the channel that a release makes public.
+
+    Raises:
+        UsageError: it has none.
+    """
+    found: Channel | NoisyCounts | None = opened.mechanism.channel(opened.problem, opened.release)
+    if found is None:
+        name = opened.registered.spec.name
+        raise UsageError(f"{opened.folder}: {name} has no channel to read reports by: its release is one result")
+    return found
+
+
+def _estimated(
+    opened: OpenedFolder,
+    reports: TableSource,
+    noisy: Callable[[NoisyCounts], Floats],
+    asked: EstimateOptions,
+    groups: Mapping[str, Ints] | None,
+    progress: Progress | None,
+    *,
+    column: str,
+    subject: str | None,
+    also: Iterable[tuple[OpenedFolder, TableSource]],
+) -> Estimate:
+    """Return an estimate from reports to one or several releases, or from noisy counts, which ``noisy`` reads."""
+    channel = channel_of(opened)
+    if isinstance(channel, NoisyCounts):
+        if subject or next(iter(also), None) is not None:
+            raise UsageError(f"{opened.folder}: noisy counts must be one table, without also or subject")
+        return estimate_of_counts(channel, noisy(channel), asked, groups=groups)
+    tables = [(channel, reports)]
+    for other, table in also:
+        another = channel_of(other)
+        if not isinstance(another, Channel):
+            what = f"{other.folder}, which publishes noisy counts"
+            raise UsageError(f"also must be a release that draws reports, got {what}")
+        tables.append((another, table))
+    if progress is not None:
+        progress("counting reports", 0, None, None)
+    here = counted(tables, column=column, subject=subject)
+    found = estimate(here, asked, groups=groups, rows=channel.distances, unit=channel.unit, progress=progress)
+    several = subject is None and sum(bool(each.counts.any()) for each in here) > 1
+    repeated = sum(each.repeated for each in here)
+    notes = _notes(opened, found, repeated, chosen=asked.resolution is None, several=several)
+    return evolve(found, skipped=sum(each.skipped for each in here), notes=(*found.notes, *notes))
+
+
+def _notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
+    """Return what users of an estimate must know, a sentence each."""
+    lines = []
+    if repeated:
+        lines.append(f"{number_of(repeated, 'report')} omitted: their subjects had one already, and several show less")
+    if several:
+        lines.append(
+            "reports to several releases are taken for different people's; where one person sent several, intervals "
+            "are too narrow unless a column says who sent each (subject)"
+        )
+    if estimate.resolution:
+        why = ", as fine as the reports support" if chosen else ""
+        lines.append(
+            f"shares are smooth at a resolution of {estimate.resolution:.3g} {estimate.unit}{why}: gap is to the "
+            "greatest likelihood among such shares, gap_to_all to that of all distributions; resolution 0 allows all"
+        )
+    if opened.result.guarantee.scope == "everywhere":
+        lines.append("shares are of the vertices: each represents the positions around it, by their weights")
+    return lines
+
+
+# --- from files into a file -------------------------------------------------------------------------------
+
+
+def write_estimate(
+    folder: Path,
+    reports: Path,
+    out: Path,
+    asked: EstimateOptions,
+    *,
+    column: str = "report",
+    subject: str | None = None,
+    also: Sequence[tuple[Path, Path]] = (),
+    groups: Path | None = None,
+    page: Path | None = None,
+    geo: Path | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Estimate:
+    """Estimate, and write the table, and the page and the map if they are asked for.
+
+    Args:
+        folder: the release; it is checked before it is used.
+        reports: a table.
+        out: CSV to write.
+        asked: how.
+        column, subject: as of :class:`privopt.estimate.count_reports.Counter`.
+        also: further releases of the same records, each with its reports.
+        groups: a table id,group, or None.
+        page: HTML to write, or None.
+        geo: GeoJSON to write, a point a record with its share, or its group's, or None.
+        force: replace files that are there.
+        progress: called with what is being done.
+
+    Raises:
+        UsageError: files that are there, or options that cannot be meant so.
+        InputError: tables that will not do.
+        DoesNotHoldError: a release does not hold.
+    """
+    read = [path for path in (reports, *(path for _, path in also), groups) if path is not None]
+    folders = [folder, *(other for other, _ in also)]
+    check_files({"--out": out, "--report": page, "--geo": geo}, force=force, read=read, folders=folders)
+    opened = open_verified(folder)
+    channel = channel_of(opened)
+    grouped = None if groups is None else read_groups(groups, channel.inputs)
+    if geo is not None and (not isinstance(channel, Channel) or channel.coordinates is None):
+        raise UsageError(f"--geo must be of records on a map, got those of {folder}, which lie nowhere")
+    made = _estimated(
+        opened,
+        TableSource.of_file(reports),
+        lambda channel: noisy_counts_of(channel, reports, column),
+        asked,
+        grouped,
+        progress,
+        column=column,
+        subject=subject,
+        also=((open_verified(other), TableSource.of_file(path)) for other, path in also),
+    )
+    with ExitStack() as stack:  # all are made before any gets its name
+        if page is not None:
+            path = stack.enter_context(new_file(page, force=force))
+            path.write_text(estimate_page(made, opened, reports.name), "utf-8")
+        if geo is not None and isinstance(channel, Channel):
+            path = stack.enter_context(new_file(geo, force=force, option="--geo"))
+            write_layer(share_layer(made, channel), path)
+        made.table().write_csv(stack.enter_context(new_file(out, force=force)))
+    return made
+
+
+# --- in memory --------------------------------------------------------------------------------------------
+
+
+def estimate_of(
+    opened: OpenedFolder,
+    reports: object,
+    *,
+    column: str,
+    subject: str | None,
+    by: Mapping[str, str] | None,
+    also: Sequence[tuple[OpenedFolder, object]],
+    confidence: float,
+    gap: float,
+    intervals: Intervals,
+    resolution: float | None,
+) -> Estimate:
+    """Do what :meth:`privopt.api.released.OpenRelease.estimate` promises."""
+    ids = list(channel_of(opened).inputs)
+    return _estimated(
+        opened,
+        _source(reports, column, "reports"),
+        lambda channel: _noisy_counts(reports, channel.inputs),
+        EstimateOptions(confidence=confidence, gap=gap, intervals=intervals, resolution=resolution),
+        None if by is None else _groups(by, ids),
+        None,
+        column=column,
+        subject=subject,
+        also=[(other, _source(given, column, f"also[{number}]")) for number, (other, given) in enumerate(also)],
+    )
+
+
+def _source(reports: object, column: str, name: str) -> TableSource:
+    reports = values_of(reports)
+    if isinstance(reports, (list, tuple, np.ndarray)):
+        reports = {column: np.asarray(reports, dtype=object).ravel().tolist()}
+    return TableSource.of_frame(frame_of(reports, "reports"), name)
+
+
+def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
+    counts = np.asarray(reports, dtype=np.float64)
+    if counts.shape != (len(ids),) or not np.isfinite(counts).all():
+        raise UsageError(f"reports must be {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
+    return counts
+
+
+def _groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
+    if not isinstance(by, Mapping):
+        raise UsageError(f"by must be a mapping from each record's id to its group, got {type(by).__name__}")
+    named = {str(name): group for name, group in by.items()}
+    wrong = sorted(set(named) ^ set(ids))
+    if wrong or not all(isinstance(group, str) for group in named.values()):
+        shown = ", ".join(wrong[:3]) if wrong else next(repr(g) for g in named.values() if not isinstance(g, str))
+        raise UsageError(
+            f"by must have a text for each record's id and no other key, {{{ids[0]!r}: 'a', ...}}: see {shown}"
+        )
+    return groups_of({place: named[name] for place, name in enumerate(ids)})

@@ -1,0 +1,356 @@
+"""Estimate the shares of the records, or of groups of them, from reports, with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+import polars as pl
+from attrs import field, frozen
+from scipy.sparse import csr_array
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import UsageError, check_number
+from privopt.estimate.finite_sample_intervals import finite_sample, is_affordable
+from privopt.estimate.linear_intervals import linear_intervals
+from privopt.estimate.profile_intervals import gap_for, profile_intervals
+from privopt.estimate.smooth_shares import Rows, resolved_fit
+from privopt.execution.limits import limited_to
+from privopt.interfaces import Channel, NoisyCounts, Progress
+from privopt.numbers.binomial import clopper_pearson
+
+Intervals = Literal["finite-sample", "asymptotic"]
+
+MAX_UNSMOOTHED_RECORDS: Final = 300
+"""Records up to which all distributions are allowed unless a resolution is asked for; above, one is chosen."""
+
+PROFILE: Final = "profile likelihood"
+EACH: Final = "each by itself"
+"""Behind the method of intervals that do not hold all at once."""
+
+MAX_PROFILED_RECORDS: Final = 300
+"""Records up to which asymptotic intervals are by profile likelihood: some thirty fits each, .3 s a fit at 2,000."""
+
+MIN_THREADED_ENTRIES: Final = 250_000
+"""Entries of a channel above which a fit over all distributions takes a thread a processor."""
+
+
+@frozen(kw_only=True)
+class EstimateOptions:
+    """How to estimate.
+
+    Attributes:
+        confidence: of the intervals.
+        gap: of the log-likelihood, per report, at which to end.
+        intervals: which; finite-sample ones hold for every number of reports, asymptotic ones for many.
+        resolution: of :mod:`privopt.estimate.smooth_shares`, in the unit of distance; 0 for none, None for what the
+            reports support, over more than 300 records with distances.
+    """
+
+    confidence: float = 0.95
+    gap: float = 1e-6
+    intervals: Intervals = "finite-sample"
+    resolution: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("confidence", "gap", *(() if self.resolution is None else ("resolution",))):
+            check_number(name, getattr(self, name), "a finite number")
+        rules = [
+            ("confidence", self.confidence, 0 < self.confidence < 1, "a number between 0 and 1"),
+            ("gap", self.gap, 1e-9 <= self.gap < np.inf, "a number of at least 1e-9"),
+            ("resolution", self.resolution, 0 <= (self.resolution or 0) < np.inf, "a distance of at least 0"),
+            ("intervals", self.intervals, self.intervals in get_args(Intervals), " or ".join(get_args(Intervals))),
+        ]
+        for name, found, good, wanted in rules:
+            if not good:
+                raise UsageError(f"{name} must be {wanted}, got {found!r}")
+
+
+@frozen(kw_only=True, eq=False)
+class ReportCounts:
+    """Reports of one release.
+
+    Attributes:
+        channel: of the release.
+        counts: (K,) how often each output was reported.
+        skipped: rows without a report.
+        repeated: rows omitted, as their subject had a report already, here or in a release counted before.
+    """
+
+    channel: Channel
+    counts: Ints
+    skipped: int = 0
+    repeated: int = 0
+
+
+@frozen(kw_only=True, eq=False)
+class Estimate:
+    """Shares with intervals.
+
+    Attributes:
+        ids: of records, in their order, or of groups.
+        shares: (G,) summing to 1.
+        low, high: (G,) ends of their intervals.
+        n: reports, or those who were counted.
+        method: ``"maximum-likelihood"``, the same after ``smooth-``, ``"noisy-counts"``.
+        confidence: of the intervals.
+        gap: proved: how far the log-likelihood can be from its maximum, per report; of smooth shares from that among
+            shares of their resolution.
+        intervals: ``"finite-sample"`` or ``"asymptotic"``; they hold all at once, but asymptotic ones of up to 300
+            single records, which hold each by itself.
+        intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"`` or ``"noise"``;
+            ``", each by itself"`` behind it where they do not hold all at once.
+        resolution: of smooth shares, in ``unit``; 0 for others.
+        whole_gap: of smooth shares how far the log-likelihood can be from its maximum over all distributions, per
+            report; of others the same as ``gap``.
+        unit: of distance.
+        skipped: rows without a report.
+        reported: (G,) shares of the raw reports, where outputs are records.
+        group_of: (N,) number of each record's group, -1 of a record in none; None where there are no groups.
+        notes: what anyone who uses it must know, a sentence each.
+    """
+
+    ids: tuple[str, ...]
+    shares: Floats
+    low: Floats
+    high: Floats
+    n: int
+    method: str
+    confidence: float
+    gap: float
+    intervals: Intervals
+    intervals_by: str = "noise"
+    resolution: float = 0.0
+    whole_gap: float = 0.0
+    unit: str = ""
+    skipped: int = 0
+    reported: Floats | None = None
+    group_of: Ints | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def each_by_itself(self) -> bool:
+        """Whether the intervals do not hold all at once."""
+        return self.intervals_by.endswith(EACH)
+
+    @property
+    def gaps(self) -> str:
+        """The gap, and for smooth shares that to all distributions, in words that end a list; nothing for counts."""
+        if self.method == "noisy-counts":
+            return ""
+        whole = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
+        return f", gap {self.gap:.2g}{whole} per report"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``privopt estimate --json`` prints."""
+        names = ("n", "skipped", "method", "confidence", "gap", "intervals", "intervals_by", "resolution", "unit")
+        told = {name: getattr(self, name) for name in names}
+        return {**told, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
+
+    def table(self) -> pl.DataFrame:
+        """Return a table with columns id, share, low, high."""
+        columns = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
+        return pl.DataFrame(columns)
+
+
+def estimate(
+    observed: Sequence[ReportCounts],
+    asked: EstimateOptions,
+    *,
+    groups: Mapping[str, Ints] | None = None,
+    rows: Rows | None = None,
+    unit: str = "",
+    progress: Progress | None = None,
+) -> Estimate:
+    """Estimate the distribution of the secrets behind reports.
+
+    Args:
+        observed: of one release, or of several with the same inputs: reports are independent of one another.
+        asked: how.
+        groups: records of each group, in place of the records.
+        rows: distances (B, N) from some records to all; None where there are none.
+        unit: of distance.
+        progress: called with what is being done.
+
+    Raises:
+        UsageError: no reports, releases of different records, or reports that no record can send.
+    """
+    ids = list(observed[0].channel.inputs)
+    columns, counts = _heard(observed)
+    n, seen = int(counts.sum()), counts > 0
+    parts, used = counts[seen] / n, np.ascontiguousarray(columns[:, seen])
+    auto = len(ids) > MAX_UNSMOOTHED_RECORDS and asked.resolution is None
+    resolution = asked.resolution if auto or asked.resolution is not None else 0.0
+    names, functionals = _functionals(ids, groups)
+    gap = asked.gap
+    if asked.intervals == "asymptotic" and resolution == 0.0:
+        gap = min(gap, gap_for(asked.confidence, n))  # shares of a greater one can lie outside their intervals
+    dense = resolution == 0.0 and used.size > MIN_THREADED_ENTRIES
+    with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
+        found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
+        low, high, intervals_by, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
+    shares = functionals @ found.shares
+    return Estimate(
+        ids=names,
+        shares=shares / shares.sum(),
+        low=np.minimum(low, shares),
+        high=np.maximum(high, shares),
+        n=n,
+        method=f"{'smooth-' if found.resolution else ''}maximum-likelihood",
+        confidence=asked.confidence,
+        gap=found.gap,
+        intervals=asked.intervals,
+        intervals_by=intervals_by,
+        resolution=found.resolution,
+        whole_gap=found.whole_gap,
+        unit=unit,
+        reported=_reported(observed, functionals),
+        group_of=_group_of(groups, len(ids)),
+        notes=notes,
+    )
+
+
+def _heard(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
+    """Channels of all releases side by side (N, K), and how often each output was reported (K,)."""
+    ids = list(observed[0].channel.inputs)
+    if any(list(other.channel.inputs) != ids for other in observed[1:]):
+        raise UsageError("releases must have the same records in the same order")
+    columns = np.hstack([each.channel.probabilities for each in observed])
+    counts = np.concatenate([each.counts for each in observed]).astype(np.float64)
+    if not counts.any():
+        raise UsageError("reports must be at least one, got none")
+    impossible = (counts > 0) & ~columns.any(axis=0)
+    if impossible.any():
+        outputs = [name for each in observed for name in each.channel.outputs]
+        raise UsageError(f"reports: got {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
+    return columns, counts
+
+
+def _functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
+    """Names, and (G, N) ones where a record belongs to a group, sparse: of 50,000 records alone they were 20 GB."""
+    every = [np.array([place]) for place in range(len(ids))] if groups is None else list(groups.values())
+    members = np.concatenate([np.unique(one) for one in every]) if every else np.zeros(0, dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum([len(np.unique(one)) for one in every])])
+    made = csr_array((np.ones(len(members)), members, starts), shape=(len(every), len(ids)))
+    return tuple(ids if groups is None else groups), made
+
+
+def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
+    """(N,) number of each record's group, -1 of a record in none; None without groups."""
+    if groups is None:
+        return None
+    found = np.full(records, -1, dtype=np.int64)
+    for number, members in enumerate(groups.values()):
+        found[members] = number
+    return found
+
+
+def _intervals(
+    observed: Sequence[ReportCounts],
+    columns: Floats,
+    used: Floats,
+    parts: Floats,
+    n: int,
+    functionals: csr_array,
+    asked: EstimateOptions,
+    progress: Progress | None,
+) -> tuple[Floats, Floats, str, tuple[str, ...]]:
+    """Return the ends of the intervals, by what method they were found, and notes."""
+    channels = [each.channel.probabilities for each in observed]
+    grouped = functionals.shape[0] != len(columns)
+    if asked.intervals == "asymptotic" and len(columns) <= MAX_PROFILED_RECORDS:
+        confidence = 1.0 - (1.0 - asked.confidence) / functionals.shape[0] if grouped else asked.confidence
+        low, high = profile_intervals(used, parts, n, functionals, confidence, progress)
+        return low, high, PROFILE if grouped else f"{PROFILE}, {EACH}", ()
+    finite = asked.intervals == "finite-sample"
+    by_programs = finite and is_affordable(len(columns), columns.shape[1], functionals.shape[0])
+    by_estimators = grouped or not by_programs
+    confidence = 0.5 + 0.5 * asked.confidence if by_programs and by_estimators else asked.confidence
+    found: dict[str, tuple[Floats, Floats] | None] = {}
+    if by_programs:
+        found["linear programs"] = _by_programs(observed, functionals, confidence, progress)
+    if by_estimators:
+        counts = [each.counts for each in observed]
+        found["linear estimators"] = linear_intervals(
+            channels, counts, functionals, confidence, finite=finite, progress=progress
+        )
+    method, known = " and ".join(found), [ends for ends in found.values() if ends is not None]
+    if len(known) == len(found):  # what lies within all bounds, each with its share of the error
+        low, high = np.max([low for low, _ in known], axis=0), np.min([high for _, high in known], axis=0)
+        if (low <= high).all():
+            return low, high, method, ()
+    note = (
+        "no shares at all give reports like these: they come from another release, are not independent (several of "
+        f"one person), or this is the {1 - asked.confidence:.3g} of cases in which the intervals fail"
+    )
+    count = functionals.shape[0]
+    return np.zeros(count), np.ones(count), method, (note,)
+
+
+def _by_programs(
+    observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
+) -> tuple[Floats, Floats] | None:
+    """Intervals by linear programs over the shares that the counts of outputs allow."""
+    alpha = (1.0 - confidence) / sum(each.channel.probabilities.shape[1] for each in observed)
+    sides = [
+        (
+            each.channel.probabilities,
+            *clopper_pearson(each.counts.astype(np.float64), float(each.counts.sum()), alpha / 2),
+        )
+        for each in observed
+        if each.counts.any()  # a release without reports says nothing
+    ]
+    whole, low, high = (np.hstack(parts) for parts in zip(*sides, strict=True))
+    return finite_sample(whole, low, high, functionals, progress)
+
+
+def _reported(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
+    """Shares of the raw reports by group, where every release's outputs are its records."""
+    if any(list(each.channel.outputs) != list(each.channel.inputs) for each in observed):
+        return None
+    total = np.sum([each.counts for each in observed], axis=0)
+    raw: Floats = functionals @ (total / total.sum())
+    return raw
+
+
+def estimate_of_counts(
+    channel: NoisyCounts, counts: Floats, asked: EstimateOptions, *, groups: Mapping[str, Ints] | None = None
+) -> Estimate:
+    """Estimate the shares of people at each input, from counts that are noisy themselves.
+
+    The likeliest count under symmetric noise is the noisy one, or 0. With the confidence no noise of the N is beyond
+    its reach at (1 - confidence) / N; so all counts lie in intervals at once, and all shares in those that follow.
+
+    Args:
+        channel: of the release.
+        counts: (N,) noisy counts, in the order of its inputs.
+        asked: the confidence; intervals are finite-sample ones.
+        groups: as of :func:`estimate`.
+    """
+    if asked.intervals != "finite-sample" or asked.resolution:
+        raise UsageError("noisy counts must have finite-sample intervals, without a resolution")
+    names, functionals = _functionals(channel.inputs, groups)
+    likely = np.maximum(counts, 0.0)
+    if not likely.any():
+        raise UsageError("counts must have one above 0, got none: shares cannot be estimated")
+    reach = channel.reach((1.0 - asked.confidence) / len(counts))
+    least, most = functionals @ np.maximum(counts - reach, 0.0), functionals @ np.maximum(counts + reach, 0.0)
+    every_least, every_most = np.maximum(counts - reach, 0.0).sum(), np.maximum(counts + reach, 0.0).sum()
+    shares = functionals @ likely / likely.sum()
+    with np.errstate(invalid="ignore"):
+        low = np.nan_to_num(least / (least + (every_most - most)), nan=0.0)
+        high = np.nan_to_num(most / (most + (every_least - least)), nan=1.0)
+    return Estimate(
+        ids=names,
+        shares=shares,
+        low=np.minimum(low, shares),
+        high=np.maximum(high, shares),
+        n=round(float(likely.sum())),
+        method="noisy-counts",
+        confidence=asked.confidence,
+        gap=0.0,
+        intervals="finite-sample",
+        reported=shares,
+        group_of=_group_of(groups, len(counts)),
+    )

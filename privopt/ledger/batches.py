@@ -1,0 +1,332 @@
+"""Batches of ``apply`` that can be repeated: after a kill the same command gives each row the report it paid for.
+
+All coins of a batch follow from one key of 32 bytes, drawn from the operating system's entropy and durable before the
+first charge. They lie next to the ledger in ``FILE.batches/``, which is its owner's alone: until the key is deleted it
+is as secret as the truth, for it tests every candidate for a row's secret against the row's report. Privacy rests on
+SHAKE-256 under a secret key being a pseudo-random function.
+
+Source:
+    docs/guide/repeated.md, "Batches"; ADR 24.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+import narwhals as nw
+from attrs import define, field, frozen
+
+from privopt.declare.column_texts import TABLE, subjects_of, texts_of
+from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError, cut
+from privopt.files.regular import flush, open_private, private_folder
+from privopt.files.release_folder import sha256
+from privopt.files.working_folder import claimed
+from privopt.ledger.subject_names import key_at
+
+LONGEST_NAME: Final = 200
+"""Characters of a batch's name."""
+
+_LABEL: Final = b"privopt batch 1"
+_KEY, _RECORD, _LOCK = "key", "record.json", "lock"
+
+
+def encoded(parts: Iterable[bytes]) -> bytes:
+    """Join parts so that no two lists of parts give the same bytes: each behind its length."""
+    return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+@frozen
+class Coins:
+    """The random bytes of a batch: a stream of its own for each draw, the same each time it is asked for.
+
+    Attributes:
+        prefix: key, batch and release, encoded.
+    """
+
+    prefix: bytes = field(repr=False)
+
+    def stream(self, purpose: str, row: bytes, position: str, secret: bytes, start: int, count: int) -> bytes:
+        """Return bytes ``start`` to ``start + count`` of the stream of one draw.
+
+        Args:
+            purpose: what is drawn; no two draws of a row for one position share it.
+            row: its name: 8 bytes of its number in its table, from 0; or subject and id, encoded.
+            position: name of the position; empty where a row has one.
+            secret: canonical bytes of the row's secret: a row whose secret was changed gets coins of its own.
+            start, count: of the bytes.
+        """
+        parts = (purpose.encode(), row, position.encode("utf-8"), secret)
+        return hashlib.shake_256(self.prefix + encoded(parts)).digest(start + count)[start:]
+
+
+@define
+class Digest:
+    """A keyed sum over the rows of a table, whatever parts it comes in: a table that was changed has another.
+
+    Attributes:
+        key: of the batch.
+        total: so far; a sum of HMACs, modulo 2^256.
+    """
+
+    key: bytes = field(repr=False)
+    total: int = 0
+
+    def add(self, *parts: bytes) -> None:
+        """Add a row, or the options of the command."""
+        self.add_sum(hmac.digest(self.key, encoded((_LABEL, *parts)), "sha256").hex())
+
+    def add_sum(self, text: str) -> None:
+        """Add the sum over other rows, in hexadecimal."""
+        self.total = (self.total + int(text, 16)) % (1 << 256)
+
+    @property
+    def text(self) -> str:
+        """The sum in hexadecimal."""
+        return f"{self.total:064x}"
+
+
+@define(kw_only=True, eq=False)
+class Batch:
+    """One batch next to a ledger, which this process has for itself.
+
+    Attributes:
+        ledger: the ledger's file.
+        name: of the batch.
+        target: the file that its table is written to.
+        folder: where its key and its record lie.
+    """
+
+    ledger: Path
+    name: str
+    target: Path = field(default=Path())
+    folder: Path = field(init=False)
+    _lock: int = field(init=False, default=-1, repr=False)
+    _fresh: bool = field(init=False, default=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        if not self.name.strip() or len(self.name) > LONGEST_NAME or not self.name.isprintable():
+            wanted = f"a name of 1 to {LONGEST_NAME} printable characters"
+            raise UsageError(f"batch must be {wanted}, got {cut(repr(self.name))}")
+        self.target = self.target.absolute()
+        digest = hashlib.sha256(self.name.encode("utf-8")).hexdigest()[:32]
+        self.folder = self.ledger.with_name(f"{self.ledger.name}.batches") / digest
+
+    @contextmanager
+    def opened(self) -> Iterator[Self]:
+        """Begin with its folder made, locked against a second run; a batch that does not begin leaves no key behind.
+
+        Raises:
+            UsageError: another process runs it, there is no folder for it, or others may enter that.
+            StoppedError: it cannot be written.
+        """
+        if not self.ledger.absolute().parent.is_dir():
+            raise UsageError(f"{self.ledger}: the folder {self.ledger.parent} of the ledger must exist")
+        try:
+            for folder in (self.folder.parent, self.folder):
+                private_folder(folder, closed=True)
+            self._lock = os.open(self.folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error
+        try:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(f"batch {cut(self.name)}: another process runs it; wait for its end") from None
+            yield self
+        finally:
+            if self._fresh and not self.record:  # nothing was charged under a key that this run made
+                self._delete_key()
+            os.close(self._lock)
+
+    # --- its record -------------------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is known of the batch: its digest and target once it has begun, and how it ended; empty before.
+
+        Raises:
+            DoesNotHoldError: it is not as it was written.
+        """
+        try:
+            read = json.loads((self.folder / _RECORD).read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise DoesNotHoldError(f"{self.folder / _RECORD}: changed: no record of a batch") from error
+        if not isinstance(read, dict) or read.get("name") != self.name:
+            raise DoesNotHoldError(f"{self.folder / _RECORD}: changed: the record of another batch")
+        return read
+
+    def _write(self, record: dict[str, Any]) -> None:
+        """Write the record durably: completely or not at all."""
+        target = self.folder / _RECORD
+        with claimed(target) as work:
+            new = work / "new"
+            with open_private(new) as stream:
+                stream.write(json.dumps({"name": self.name, **record}).encode())
+            new.replace(target)
+        flush(self.folder)
+
+    def _close(self, record: dict[str, Any]) -> None:
+        """Delete the key, once what became of the batch is recorded, so that the name is never used again."""
+        self._write(record)
+        self._delete_key()
+
+    def check_open(self) -> None:
+        """Refuse a batch that is over.
+
+        Raises:
+            UsageError: it was forgotten, or finished.
+        """
+        state = self.record.get("state")
+        if state in ("finished", "forgotten"):
+            self._delete_key()  # a kill may have come before it was
+            raise UsageError(f"batch {cut(self.name)} must be new or unfinished, got one that is {state}: name another")
+
+    # --- its key ----------------------------------------------------------------------------------------------
+
+    def key(self) -> bytes:
+        """Return the batch's key, made where the batch has none and never began.
+
+        Raises:
+            UsageError: it is over.
+            DoesNotHoldError: it began, and its key is gone.
+        """
+        self.check_open()
+        path = self.folder / _KEY
+        if self.record and not path.exists():
+            raise DoesNotHoldError(f"{path}: changed: the key of a batch that began is gone")
+        self._fresh = self._fresh or not path.exists()
+        return key_at(path, make=True)
+
+    def fingerprint(self) -> str:
+        """Return what distinguishes the key from others without revealing it: charges contain it."""
+        return hmac.new(self.key(), encoded((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
+
+    def purpose(self, charged: Iterable[str]) -> str:
+        """Return the purpose of the batch's charges in the ledger.
+
+        Args:
+            charged: all purposes that the ledger knows.
+
+        Raises:
+            UsageError: it holds charges of a batch of this name under another key, whose reports cannot be drawn again.
+        """
+        before = f"batch {self.name} "
+        mine = before + self.fingerprint()
+        others = [text for text in charged if text.startswith(before) and len(text) == len(mine) and text != mine]
+        if others:
+            raise UsageError(f"batch {cut(self.name)} must be new: {self.ledger} has charges of one whose key is gone")
+        return mine
+
+    def coins(self, release: str) -> Coins:
+        """Return the batch's random bytes.
+
+        Args:
+            release: SHA-256 of the release's sums: no key serves two releases.
+        """
+        return Coins(encoded((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
+
+    def begin(self, digest: Digest) -> None:
+        """Bind the batch to its data, durably, before the first charge; or hold it to what it was bound to.
+
+        Raises:
+            UsageError: it began with other data, another release or other options.
+        """
+        record = self.record
+        if not record:
+            self._write({"state": "begun", "digest": digest.text, "target": str(self.target)})
+        elif record.get("digest") != digest.text:
+            raise UsageError(
+                f"batch {cut(self.name)} must be of the table, release and options that it began with, got others: "
+                "name another batch for them"
+            )
+
+    def begin_writing(self, finished: Path) -> None:
+        """Note, durably, that a finished file is about to get the target's name."""
+        self._write({**self.record, "state": "writing", "sha256": sha256(finished)})
+
+    @property
+    def left_target(self) -> bool:
+        """Whether an unfinished run of the batch has left its target, which is as it was written."""
+        record = self.record
+        mine = record.get("state") == "writing" and record.get("target") == str(self.target)
+        return mine and self.target.is_file() and sha256(self.target) == record.get("sha256")
+
+    def finish(self, counts: dict[str, Any], source: str) -> None:
+        """Delete the key, once the table is durable; the record stays, so that the name is never used again.
+
+        Args:
+            counts: of the table's rows.
+            source: what it was made of, in words that reveal nothing secret.
+        """
+        done = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
+        self._close({**self.record, **done})
+
+    def end(self) -> None:
+        """Delete the key of a batch whose reports others keep; the record remains."""
+        self._close({**self.record, "state": "finished"})
+
+    @property
+    def counts(self) -> dict[str, Any] | None:
+        """The counts of a finished batch whose table is still as it was written; else None."""
+        record = self.record
+        if record.get("state") != "finished" or not self.target.is_file():
+            return None
+        self._delete_key()  # a kill may have come before it was
+        return record["counts"] if sha256(self.target) == record["sha256"] else None
+
+    def forget(self) -> bool:
+        """Delete the key of an unfinished batch; return whether there was one. What it charged stays charged."""
+        record = self.record
+        if record.get("state") in ("finished", "forgotten"):
+            self._delete_key()
+            return False
+        there = (self.folder / _KEY).exists()
+        if not there and not record:
+            raise UsageError(f"batch {cut(self.name)} must be one of {self.ledger}, got a name that none has")
+        self._close({**record, "state": "forgotten"})
+        return there
+
+    def _delete_key(self) -> None:
+        (self.folder / _KEY).unlink(missing_ok=True)
+        flush(self.folder)
+
+
+def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
+    """Name each row of a table by its subject and its id among the subject's rows.
+
+    Args:
+        frame: the table.
+        columns: of subjects and of ids.
+
+    Raises:
+        InputError: a row with a subject has no id.
+    """
+    subjects, ids = subjects_of(frame[columns[0]]), texts_of(frame[columns[1]])
+    if (ids.is_null() & subjects.is_not_null()).any():
+        raise InputError([Fault(TABLE, f"column {columns[1]}", "nothing", "an id of each row")])
+    whose = zip(subjects.fill_null("").to_list(), ids.fill_null("").to_list(), strict=True)
+    return [encoded((subject.encode("utf-8"), own.encode("utf-8"))) for subject, own in whose]
+
+
+def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
+    """Encode each row's secret as canonical bytes, from the texts or numbers of its columns."""
+    return [encoded(_canonical(value) for value in row) for row in zip(*columns, strict=True)]
+
+
+def _canonical(value: object) -> bytes:
+    """Bytes of a cell: text as it is, a number as its shortest decimal, nothing as a mark of its own."""
+    if value is None:
+        return b"\x00"
+    if isinstance(value, float):
+        return b"\x02" + repr(value + 0.0).encode()  # -0.0 + 0.0 is 0.0
+    return b"\x01" + str(value).encode("utf-8", "surrogateescape")

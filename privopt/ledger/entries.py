@@ -1,0 +1,223 @@
+"""Limits, exactly; entries of a ledger as text, and the hash that chains each to the one before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from attrs import field, frozen
+from attrs.validators import in_
+
+from privopt.declare.exact_text import exact_text
+from privopt.errors import UsageError
+from privopt.interfaces.cost import EPSILON, NUMBERS, PAIR, UNITS, Amount, Cost, Sum, amount_of, sum_text
+from privopt.ledger.periods import Calendar
+
+__all__ = ["AccountKey", "Limit"]
+
+BEGINNING: Final = bytes(32)
+"""The hash before the first entry's."""
+
+MICROSECONDS_PER_HOUR: Final = 3_600_000_000
+"""Microseconds of an hour: times are whole microseconds since 1970, UTC."""
+
+
+@lru_cache(maxsize=4096)
+def sum_of(text: str) -> Sum:
+    """Return a sum from its text in an entry."""
+    return tuple(Fraction(part) for part in text.split(";"))
+
+
+def zero_sum(unit: str) -> Sum:
+    """Return the sum of no charges in a unit."""
+    return (Fraction(0),) * len(NUMBERS[unit])
+
+
+def added(one: Sum, other: Sum) -> Sum:
+    """Return sums added up, number by number."""
+    return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+def _limit(value: Amount) -> Fraction:
+    return amount_of(value, "limit", zero=True)
+
+
+def _limit_delta(value: Amount | None) -> Fraction | None:
+    return None if value is None else _limit(value)
+
+
+def _hours(value: Amount | None) -> Fraction | None:
+    return None if value is None else amount_of(value, "window")
+
+
+@frozen(kw_only=True)
+class Limit:
+    """The most that each subject may spend in one of the units that notions add up.
+
+    Attributes:
+        amount: at most.
+        delta: likewise, where epsilon and delta are limited.
+        account: one of `UNITS`.
+        hours: the length of a window; the amount may be spent in each window, which includes its end and not its start.
+            None: once, for ever, or by the calendar.
+        calendar: periods; the amount may be spent in each.
+
+    Raises:
+        UsageError: amounts that are none, or both a window and a calendar.
+    """
+
+    amount: Fraction = field(converter=_limit)
+    delta: Fraction | None = field(default=None, converter=_limit_delta)
+    hours: Fraction | None = field(default=None, converter=_hours)
+    calendar: Calendar | None = None
+    account: str = field(default=EPSILON, validator=in_(UNITS))
+
+    def __attrs_post_init__(self) -> None:
+        if (self.delta is None) == (self.account == PAIR):
+            found = f"{sum_text(self.sum)} of {self.account}"
+            raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {found}")
+        if self.hours is not None and self.calendar is not None:
+            raise UsageError("limit must have a window or calendar periods, got both")
+
+    @property
+    def sum(self) -> Sum:
+        """All of it."""
+        return (self.amount,) if self.delta is None else (self.amount, self.delta)
+
+    @property
+    def micros(self) -> int | None:
+        """The window in microseconds, rounded up; None for ever."""
+        return micros_of(self.hours)
+
+
+def micros_of(hours: Amount | None) -> int | None:
+    """Return a window's length in microseconds, rounded up; None for all time."""
+    return None if hours is None else math.ceil(amount_of(hours, "window") * MICROSECONDS_PER_HOUR)
+
+
+class AccountKey(NamedTuple):
+    """The account of a subject in a unit and a period.
+
+    Attributes:
+        subject: as the ledger names it.
+        unit: one of `UNITS`.
+        period: of the calendar; empty where the limit is not by the calendar.
+    """
+
+    subject: str
+    unit: str = EPSILON
+    period: str = ""
+
+
+class Terms(NamedTuple):
+    """What many entries have in common.
+
+    Attributes:
+        kind: ``"charge"``, ``"limit"``, ``"names"``, which says how subjects are named, or ``"begin"``.
+        unit: one of `UNITS`, of a charge or a limit.
+        relation: :attr:`Cost.unit` of a charge.
+        notion, mechanism, purpose: see :class:`Cost`.
+        amount: charged, or the limit, as exact text; delta after a semicolon.
+        within: of a limit: the hours of its window, as exact text, or its calendar (``day Europe/Rome``); empty for
+            ever.
+    """
+
+    kind: str
+    unit: str = ""
+    relation: str = ""
+    notion: str = ""
+    mechanism: str = ""
+    amount: str = ""
+    within: str = ""
+    purpose: str = ""
+
+    @classmethod
+    def of_cost(cls, cost: Cost) -> Terms:
+        """Return the terms of a charge."""
+        return cls(
+            kind="charge",
+            unit=cost.account,
+            relation=cost.unit,
+            notion=cost.notion,
+            mechanism=cost.mechanism,
+            amount=";".join(map(exact_text, cost.amount)),
+            purpose=cost.purpose,
+        )
+
+    @property
+    def cost(self) -> Cost:
+        """What a charge cost."""
+        numbers: dict[str, Any] = dict(zip(NUMBERS[self.unit], sum_of(self.amount), strict=True))
+        return Cost(unit=self.relation, notion=self.notion, mechanism=self.mechanism, purpose=self.purpose, **numbers)
+
+    @classmethod
+    def of_limit(cls, limit: Limit) -> Terms:
+        """Return the terms of a limit."""
+        within = "" if limit.hours is None else exact_text(limit.hours)
+        if limit.calendar is not None:
+            within = limit.calendar.text
+        return cls(kind="limit", unit=limit.account, amount=";".join(map(exact_text, limit.sum)), within=within)
+
+    @property
+    def limit(self) -> Limit:
+        """The limit that was set."""
+        calendar = Calendar.from_text(self.within)
+        amount, *delta = sum_of(self.amount)
+        return Limit(
+            amount=amount,
+            delta=delta[0] if delta else None,
+            hours=None if calendar else self.within or None,
+            calendar=calendar,
+            account=self.unit,
+        )
+
+
+@lru_cache(maxsize=1 << 16)
+def _quoted(values: tuple[str, ...]) -> str:
+    return json.dumps(values)[1:-1]
+
+
+class Entry(NamedTuple):
+    """An entry as it is stored.
+
+    Attributes:
+        number: from 1.
+        account: number of the account that it charges; None for none.
+        time: microseconds since 1970, UTC.
+        terms: number of the terms.
+        total: what the account has spent with it, as text.
+        charges: of the account, with it.
+        hash: of it.
+    """
+
+    number: int
+    account: int | None
+    time: int
+    terms: int
+    total: str
+    charges: int
+    hash: bytes
+
+    def hashed(self, previous: bytes, account: AccountKey | None, terms: Terms) -> bytes:
+        """Return its hash: SHA-256 of its canonical text, a JSON array that begins with the hash before.
+
+        Args:
+            previous: the hash of the entry before; :data:`BEGINNING` for the first.
+            account: that it charges; None for none: three empty texts in the array.
+            terms: what it says.
+        """
+        whose = _quoted(account or ("", "", ""))
+        head = f'["{previous.hex()}", {self.number}, {self.time}, {whose}, {_quoted(terms)}'
+        return hashlib.sha256(f'{head}, "{self.total}", {self.charges}]'.encode("utf-8", "surrogateescape")).digest()
+
+    def follows(self, previous: object, account: AccountKey | None, terms: Terms | None) -> bool:
+        """Return whether it is as it was written after an entry of that hash; SQLite would hold anything in a field."""
+        numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)
+        plain = isinstance(self.total, str) and all(isinstance(n, int) for n in numbers)
+        if not plain or not isinstance(previous, bytes) or terms is None or (account is None) != (self.account is None):
+            return False
+        return self.hash == self.hashed(previous, account, terms)
