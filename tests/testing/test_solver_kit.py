@@ -11,11 +11,10 @@ from attrs import evolve
 
 from privopt.backends import Outcome
 from privopt.backends.highs import Highs
-from privopt.decompose import kit
 from privopt.decompose.benders import Benders
 from privopt.registry import Kind, registry, using
 from privopt.specs import KindSpec
-from privopt.testing import GeneratedProblem, backends
+from privopt.testing import GeneratedProblem, backends, decomposers
 from privopt.testing.checks.base import LITTLE, at_little, at_one
 from privopt.testing.checks.secrets import no_secret_leak
 from privopt.testing.efforts import Effort
@@ -43,7 +42,7 @@ def test_privopts_own_pass(role, name, how):
 
 CHECKS = {
     "solver": (backends.optimum, backends.integers, backends.infeasible),
-    "decomposer": (kit.whole, kit.infeasible),
+    "decomposer": (decomposers.whole, decomposers.infeasible),
 }
 
 
@@ -98,7 +97,7 @@ def test_a_wrong_decomposition_is_caught(change, how):
             return change(form, super().solve(form, blocks, context))
 
     with planted("decomposer", "benders", SpoiltBenders):
-        assert kit.whole("benders", how, 0).status == "failed"
+        assert decomposers.whole("benders", how, 0).status == "failed"
 
 
 SECRET = "2433411"
