@@ -167,6 +167,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if problem.seen is not None:
             details["left_out"] = list(problem.seen.left_out)
             details["with_position"] = list(problem.seen.positioned)
+            details["with_text"] = list(problem.seen.captioned)
             if not problem.declared.scored:
                 details["with_time"] = [photo.photo for photo in problem.seen.metadata if photo.taken]
                 details["guessed"] = list(guesses(problem.seen.metadata))

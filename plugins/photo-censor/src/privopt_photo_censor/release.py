@@ -38,6 +38,7 @@ COLUMNS: Final = (
     Column(name="camera", kind="text"),
     Column(name="serial", kind="text"),
     Column(name="thumbnail", whole=True, least=0, most=1),
+    Column(name="texts", kind="text"),
 )
 """Of metadata.csv: attributes of :class:`Metadata`."""
 

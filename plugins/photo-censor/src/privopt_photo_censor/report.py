@@ -130,10 +130,12 @@ def _metadata(release: Deletions) -> str:
     if release.problem.seen is None:
         return "What else their files carry (position, time, names) was not looked at: remove it before posting."
     carried = carriers(release)
+    kept_names = {name for name, is_kept in zip(release.names, release.kept.tolist(), strict=True) if is_kept}
+    captioned = kept_names.intersection(release.problem.seen.captioned)
     if not carried:
         return (
-            "No photo kept carries a position; what else their files reveal (time, camera, thumbnail) "
-            "was not looked at: --copy-to makes clean copies."
+            f"No photo kept carries a position, and {len(captioned)} carry texts, which may name a place "
+            "(metadata.csv lists them). --copy-to makes clean copies."
         )
     files = "1 file carries its" if len(carried) == 1 else f"{len(carried)} files carry their"
     return (
@@ -144,11 +146,13 @@ def _metadata(release: Deletions) -> str:
 
 def _album(album: Album, release: Deletions) -> str:
     chances = revealing(album)
-    positioned = set(release.problem.seen.positioned) if release.problem.seen is not None else set()
+    seen = release.problem.seen
+    positioned, captioned = (set(seen.positioned), set(seen.captioned)) if seen is not None else (set(), set())
     notes = []
     for row, (name, kept) in enumerate(zip(release.names[:SHOWN_PHOTOS], release.kept, strict=False)):
         wish = ", never to be deleted" if album.keep[row] else ""
         where = "<br>position in its metadata" if name in positioned else ""
+        where += "<br>texts in its metadata" if name in captioned else ""
         share = float(chances[row])
         state = f"{'kept' if kept else 'deleted'}{wish}{where}"
         bar = f'<div class="bar" aria-hidden="true"><i style="width:{min(100.0, 100 * share):.3g}%"></i></div>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from privopt.interfaces.reporting import Feature, Layer, Section
 from privopt.report import figure_section, table_section, themed
 from privopt.report.theme import BAD, MARK, axes_of
 from privopt_photo_censor.app.guesses import guesses
-from privopt_photo_censor.app.metadata import FolderContents, Point
+from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point
 from privopt_photo_censor.app.naming import revealed
 from privopt_photo_censor.app.tiles import tiles
 from privopt_photo_censor.problem import PhotoInstance
@@ -23,6 +23,9 @@ else:
     Figure = Any
 
 __all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
+
+SHOWN_CHARACTERS: Final = 160
+"""Of a photo's texts, next to its picture; the table has all."""
 
 
 def _points(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
@@ -70,9 +73,15 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     album = problem.folder.metadata
     told = sum(photo.place for photo in album)
     guessed = guesses(album)
-    lead = f"{told} of {len(album)} photos reveal a position or a place apart from their pictures. {_copies(release)}"
+    texts = len(problem.folder.captioned)
+    lead = f"{told} of {len(album)} photos reveal a position or a place apart from their pictures"
+    if texts:  # whether these name a place is for their owner to judge
+        lead = (
+            f"Of {len(album)} photos {told} carry a position or a place's name; {texts} carry texts, which may name one"
+        )
+    lead = f"{lead}. {_copies(release)}"
     notes = [
-        (f'{_words(photo.place, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
+        (f'{_describe(photo, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
         for photo in album
     ]
     made = [Section(title="The album", lead=lead, html=tiles(release, notes))]
@@ -98,14 +107,13 @@ def _degrees(point: Point) -> str:
     return f"{point[0]:.5f}, {point[1]:.5f}"
 
 
-def _words(tells: bool, guessed: bool) -> str:
-    return (
-        "reveals its place"
-        if tells
-        else "its place can be guessed"
-        if guessed
-        else "reveals no place apart from its picture"
-    )
+def _describe(photo: Metadata, is_guessed: bool) -> str:
+    """Return in HTML what a photo reveals, with the beginning of its texts."""
+    words = ["reveals its place"] if photo.place else ["its place can be guessed"] if is_guessed else []
+    if photo.texts:
+        excerpt = photo.texts[:SHOWN_CHARACTERS] + "..." * (len(photo.texts) > SHOWN_CHARACTERS)
+        words.append(f"carries texts ({escape(excerpt)})")
+    return "<br>".join(words) or "reveals no place apart from its picture"
 
 
 def _copies(release: Deletions) -> str:
@@ -121,7 +129,7 @@ def _revealed_table(problem: PhotoInstance) -> Section:
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"
         small, name = "yes" if photo.thumbnail else "", revealed(photo.photo) or ""
-        rows.append((photo.photo, where, photo.taken, photo.camera, photo.serial, small, name))
-    header = ("photo", "position", "time", "camera", "serial number, owner", "thumbnail", "name tells")
+        rows.append((photo.photo, where, photo.taken, photo.camera, photo.serial, small, name, photo.texts))
+    header = ("photo", "position", "time", "camera", "serial number, owner", "thumbnail", "name tells", "texts")
     lead = "What each file says apart from its picture. Programs that sort or upload photos read all of it."
     return table_section("What each photo reveals", header, rows, lead)

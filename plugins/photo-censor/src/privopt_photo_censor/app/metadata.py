@@ -9,7 +9,9 @@ from typing import Any, Final
 from attrs import field, frozen
 from PIL import ExifTags, Image
 
+from privopt_photo_censor.app.naming import COORDINATES
 from privopt_photo_censor.app.positions import carries_position, gps
+from privopt_photo_censor.app.texts import list_texts
 
 __all__ = ["FolderContents", "Metadata", "Point", "read_metadata"]
 
@@ -42,6 +44,7 @@ class Metadata:
         camera: maker and model.
         serial: serial numbers of body and lens, and the owner's name.
         thumbnail: whether it holds a small picture, which may show what was cut off.
+        texts: the texts that it carries (captions, comments, keywords, names), each behind the name of its field.
     """
 
     photo: str
@@ -52,6 +55,7 @@ class Metadata:
     camera: str = ""
     serial: str = ""
     thumbnail: bool = field(default=False, converter=bool)
+    texts: str = ""
 
     @property
     def point(self) -> Point | None:
@@ -91,6 +95,11 @@ class FolderContents:
         """Photos whose files reveal a position or a place in any way."""
         return tuple(photo.photo for photo in self.metadata if photo.place)
 
+    @property
+    def captioned(self) -> tuple[str, ...]:
+        """Photos whose files carry texts, which may name a place."""
+        return tuple(photo.photo for photo in self.metadata if photo.texts)
+
 
 def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
     """Read what a photo's file reveals.
@@ -105,15 +114,18 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
     moments = (_text(detail.get(tag, exif.get(tag))) for tag in TAKEN)
     camera = " ".join(filter(None, (_text(exif.get(tag)) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))))
     latitude, longitude = gps(photo) or (None, None)
+    texts = list_texts(photo, contents)
+    has_coordinates = any(COORDINATES.search(text.value) for text in texts)
     return Metadata(
         photo=name,
         latitude=latitude,
         longitude=longitude,
-        place=carries_position(photo, contents),
+        place=carries_position(photo, contents) or has_coordinates,
         taken=next((moment for moment in moments if MOMENT.fullmatch(moment)), ""),
         camera=camera,
         serial=", ".join(filter(None, (_text(detail.get(tag)) for tag in SERIALS))),
         thumbnail=bool(exif.get_ifd(ExifTags.IFD.IFD1)),
+        texts=" | ".join(map(str, texts)),
     )
 
 

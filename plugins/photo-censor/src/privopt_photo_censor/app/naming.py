@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Final
 
-__all__ = ["revealed", "revealing_names"]
+__all__ = ["COORDINATES", "revealed", "revealing_names"]
 
 DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"

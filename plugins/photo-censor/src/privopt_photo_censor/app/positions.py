@@ -10,7 +10,7 @@ from xml.parsers import expat
 
 from PIL import ExifTags, Image
 
-__all__ = ["carries_position", "gps", "texts_of"]
+__all__ = ["EXIF", "IPTC_RESOURCE", "carries_position", "gps", "packets_of", "texts_of"]
 
 EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
 """Begins an Exif block, wherever it is in a file: a second picture has one of its own."""
@@ -93,7 +93,7 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
     texts = (contents, *texts_of(photo))
     if any(_tells(str(name)) for name in photo.info) or any(FILM_PLACE.search(text) for text in texts):
         return True
-    return any(_tells(name) for text in texts for packet in _packets(text) for name in _properties(packet))
+    return any(_tells(name) for text in texts for packet in packets_of(text) for name in _properties(packet))
 
 
 def texts_of(photo: Image.Image) -> list[bytes]:
@@ -149,7 +149,7 @@ def _fields(raw: bytes) -> Iterator[int]:
         raw = raw[5 + size :]
 
 
-def _packets(contents: bytes) -> Iterator[str]:
+def packets_of(contents: bytes) -> Iterator[str]:
     """Yield the XMP packets of a file, in whichever encoding they are."""
     for (encoding, _), (name, opening, closing) in TAGS.items():
         if name not in contents:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from privopt_photo_censor.album import some
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.naming import revealing_names
@@ -46,6 +48,7 @@ def _scored(problem: PhotoInstance, release: Deletions) -> list[str]:
             f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS or the "
             f"name of a place), which reveals the place whatever the pictures hide; {cure}: {some(carried)}"
         )
+    lines += _captions([name for name in problem.folder.captioned if name in _kept(release)], release)
     posted = [name for name, stays in zip(release.names, release.kept.tolist(), strict=True) if stays]
     telling = revealing_names(posted, problem.places)
     if telling and release.copies is None:
@@ -62,6 +65,7 @@ def _unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
         lines.append(f"not looked at, and not copied: {some(left_out)}")
     if release.copies is not None:
         return lines
+    lines += _captions(problem.folder.captioned, release)
     guessed, names = guesses(album), revealing_names(release.names)
     if told:
         lines.append(f"{len(told)} of {len(album)} photos carry a position or name a place: {some(told)}")
@@ -70,3 +74,18 @@ def _unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     if names:
         lines.append(f"names of photos hold {' and '.join(sorted(set(names.values())))}: {some([*names])}")
     return [*lines, "post clean copies, not these files: solve with --copy-to FOLDER makes them"]
+
+
+def _kept(release: Deletions) -> set[str]:
+    """Return the names of the photos kept."""
+    return {name for name, is_kept in zip(release.names, release.kept.tolist(), strict=True) if is_kept}
+
+
+def _captions(names: Sequence[str], release: Deletions) -> list[str]:
+    """Warn of photos whose files carry texts. The texts themselves are in the owner's folder alone."""
+    if not names or release.copies is not None:
+        return []
+    return [
+        f"{len(names)} of the {int(release.kept.sum())} photos kept carry texts (captions, comments, names), which may "
+        f"name a place; metadata.csv lists them: {some(names)}"
+    ]
