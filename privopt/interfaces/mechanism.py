@@ -263,5 +263,5 @@ class Mechanism(ABC, Generic[P, R]):
         """Return what shows its releases: an instance of :attr:`reporting`, which is imported now."""
         from privopt.registry import load_class
 
-        found: Reporting[P, R] = load_class(self.reporting, Reporting)() if self.reporting else Reporting()
+        found: Reporting[P, R] = (load_class(self.reporting, Reporting) if self.reporting else Reporting)(self)
         return found

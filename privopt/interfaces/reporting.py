@@ -86,7 +86,14 @@ class Reporting(Generic[P, R]):
 
     It is imported when a report is asked for, and not before: what it draws with need not be loaded to solve. Each
     method may be omitted.
+
+    Attributes:
+        mechanism: The mechanism whose releases it shows.
     """
+
+    def __init__(self, mechanism: Any) -> None:
+        """Show the releases of a mechanism."""
+        self.mechanism = mechanism
 
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
         """Return the body of the report, from public data alone; the frame around it is the same for all mechanisms."""

@@ -61,8 +61,8 @@ def test_the_report_shows_it(tmp_path, undrawn):
     release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
     opened = release.opened
     asked = opened.problem, opened.release, opened.result
-    assert "What many reports reveal" in [section.title for section in opened.mechanism.report(*asked)]
-    assert "over-time" in opened.mechanism.figures(*asked)
+    assert "What many reports reveal" in [section.title for section in opened.mechanism.shown().report(*asked)]
+    assert "over-time" in opened.mechanism.shown().figures(*asked)
 
 
 def test_what_it_finds_is_always_the_same(tmp_path):

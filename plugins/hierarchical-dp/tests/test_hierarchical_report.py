@@ -11,6 +11,7 @@ import pytest
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
+from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.report import CountsReport, size_figure
 
 
@@ -38,7 +39,7 @@ def _opened(folder):
 def test_shares_of_epsilon_are_shares(tmp_path):
     path = _counts(tmp_path, 0.1, groups=500)
     solve("hierarchical-dp", path, tmp_path / "out", Options())
-    page = "".join(section.html for section in CountsReport().report(*_opened(tmp_path / "out")))
+    page = "".join(section.html for section in CountsReport(HierarchicalDP()).report(*_opened(tmp_path / "out")))
     rows = re.findall(r"<tr>(.*?)</tr>", page[page.index("share of epsilon") :], re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
     levels = [row for row in cells if len(row) > 6 and row[5].endswith(" %")]
@@ -47,7 +48,7 @@ def test_shares_of_epsilon_are_shares(tmp_path):
     ]
     assert [float(row[-1]) for row in levels] == pytest.approx(width, rel=1e-3)
     assert "stands in intervals.csv" in page + "".join(
-        s.lead for s in CountsReport().report(*_opened(tmp_path / "out"))
+        s.lead for s in CountsReport(HierarchicalDP()).report(*_opened(tmp_path / "out"))
     )
     assert [row[5] for row in levels] == ["8 %", "12 %", "80 %"]
     assert [float(row[4]) for row in levels] == [0.008, 0.012, 0.08]

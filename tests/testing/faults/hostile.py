@@ -254,7 +254,7 @@ class TitleTold(RightCounts):
     """Names the most people at a place in a heading of the report, from what stands in private/."""
 
     def shown(self) -> Any:
-        return _Telling()
+        return _Telling(self)
 
 
 @frozen(kw_only=True, eq=False)

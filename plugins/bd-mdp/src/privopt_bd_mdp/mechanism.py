@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve
 
-from privopt.interfaces import Result, SolveContext
-from privopt.report import Section
+from privopt.interfaces import SolveContext
 from privopt.search.incumbent import Answer
 from privopt_bd_mdp.problem import BDmDPProblem
-from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.certifier import CertifiedRelease, MatrixOffers, instance_view
 from privopt_metric_dp.mechanisms.registered import Optimal
 from privopt_metric_dp.problem.data import MetricInstance
@@ -24,6 +22,7 @@ class BDmDP(Optimal[BDmDPProblem]):
 
     problem_class = BDmDPProblem
     kit = "privopt_bd_mdp.kit:PROFILE"
+    reporting = "privopt_bd_mdp.report:BDmDPReporting"
 
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Search by decomposition, or by a method of optimal-lp."""
@@ -46,11 +45,3 @@ class BDmDP(Optimal[BDmDPProblem]):
         if "parts" in answer.details:
             details = {**answer.details, "trajectory": answer.trajectory}
         return solver, details
-
-    def report(
-        self, problem: MetricInstance[BDmDPProblem], release: MatrixRelease, result: Result
-    ) -> Sequence[Section]:
-        """Return the report of metric mechanisms, and a section on the decomposition."""
-        from privopt_bd_mdp.report import sections
-
-        return [*super().report(problem, release, result), *sections(result)]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from privopt.interfaces import Result
 from privopt.report import Section, table_section
+from privopt_metric_dp.matrix.release import MatrixRelease
+from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.report.reporting import MetricReporting
 
-__all__ = ["sections"]
+__all__ = ["BDmDPReporting", "sections"]
 
 COLUMNS = {
     "records": "records",
@@ -18,6 +22,14 @@ COLUMNS = {
     "pairs_between_subsets": "pairs between subsets",
     "rounds": "rounds",
 }
+
+
+class BDmDPReporting(MetricReporting):
+    """The report of metric mechanisms, and a section on the decomposition."""
+
+    def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
+        """Return the body of the report."""
+        return [*super().report(problem, release, result), *sections(result)]
 
 
 def sections(result: Result) -> Sequence[Section]:

@@ -15,21 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
 from attrs import evolve
 
-from privopt.declare.name_forms import warn_of_look_alikes
 from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError, StoppedError
 from privopt.execution.clock import within
-from privopt.interfaces import Channel, Mechanism, Outcome, Reporting, Result, SolveContext, UtilityLoss
-from privopt.interfaces.reporting import Layer, Section
+from privopt.interfaces import Outcome, Result, SolveContext, UtilityLoss
 from privopt.registry import registry
 from privopt.search.incumbent import Answer, Incumbent
 from privopt.search.run_search import run_search
 from privopt.version import VERSION
-from privopt_metric_dp.attacks.meaning import Interpretation, costs_in_words, in_readers_unit, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, not_covered
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
@@ -43,6 +40,7 @@ from privopt_metric_dp.mechanisms.certifier import (
     MatrixOffers,
 )
 from privopt_metric_dp.mechanisms.first_offers import make_first_offers
+from privopt_metric_dp.mechanisms.words import MatrixWords
 from privopt_metric_dp.problem.data import D, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import PROOF, Proof, Streets, read_proof
@@ -68,9 +66,7 @@ SOLVER_GAP_SHARE: Final = 0.95
 """Share of the gap asked for that solvers are to reach; the rest is left to the repair and to the rigorous bound."""
 
 
-class MetricMechanism(
-    Mechanism[MetricInstance[D], MatrixRelease], Reporting[MetricInstance[D], MatrixRelease], Generic[D]
-):
+class MetricMechanism(MatrixWords[D]):
     """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`.
 
     Where it declares keys of its own in a subclass ``AcmeProblem``, it is a ``MetricMechanism[AcmeProblem]``, and finds
@@ -89,6 +85,7 @@ class MetricMechanism(
     )
 
     kit: ClassVar[str] = "privopt_metric_dp.kit.problems:default_profile"
+    reporting: ClassVar[str] = "privopt_metric_dp.report.reporting:MetricReporting"
 
     chooses: ClassVar[bool] = False
     """Whether it chooses outputs among the records where ``[outputs] choose`` asks for it (:meth:`choose`)."""
@@ -214,7 +211,7 @@ class MetricMechanism(
                 context.search_time,
                 first_offers=self.first_offers(problem, incumbent, context),
             )
-        outcome = self._outcome(answer, problem)
+        outcome = _make_outcome(self, answer, problem)
         if problem.whole.choose is None or outcome.stopped:
             return outcome
         whole = self.prove_over_all(problem, answer.release.release, context)
@@ -258,25 +255,6 @@ class MetricMechanism(
     def release_of(self, release: MatrixRelease, problem: MetricInstance[D]) -> MatrixRelease:
         """Return a certified matrix as a release of :attr:`release_class`."""
         return release
-
-    def _outcome(self, answer: Answer[CertifiedRelease], problem: MetricInstance[D]) -> Outcome[MatrixRelease]:
-        """Build the outcome of an incumbent."""
-        solver, details = self.describe_solver(answer)
-        found: Matrix | None = answer.details.get("matrix")
-        stopped = answer.stopped
-        if found is not None:  # one that came late is whole all the same
-            unproved = found.multipliers is not None and answer.proof is None
-            stopped = found.stopped or unproved or (answer.stopped and answer.origin != found.name)
-        path = ", ".join(part for part in (str(solver.get("path", "")), answer.path) if part)
-        return Outcome(
-            release=self.release_of(answer.release.release, problem),
-            lower_bound=answer.bound,
-            bound_over=None if problem.whole.choose is None else CHOSEN,
-            proof=answer.proof,
-            solver={**solver, **({"path": path} if path else {})},
-            details={**details, **answer.release.details},
-            stopped=stopped,
-        )
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return what solved it, and what there is to say of it, in the words of an outcome."""
@@ -335,72 +313,25 @@ class MetricMechanism(
         proof = read_proof(folder, problem.data.shape) if (folder / PROOF).exists() else None
         return ALL if isinstance(proof, Streets) else CHOSEN
 
-    def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Return the promise between nearest neighbours, the best guess next to chance, and the cost to a reader."""
-        return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
-    def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Warn of a guarantee that protects little or not all records, of a coarse mesh, and of ids that look alike."""
-        data = problem.data
-        coarse = None if data.region is None else data.region.coarse(data.epsilon)
-        alike = warn_of_look_alikes((*data.records.ids, *data.outputs.ids), "ids")
-        interpretation = self._interpret(problem, release, result)
-        return [*data.warnings, *interpretation.warnings, *filter(None, [coarse]), *alike]
-
-    def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
-        by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
-        return interpret_guarantee(release, problem.data, by_distance=by_distance)
-
-    def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
-        """Return the matrix as a channel, with prior, distances and places where it has a row for each record."""
-        return release.channel_over(problem.data)
-
-    def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
-        """Measure achieved epsilon over all pairs, GV ratio, GV error, Bayes error, entropy, and attack samples."""
-        from privopt_metric_dp.attacks.matrix_figures import audit_matrix
-
-        return audit_matrix(release, problem.data, self.utility(problem, result.method))
-
-    def over_time(
-        self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
-    ) -> Mapping[str, Any] | None:
-        """Return how far the likeliest record of many reports is from their place."""
-        from privopt_metric_dp.attacks.many_reports import over_time
-
-        return over_time(release, problem.data, max_reports=reports)
-
-    def shown(self) -> Reporting[MetricInstance[D], MatrixRelease]:
-        """Return itself: its sections and figures are imported where they are asked for."""
-        return self
-
-    def report(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return a map to explore, losses, worst pairs, baselines, convergence."""
-        from privopt.interfaces.cost import limit_meaning
-        from privopt_metric_dp.report.pages import meaning_section, metric_sections
-
-        sections = metric_sections(release, problem.data, result, self.utility(problem, result.method))
-        relation = self.privacy(problem, result.method).relation
-        meaning = [*self.meaning(problem, release, result), *limit_meaning(result.guarantee, relation)]
-        return [meaning_section(meaning, problem.data.records, result), *sections]
-
-    def in_readers_unit(self, problem: MetricInstance[D], result: Result, value: float) -> str:
-        """Return km of loss in the unit of ``[utility] per_km``."""
-        return in_readers_unit(problem.data, result.objective, value)
-
-    def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
-        """Return the artefact, and a button that proves privacy and bound in the browser."""
-        from privopt_metric_dp.report.browser_check import check_section
-
-        return check_section(folder, release, result)
-
-    def figures(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
-        """Draw the loss over the map, the privacy spent, one record's spread and the convergence."""
-        from privopt_metric_dp.report.pages import metric_figures
-
-        return metric_figures(release, problem.data, result, self.utility(problem, result.method))
-
-    def geo(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Layer | None:
-        """Return records with their losses, and outputs with how often they are released."""
-        from privopt_metric_dp.report.pages import metric_layer
-
-        return metric_layer(release, problem.data, self.utility(problem, result.method))
+def _make_outcome(
+    mechanism: MetricMechanism[D], answer: Answer[CertifiedRelease], problem: MetricInstance[D]
+) -> Outcome[MatrixRelease]:
+    """Build the outcome of a mechanism's search from its answer."""
+    solver, details = mechanism.describe_solver(answer)
+    matrix: Matrix | None = answer.details.get("matrix")
+    stopped = answer.stopped
+    if matrix is not None:
+        # A method that offers a single matrix is complete even if the limit came while it was certified.
+        lacks_proof = matrix.multipliers is not None and answer.proof is None
+        stopped = matrix.stopped or lacks_proof or (answer.stopped and answer.origin != matrix.name)
+    path = ", ".join(part for part in (str(solver.get("path", "")), answer.path) if part)
+    return Outcome(
+        release=mechanism.release_of(answer.release.release, problem),
+        lower_bound=answer.bound,
+        bound_over=None if problem.whole.choose is None else CHOSEN,
+        proof=answer.proof,
+        solver={**solver, **({"path": path} if path else {})},
+        details={**details, **answer.release.details},
+        stopped=stopped,
+    )
