@@ -39,6 +39,7 @@ COLUMNS: Final = (
     Column(name="serial", kind="text"),
     Column(name="thumbnail", whole=True, least=0, most=1),
     Column(name="texts", kind="text"),
+    Column(name="unread", kind="text"),
 )
 """Of metadata.csv: attributes of :class:`Metadata`."""
 

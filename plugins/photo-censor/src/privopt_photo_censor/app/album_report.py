@@ -79,6 +79,9 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
         lead = (
             f"Of {len(album)} photos {told} carry a position or a place's name; {texts} carry texts, which may name one"
         )
+    unread = sum(bool(photo.unread) for photo in album)
+    if unread:
+        lead += f". {unread} carry data that was not read, such as a maker note"
     lead = f"{lead}. {_copies(release)}"
     notes = [
         (f'{_describe(photo, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
@@ -113,6 +116,8 @@ def _describe(photo: Metadata, is_guessed: bool) -> str:
     if photo.texts:
         excerpt = photo.texts[:SHOWN_CHARACTERS] + "..." * (len(photo.texts) > SHOWN_CHARACTERS)
         words.append(f"carries texts ({escape(excerpt)})")
+    if photo.unread:
+        words.append(f"carries data that was not read ({escape(photo.unread[:SHOWN_CHARACTERS])})")
     return "<br>".join(words) or "reveals no place apart from its picture"
 
 
@@ -129,7 +134,19 @@ def _revealed_table(problem: PhotoInstance) -> Section:
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"
         small, name = "yes" if photo.thumbnail else "", revealed(photo.photo) or ""
-        rows.append((photo.photo, where, photo.taken, photo.camera, photo.serial, small, name, photo.texts))
-    header = ("photo", "position", "time", "camera", "serial number, owner", "thumbnail", "name tells", "texts")
+        rows.append(
+            (photo.photo, where, photo.taken, photo.camera, photo.serial, small, name, photo.texts, photo.unread)
+        )
+    header = (
+        "photo",
+        "position",
+        "time",
+        "camera",
+        "serial number, owner",
+        "thumbnail",
+        "name tells",
+        "texts",
+        "not read",
+    )
     lead = "What each file says apart from its picture. Programs that sort or upload photos read all of it."
     return table_section("What each photo reveals", header, rows, lead)

@@ -45,6 +45,7 @@ class Metadata:
         serial: serial numbers of body and lens, and the owner's name.
         thumbnail: whether it holds a small picture, which may show what was cut off.
         texts: the texts that it carries (captions, comments, keywords, names), each behind the name of its field.
+        unread: what else it carries and no one reads (a maker note, a film), each with its size.
     """
 
     photo: str
@@ -56,6 +57,7 @@ class Metadata:
     serial: str = ""
     thumbnail: bool = field(default=False, converter=bool)
     texts: str = ""
+    unread: str = ""
 
     @property
     def point(self) -> Point | None:
@@ -125,7 +127,8 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
         camera=camera,
         serial=", ".join(filter(None, (_text(detail.get(tag)) for tag in SERIALS))),
         thumbnail=bool(exif.get_ifd(ExifTags.IFD.IFD1)),
-        texts=" | ".join(map(str, texts)),
+        texts=" | ".join(str(text) for text in texts if text.is_read),
+        unread=" | ".join(str(text) for text in texts if not text.is_read),
     )
 
 

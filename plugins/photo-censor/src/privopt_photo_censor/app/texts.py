@@ -94,13 +94,31 @@ RUN: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){6,}|(?:[\
 
 @frozen
 class Text:
-    """A text in a photo's file: the name of its field, and what it says in one line."""
+    """A text in a photo's file: the name of its field, and what it says in one line.
+
+    Attributes:
+        field: Exif's, IPTC's or XMP's name, or that of a block of the file.
+        value: In one line. Of bytes that no one reads, what is known of them.
+        is_read: Whether ``value`` is the text itself.
+    """
 
     field: str
     value: str
+    is_read: bool = True
 
     def __str__(self) -> str:
         return f"{self.field}: {self.value}"
+
+
+@frozen
+class _Unread:
+    """Bytes that are not read as text: how many, and of what if that is known."""
+
+    size: str
+
+
+_Field = tuple[str, str | _Unread]
+"""The name of a field and its text."""
 
 
 def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
@@ -110,20 +128,23 @@ def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
         photo: Opened and loaded.
         contents: Its file.
     """
-    found: dict[Text, None] = {}
+    unique: dict[Text, None] = {}
     for name, value in _all_texts(photo, contents):
+        if isinstance(value, _Unread):
+            unique[Text(name, value.size, is_read=False)] = None
+            continue
         line = printable(" ".join(value.replace("\0", " ").split()))
         if len(line) > MAX_CHARACTERS:
             line = f"{line[:MAX_CHARACTERS]} ... ({len(line) - MAX_CHARACTERS:,} characters more)"
         if line:
-            found[Text(name, line)] = None
-    texts = tuple(found)
+            unique[Text(name, line)] = None
+    texts = tuple(unique)
     if len(texts) > MAX_TEXTS:
         return (*texts[:MAX_TEXTS], Text("further texts", f"{len(texts) - MAX_TEXTS:,}"))
     return texts
 
 
-def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[tuple[str, str]]:
+def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
     """Yield name and text of every field."""
     yield from _exif_texts(photo.getexif())
     hidden = texts_of(photo)  # unpacked profiles of a PNG, and XMP in several segments
@@ -152,7 +173,7 @@ def _iptc_records(text: bytes) -> Iterator[bytes]:
         yield text[text.find(b"\x1c\x02") :]
 
 
-def _texts_of_block(block: Block) -> Iterator[tuple[str, str]]:
+def _texts_of_block(block: Block) -> Iterator[_Field]:
     """Yield the texts of a block of a file that no parser of Exif, XMP or IPTC takes."""
     kind, data = block.kind, block.contents
     if kind == AFTER_END:
@@ -172,7 +193,7 @@ def _texts_of_block(block: Block) -> Iterator[tuple[str, str]]:
         yield from _runs(f"block {kind!r}", data)
 
 
-def _trailing_texts(data: bytes) -> Iterator[tuple[str, str]]:
+def _trailing_texts(data: bytes) -> Iterator[_Field]:
     """Yield what follows the end of a picture: its texts, or its size."""
     whole = _decode(data)
     if sum(map(str.isprintable, whole)) > 0.9 * len(whole):
@@ -182,10 +203,10 @@ def _trailing_texts(data: bytes) -> Iterator[tuple[str, str]]:
     runs = list(_runs(AFTER_END, data if film is None else data[: film.start()]))
     yield from runs
     if film is not None or not runs:
-        yield AFTER_END, f"{len(data):,} bytes, not read" + ("" if film is None else " (a film)")
+        yield AFTER_END, _Unread(f"{len(data):,} bytes" + ("" if film is None else ", a film"))
 
 
-def _runs(name: str, data: bytes) -> Iterator[tuple[str, str]]:
+def _runs(name: str, data: bytes) -> Iterator[_Field]:
     """Yield the runs of bytes that may be texts."""
     for run in RUN.finditer(data):
         text = _decode(run[0])
@@ -193,7 +214,7 @@ def _runs(name: str, data: bytes) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def _png_text(kind: str, data: bytes) -> Iterator[tuple[str, str]]:
+def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
     """Yield the text of a chunk of a PNG."""
     name, _, rest = data.partition(b"\0")
     key, packed = name.decode("latin-1"), kind == "zTXt"
@@ -211,22 +232,23 @@ def _png_text(kind: str, data: bytes) -> Iterator[tuple[str, str]]:
         try:
             rest = zlib.decompressobj().decompress(rest, MAX_UNPACKED_BYTES)
         except zlib.error:
-            rest = f"{len(rest):,} bytes, not read".encode()
+            yield f"PNG text {key}", _Unread(f"{len(rest):,} bytes")
+            return
     yield f"PNG text {key}", _decode(rest)
 
 
-def _block_texts(block: bytes) -> Iterator[tuple[str, str]]:
+def _block_texts(block: bytes) -> Iterator[_Field]:
     """Yield the texts of an Exif block, which may be broken."""
     exif = Image.Exif()
     try:
         exif.load(block)
         texts = list(_exif_texts(exif))
     except Exception:  # Pillow's parser raises whatever it likes at a wrong byte
-        texts = [("Exif", "a further block, not read")]
+        texts = [("Exif", _Unread("a further block"))]
     yield from texts
 
 
-def _exif_texts(exif: Image.Exif) -> Iterator[tuple[str, str]]:
+def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
     """Yield the texts of Exif, of all its directories."""
     order = "le" if exif.endian == "<" else "be"
     directories = (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo, ExifTags.IFD.Interop, ExifTags.IFD.IFD1)
@@ -239,18 +261,17 @@ def _exif_texts(exif: Image.Exif) -> Iterator[tuple[str, str]]:
                 yield from _tag_texts(name, tag, value, order)
 
 
-def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[tuple[str, str]]:
+def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
     """Yield the texts of one field of Exif."""
     if isinstance(value, str):
         yield f"Exif {name}", _mend(value)
     elif isinstance(value, tuple) and value and all(isinstance(part, str) for part in value):
         yield f"Exif {name}", _mend(" ".join(value))
     elif isinstance(value, tuple) and value and all(isinstance(part, int) and 0 <= part < 256 for part in value):
-        if name.startswith("XP"):
-            yield f"Exif {name}", bytes(value).decode("utf-16-le", "replace")
+        yield from _tag_texts(name, tag, bytes(value), order)  # written as numbers of a byte each
     elif isinstance(value, bytes):
         if name in UNREAD_TAGS:
-            yield f"Exif {name}", f"{len(value):,} bytes, not read"
+            yield f"Exif {name}", _Unread(f"{len(value):,} bytes")
         elif name in CODED_TAGS:
             yield f"Exif {name}", _decode_coded(value, order)
         elif name.startswith("XP"):
@@ -276,7 +297,7 @@ def _decode_coded(value: bytes, order: str) -> str:
     return _decode(text if code == bytes(8) else value)
 
 
-def _photoshop_texts(contents: bytes) -> Iterator[tuple[str, str]]:
+def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
     """Yield the texts of Photoshop's resources: IPTC, captions, addresses, slices."""
     for number, data in photoshop_resources(contents):
         if number == IPTC_RESOURCE:
@@ -287,7 +308,7 @@ def _photoshop_texts(contents: bytes) -> Iterator[tuple[str, str]]:
             yield from _runs("Photoshop", data)
 
 
-def _iptc_texts(records: bytes) -> Iterator[tuple[str, str]]:
+def _iptc_texts(records: bytes) -> Iterator[_Field]:
     """Yield the texts of IPTC's records."""
     offset = records.find(b"\x1c")
     while offset >= 0 and offset + 5 <= len(records) and records[offset] == 0x1C:

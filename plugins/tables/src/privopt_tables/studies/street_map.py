@@ -180,7 +180,7 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
             is_ferry = not is_street and tags.get("route") == "ferry" and _takes_passengers(tags, walk)
             ferry_count += is_ferry
             if not is_street and not (is_ferry and ferries):
-                other_count += "highway" in tags and not is_ferry
+                other_count += not is_ferry and ("highway" in tags or tags["route"] == "ferry")
                 continue
             positions.update({node.ref: (node.lat, node.lon) for node in way.nodes if node.location.valid()})
             ways.append(_directed_way(tuple(str(node.ref) for node in way.nodes), tags, walk))
