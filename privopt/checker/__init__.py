@@ -14,7 +14,8 @@ from privopt.checker.arrays import Array, read_npz
 from privopt.checker.compare import compare
 from privopt.checker.exact import RefusedError, need
 from privopt.checker.files import Problem, check_sums
-from privopt.checker.run import GROUP, Part, Release, check
+from privopt.checker.parts import GROUP, find_parts
+from privopt.checker.run import Part, Release, check
 
 __all__ = [
     "GROUP",
@@ -26,6 +27,7 @@ __all__ = [
     "check",
     "check_sums",
     "compare",
+    "find_parts",
     "need",
     "read_npz",
 ]

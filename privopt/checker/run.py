@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 from privopt.checker.exact import RefusedError, need, rational
 from privopt.checker.files import Problem, check_sums
+from privopt.checker.parts import choose_part, find_parts
 
-__all__ = ["GROUP", "Part", "Release", "check", "installed_parts", "main"]
-
-GROUP = "privopt.checkers"
-"""Group of entry points: kind of guarantee = ``module:Part`` that checks such releases."""
+__all__ = ["Part", "Release", "check", "main"]
 
 
 class Release(Protocol):
@@ -29,12 +25,6 @@ class Release(Protocol):
 
 Part = Callable[[Path, Problem, dict[str, Any]], Release]
 """Reads a release: of the folder, its problem, and what result.json says."""
-
-
-@cache
-def installed_parts() -> Mapping[str, str]:
-    """Return the parts of what is installed at first: kind of guarantee, ``module:Part``."""
-    return {point.name: point.value for point in entry_points(group=GROUP)}
 
 
 def check(
@@ -58,12 +48,14 @@ def check(
         names = check_sums(folder)
         result = _read_result(folder / "result.json")
         kind = result["guarantee"]["kind"]
-        known = installed_parts() if parts is None else parts
-        need(kind in known, f"guarantee.kind {kind!r}: unknown here", 2)
-        module, _, attribute = known[kind].partition(":")
-        part: Part = getattr(import_module(module), attribute)
+        need(parts is None or kind in parts, f"guarantee.kind {kind!r}: unknown here", 2)
+        target = choose_part(find_parts(), kind) if parts is None else parts[kind]
+        module, _, attribute = target.partition(":")
+        part: Any = import_module(module)
+        for name in attribute.split("."):
+            part = getattr(part, name)
         problem = Problem(folder, result["problem"], names)
-        release = part(folder, problem, result)
+        release: Release = part(folder, problem, result)
         write_line(f"holds: files: {len(names)} as SHA256SUMS lists them")
         for claim, holds in release.claims().items():
             write_line(f"holds: {claim}: {holds()}")

@@ -1,22 +1,34 @@
-"""Build the file of ``privopt checker``: a zip that checks a release folder where privopt is not installed."""
+"""Build the file of ``privopt checker``: a zip that checks a release folder where privopt is not installed.
+
+The archive holds the checker's sources and those of every installed part (``privopt/checker/parts.py``). A part is
+registered as ``package.module:Part``, and its whole package is copied. A module without a package is copied alone.
+"""
 
 from __future__ import annotations
 
 import io
+import re
 import zipfile
-from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.abc import ResourceLoader
+from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from typing import Final
+
+from privopt.errors import RegistryError
 
 CORE: Final = "privopt.checker"
 
 GROUP: Final = "privopt.checkers"
-"""As :mod:`privopt.checker.run` has it, of which nothing is imported."""
+"""The group of entry points, as ``privopt.checker.parts`` names it. The core imports nothing of the checker."""
 
-FIRST: Final = (1980, 1, 1, 0, 0, 0)
-"""Time of each member: the least that an archive holds, so that two files of the same sources are equal."""
+TARGET: Final = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?")
+"""Value of an entry point: module, attribute and perhaps extras."""
+
+MEMBER_TIME: Final = (1980, 1, 1, 0, 0, 0)
+"""Time of each member: the least that an archive can hold, so that two files of the same sources are equal."""
 
 MAIN: Final = '''"""Checks a folder of privopt: ``python -I {name} DIR``; its sources are in this archive."""
 
@@ -34,35 +46,93 @@ if __name__ == "__main__":
 def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
     """Make the file: a zip archive that Python runs, of the checker's sources and those of all installed parts.
 
-    A part's whole package is taken: it imports the standard library, the checker and itself alone.
-
     Args:
-        name: of the file, for its help.
+        name: The file's name, for its help.
 
     Returns:
-        Its bytes, equal for equal sources; and the parts, by the kind of guarantee that they know.
+        The file's bytes, equal for equal sources; and the parts, by the kind of guarantee that they check.
+
+    Raises:
+        RegistryError: Two entry points claim one kind of guarantee, or a part has no readable source.
     """
-    parts = {point.name: point.value for point in entry_points(group=GROUP)}
-    parts = dict(sorted(parts.items()))
-    packages = {CORE, *(value.partition(":")[0].rpartition(".")[0] for value in parts.values())}
-    members = {"__main__.py": MAIN.format(name=name, core=CORE, parts=parts)}
-    for package in packages:
-        above = package.split(".")[:-1]
-        members |= {f"{'/'.join(above[: n + 1])}/__init__.py": "" for n in range(len(above))}
-    for package in packages:
-        members |= dict(_sources(package.replace(".", "/"), files(package)))
+    points = choose_points(entry_points(group=GROUP))
+    targets = {kind: f"{_match(point)['module']}:{_match(point)['attribute']}" for kind, point in points.items()}
+    members = {"__main__.py": MAIN.format(name=name, core=CORE, parts=targets).encode()}
+    members |= dict(_iter_sources(CORE))
+    for point in points.values():
+        try:
+            members |= dict(_iter_sources(_match(point)["module"]))
+        except Exception as error:  # importing a part's package runs its code, which may raise anything
+            reason = f"{type(error).__name__}: {error}"
+            raise RegistryError(f"{_describe(point)}: the part's sources cannot be read: {reason}") from error
+    folders = {folder for member in members for folder in _folders_above(member)}
+    # Python 3.11 finds no package in a zip by its folder alone. The sources' own __init__.py files come first.
+    members = {f"{folder}/__init__.py": b"" for folder in folders} | members
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, text in sorted(members.items()):
-            info = zipfile.ZipInfo(member, FIRST)
+        for member, source in sorted(members.items()):
+            info = zipfile.ZipInfo(member, MEMBER_TIME)
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            archive.writestr(info, text)
-    return stream.getvalue(), parts
+            archive.writestr(info, source)
+    return stream.getvalue(), targets
 
 
-def _sources(path: str, folder: Traversable) -> Iterator[tuple[str, str]]:
-    for each in folder.iterdir():
-        if each.is_dir() and each.name != "__pycache__":
-            yield from _sources(f"{path}/{each.name}", each)
-        elif each.name.endswith(".py"):
-            yield f"{path}/{each.name}", each.read_text("utf-8")
+def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
+    """Return the one entry point of each kind of guarantee, by kind in order.
+
+    Raises:
+        RegistryError: Two entry points claim one kind, or one is not ``module:Part``.
+    """
+    chosen: dict[str, EntryPoint] = {}
+    for point in sorted(points, key=lambda point: (point.name, point.value)):
+        if point.name in chosen:
+            owners = f"{_describe(chosen[point.name])} and {_describe(point)}"
+            raise RegistryError(f"the checker's part for {point.name!r} is registered by both {owners}; uninstall one")
+        if TARGET.fullmatch(point.value) is None:
+            raise RegistryError(f"{_describe(point)}: the checker's part for {point.name!r} must be module:Part")
+        chosen[point.name] = point
+    return chosen
+
+
+def _match(point: EntryPoint) -> re.Match[str]:
+    match = TARGET.fullmatch(point.value)
+    assert match is not None  # choose_points has refused any other
+    return match
+
+
+def _describe(point: EntryPoint) -> str:
+    """Name the distribution of an entry point and what it points to."""
+    owner = "an unknown distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+    return f"{owner} ({point.value})"
+
+
+def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
+    """Yield names and sources of the package that a module belongs to; of the module alone if it has no package.
+
+    Raises:
+        ImportError: There is no such module, or it has no source in Python.
+    """
+    spec = find_spec(module)
+    if spec is None:
+        raise ModuleNotFoundError(f"no module named {module}")
+    is_package = spec.submodule_search_locations is not None
+    package = module if is_package else module.rpartition(".")[0]
+    if package:
+        yield from _iter_folder(package.replace(".", "/"), files(package))
+        return
+    if spec.origin is None or not spec.origin.endswith(".py") or not isinstance(spec.loader, ResourceLoader):
+        raise ImportError(f"{module} has no source in Python")
+    yield f"{module}.py", spec.loader.get_data(spec.origin)
+
+
+def _iter_folder(path: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from _iter_folder(f"{path}/{entry.name}", entry)
+        elif entry.name.endswith(".py"):
+            yield f"{path}/{entry.name}", entry.read_bytes()
+
+
+def _folders_above(member: str) -> Iterator[str]:
+    parts = member.split("/")[:-1]
+    return ("/".join(parts[: count + 1]) for count in range(len(parts)))

@@ -21,7 +21,7 @@ from helpers.random_problems import CHECKED, forms
 
 from privopt import checker
 from privopt.checker.exact import ONE, PI, RefusedError, arcsine_of_root, cosine, exp_down, exp_up
-from privopt.checker.run import installed_parts
+from privopt.checker.parts import choose_part, find_parts
 from privopt.command.checker_file import checker_file
 from privopt.command.cli import cli
 from privopt.errors import InfeasibleError
@@ -32,8 +32,8 @@ from privopt.run.verify import verify
 LONG = 14
 """A problem with people anywhere on the earth: half a minute."""
 
-LOADS = {"privopt.checker.run": {"importlib"}}
-"""The one module that imports what it is told by name: the part for a kind of guarantee."""
+LOADS = {"privopt.checker.run": {"importlib"}, "privopt.checker.parts": {"importlib"}}
+"""Modules that find and import the part for a kind of guarantee by its name."""
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
@@ -81,7 +81,8 @@ def test_the_command_writes_the_same_bytes_again_and_replaces_nothing_unasked(tm
         done = CliRunner().invoke(cli, ["checker", "--out", str(out), *more])
         assert done.exit_code == code, done.output
         assert out.read_bytes() == one_file().read_bytes()
-    assert checker_file("check.pyz")[1] == installed_parts()
+    claims = find_parts()
+    assert checker_file("check.pyz")[1] == {kind: choose_part(claims, kind) for kind in claims}
     with zipfile.ZipFile(out) as archive:
         assert {name.partition("/")[0] for name in archive.namelist()} == {
             "__main__.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from privopt.checker.run import GROUP as PARTS
+from privopt.checker.parts import GROUP as PARTS
 from privopt.registry import registry
 from privopt.specs import GROUP, RoleSpec, TemplateSpec
 

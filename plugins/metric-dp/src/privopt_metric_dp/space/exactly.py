@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     arb = Any
 
-__all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "place_of", "root_of"]
+__all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "is_above", "place_of", "root_of"]
 
 MAX_DECIMAL_DIGITS: Final = 999
 """Most signs, and greatest power of ten, of a decimal that is made a rational; the checker reads no more either."""
@@ -50,6 +50,11 @@ def place_of(space: Space, i: int) -> list[Fraction] | None:
 def at_most(distance: float | Fraction, ball: Ball) -> bool:
     """Prove that a rational is at most the number that a ball encloses; False where it is not, or no proof is found."""
     return sign_of(lambda: ball() - ball_of(Fraction(distance))) in (0, 1)
+
+
+def is_above(ball: Ball, limit: Fraction) -> bool:
+    """Prove that the number that a ball encloses is above a rational; False if it is not, or no proof is found."""
+    return sign_of(lambda: ball() - ball_of(limit)) == 1
 
 
 def between_bounds(low: float, high: float) -> Ball:
