@@ -261,6 +261,9 @@ def _checked(value: object, type_: Any, declared: Key) -> Any:
     if declared.infinite and value in ("inf", "-inf"):
         return float(str(value))
     is_file = type_ is File or (optional and File in get_args(type_))
+    words = [word for member in get_args(type_) if get_origin(member) is Literal for word in get_args(member)]
+    if is_file and value in words:  # a word that the key takes in place of a file
+        return value
     result = _secret_file(value) if declared.secret and is_file else _value(value, type_)
     wanted = declared.check(result) if declared.check is not None else None
     if wanted:

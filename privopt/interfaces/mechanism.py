@@ -65,8 +65,9 @@ class Mechanism(ABC, Generic[P, R]):
     """Whether ``objective.lower_bound`` is what :meth:`proved` gives, to the last bit; else no more than it."""
 
     drafting: ClassVar[str] = ""
-    """``"package.module:function"`` of ``(table, out, *, force)``, where ``privopt init`` can write a problem file from
-    a table: it writes it, and returns what was guessed, a sentence each."""
+    """``"package.module:function"`` of ``(table, out, *, force, count, persons, totals, keep_totals)``, if ``privopt
+    init`` can write a problem file from a table. It writes it, and returns what was guessed, a sentence each. The last
+    four are the options of that command; they are passed only if they are given."""
 
     reporting: ClassVar[str] = ""
     """``"package.module:Class"`` of the :class:`Reporting` that shows its releases, imported when it is asked for."""

@@ -69,9 +69,15 @@ def test_columns_that_are_not_read_are_named_to_the_owner_alone(town):
     done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
     assert done.exit_code == 2
     assert "records.csv: header: expected 'count', or a name that is not so alike, got a column 'Count'" in done.output
-    path.write_text(rows.replace(",count", ",headcount", 1))
+    path.write_text(rows.replace(",count", ",headcount", 1))  # no individuals differ as these 36 rows do
     done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
-    line = "records.csv: not read: headcount; it has no column count, so each of its rows is one individual"
+    assert (done.exit_code, "column headcount" in done.output, "persons = true" in done.output) == (2, True, True)
+    people = [row.rsplit(",", 1)[0] for row in rows.splitlines()[1:]] * 2
+    path.write_text(
+        "\n".join(["level_1,level_2,age,tenure,home,diary", *(f"{row},headcount" for row in people)]) + "\n"
+    )
+    done = privopt("solve", "hierarchical-tables", write(town), "--out", town / "out")
+    line = "records.csv: not read: diary; it has no column count, so each of its rows is one individual"
     assert f"warning: {line}" in done.stderr
     shutil.rmtree(town / "out" / "private")
     assert not any(b"headcount" in file.read_bytes() for file in (town / "out").rglob("*") if file.is_file())

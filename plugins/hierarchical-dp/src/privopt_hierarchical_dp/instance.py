@@ -7,6 +7,7 @@ from typing import Any
 from attrs import field, frozen
 
 from privopt.arrays import Ints
+from privopt.declare import File
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.bounds import check_limits
 from privopt_hierarchical_dp.design import Design
@@ -14,6 +15,7 @@ from privopt_hierarchical_dp.groups import check_totals, read_counts, read_units
 from privopt_hierarchical_dp.level_tables import LevelTable, read_regions
 from privopt_hierarchical_dp.methods import DEFAULT_METHOD
 from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.region_names import KEEP, check_totals_among_regions, leaf_paths
 from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tables.problem import TablesProblem
@@ -84,10 +86,12 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
         most = settings.max_quantity
         groups = read_units(given[0], table.sizes, max_quantity=most, first=table.first_size, listed=listed)
     settings.check_lengths(groups.tree.depth, file)
+    if table.totals != KEEP:
+        check_totals_among_regions(leaf_paths(groups.tree), (table.regions or given[0]).name)
     public = SizesDesign.of(declared, DEFAULT_METHOD, groups.tree, file)
     if public.limits is not None and declared.relation.exact:
         check_limits(public.limits, add_up(groups.tree, groups.leaves.sum(axis=1)), given[0].name, "groups")
-    if table.totals is not None:
+    if isinstance(table.totals, File):
         check_totals(table.totals, groups)
     return Instance(public=public, truth=Truth(leaves=(groups.leaves,), empty=groups.empty))
 
@@ -100,6 +104,9 @@ def read_tables(declared: TablesProblem, file: str) -> Instance:
         InputError: every fault of the files.
     """
     public = TablesDesign.of(declared, file)
+    declared.check_totals(file)
+    if declared.hierarchy.totals != KEEP:
+        check_totals_among_regions(public.regions.leaves, declared.hierarchy.regions.name)
     leaves, unread = read_individuals(declared, public.regions, file)
     if public.limits is not None:
         numbers = add_up(public.tree, leaves[0].reshape(len(leaves[0]), -1).sum(axis=1))

@@ -6,13 +6,13 @@ individuals is not quoted.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Final
 
 import polars as pl
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from privopt.declare import File
 from privopt.declare.frames import repeated
@@ -20,7 +20,7 @@ from privopt.declare.tables import Column, check_column, table_of
 from privopt.errors import Fault, Faults, InputError
 from privopt_hierarchical_dp.tree import Regions
 
-__all__ = ["GROUPS_LIMIT", "LevelTable", "read_regions", "region_faults"]
+__all__ = ["GROUPS_LIMIT", "LevelTable", "match_columns", "read_regions", "region_faults"]
 
 GROUPS_LIMIT: Final = 2**50
 """Fewer groups, or individuals, than this are in a file."""
@@ -35,12 +35,14 @@ class LevelTable:
         frame: its columns, as they were read.
         levels: names of those of its levels, in order.
         quoted: whether faults quote cells.
+        written: what the file calls the columns that were asked for, by name: the case of letters may differ.
     """
 
     source: File
     frame: pl.DataFrame
     levels: tuple[str, ...]
     quoted: bool = True
+    written: Mapping[str, str] = field(factory=dict)
 
     @classmethod
     def read(cls, source: File, *values: str, optional: str = "", quoted: bool = True) -> LevelTable:
@@ -49,32 +51,29 @@ class LevelTable:
         Args:
             source: the file.
             values: columns that it must have next to ``level_1, ..., level_L``.
-            optional: a column that it may have, but not in other letters: each row would count as one.
+            optional: a column that it may have.
             quoted: whether faults quote cells.
 
         Raises:
             InputError: a table that cannot be read, a column that is missing or there twice.
         """
         frame = table_of(source)
-        count = max(1, sum(column.startswith("level_") for column in frame.columns))
+        count = max(1, sum(column.casefold().startswith("level_") for column in frame.columns))
         levels = tuple(f"level_{level + 1}" for level in range(count))
         wanted = ", ".join(["columns level_1, ..., level_L", *values, *([f"{optional} (optional)"] * bool(optional))])
-        missing = [column for column in (*levels, *values) if column not in frame.columns]
-        faults = [Fault(source.name, "header", f"no column {column!r}", wanted) for column in missing]
+        expected = [*levels, *values, *([optional] if optional else [])]
+        written, faults = match_columns(frame.columns, expected, source.name)
+        frame = frame.rename({written[name]: name for name in written if written[name] != name})
+        missing = [column for column in (*levels, *values) if column not in written]
+        faults += [Fault(source.name, "header", f"no column {column!r}", wanted) for column in missing]
         if repeated(source):
             faults.append(Fault(source.name, "header", "a column twice", "each column once"))
-        if optional and optional not in frame.columns:
-            faults += [
-                Fault(source.name, "header", f"a column {column!r}", f"{optional!r}, or a name that is not so alike")
-                for column in frame.columns
-                if column.casefold() == optional
-            ]
         Faults(faults).check()
-        return cls(source=source, frame=frame, levels=levels, quoted=quoted)
+        return cls(source=source, frame=frame, levels=levels, quoted=quoted, written=written)
 
     def note(self, *columns: str) -> None:
         """Note what was read of a public file: ``solve`` publishes these columns and no others."""
-        self.source.seen.columns.update(columns)
+        self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
     def checked(self, *columns: Column) -> list[pl.Series]:
         """Return columns: texts without spaces around them, and whole numbers.
@@ -124,6 +123,28 @@ class LevelTable:
         faults.add_rows(self.source.name, where, rows, lambda row: "a region that is not listed", wanted)
         faults.check()
         return regions, found
+
+
+def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tuple[dict[str, str], list[Fault]]:
+    """Return what a header calls each of some columns, whatever the case of its letters; and a fault for two of a name.
+
+    Args:
+        header: The columns of a file.
+        names: That are looked for; one that is missing has no entry.
+        file: Its name, for faults.
+    """
+    alike: dict[str, list[str]] = {}
+    for column in header:
+        alike.setdefault(column.casefold(), []).append(column)
+    written, faults = {}, []
+    for name in names:
+        columns = alike.get(name.casefold(), [])
+        if len(columns) > 1:
+            found = " and ".join(f"column {column!r}" for column in columns)
+            faults.append(Fault(file, "header", found, "one of them: names that differ in case alone are one"))
+        elif columns:
+            written[name] = columns[0]
+    return written, faults
 
 
 def region_faults(name: str, regions: Iterable[str], known: Container[str]) -> Faults:

@@ -27,6 +27,7 @@ from privopt_hierarchical_dp.methods import DEFAULT_METHOD, METHODS
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 from privopt_hierarchical_dp.privacy import MeasuredNoise, PublishedChain
 from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.region_names import warn_of_alike_regions
 from privopt_hierarchical_dp.region_tables import Form
 from privopt_hierarchical_dp.relations import SIZES, TABLE_RELATIONS
 from privopt_hierarchical_dp.release import (
@@ -200,8 +201,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return plan(declared, file, context)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return numbers that are exact; to the owner alone, what was not read."""
+        """Return numbers that are exact and regions that look alike; to the owner alone, what was not read."""
         lines = list(problem.truth.unread) if problem.truth is not None else []
+        lines += warn_of_alike_regions(release.tree)
         if len(release.totals) == release.tree.depth:
             lines.append(problem.declared.relation.exposed)
         return lines

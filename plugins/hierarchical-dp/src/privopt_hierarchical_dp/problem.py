@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from attrs import frozen
 
@@ -53,8 +53,11 @@ class HierarchyTable:
         help="public: level_1,...,level_L, all leaf regions; the secret file has no others; of those that it lacks "
         "all counts are 0",
     )
-    totals: File | None = key(
-        default=None, secret=True, help="region,total: numbers of groups, checked against the leaves"
+    totals: Literal["keep"] | File | None = key(
+        default=None,
+        secret=True,
+        help='region,total: numbers of groups, checked against the leaves; or "keep": a region that is called like a '
+        "total (Total, All, Insgesamt) beside others is one like them; default: it is refused",
     )
     like: File | None = key(
         default=None,

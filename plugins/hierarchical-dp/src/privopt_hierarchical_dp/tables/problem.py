@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -13,9 +13,11 @@ from attrs import frozen
 from privopt.declare import File, between, key, non_negative, one_of
 from privopt.errors import Fault, InputError
 from privopt_hierarchical_dp.problem import Privacy, by_level
+from privopt_hierarchical_dp.region_names import KEEP
 from privopt_hierarchical_dp.region_tables import Cells, Form, Layout
 from privopt_hierarchical_dp.relations import TABLE_RELATIONS, TableRelation
 from privopt_hierarchical_dp.tables.margins import Domain, Margin
+from privopt_hierarchical_dp.tables.table_words import find_total_names
 
 __all__ = ["TablesProblem"]
 
@@ -27,8 +29,10 @@ RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 
 
 def _attributes(value: Any) -> str | None:
+    if len({name.casefold() for name in value}) < len(value):
+        return "names that differ in more than case"
     for name, values in value.items():
-        if not name.strip() or name != name.strip() or name in RESERVED or name.startswith("level_"):
+        if not name.strip() or name != name.strip() or is_reserved(name):
             return f"other names than {', '.join(sorted(RESERVED))} and level_...; {name!r} is taken"
         if not name.isprintable() or '"' in name:
             return f"names without quotes and line ends, as they head columns; {name!r} has some"
@@ -36,6 +40,16 @@ def _attributes(value: Any) -> str | None:
         if not values or len(set(values)) < len(values) or cleaned != list(values) or not all(values):
             return f"for {name!r} a list of different values, none empty, without spaces around them"
     return None
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether an attribute cannot have a name, in whatever case, because a column of another meaning has it."""
+    return name.casefold() in RESERVED or name.casefold().startswith("level_")
+
+
+def _total_words(value: str | Mapping[str, Sequence[str]] | None) -> str | None:
+    is_known = value is None or value == KEEP or not isinstance(value, str)
+    return None if is_known else f'"{KEEP}", or a table of values by column'
 
 
 def _wishes(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
@@ -69,6 +83,21 @@ class TablesHierarchy:
         default=None,
         secret=True,
         help="level_1,...,level_L and every attribute, one row an individual; or with a column count that many alike",
+    )
+    count: str | None = key(
+        default=None,
+        help="the column of records that says how many individuals a row counts; default: the column count, if there "
+        "is one",
+    )
+    persons: bool = key(
+        default=False,
+        help="true: every row of records is one individual, although a column looks like counts",
+    )
+    totals: str | Mapping[str, tuple[str, ...]] | None = key(
+        default=None,
+        help='"keep": values and regions that are called like totals (Total, All, Insgesamt) are categories like '
+        "others; or column = [values]: rows of these totals are not read; default: such values are refused",
+        check=_total_words,
     )
     attributes: Mapping[str, tuple[str, ...]] = key(
         factory=dict,
@@ -131,6 +160,29 @@ class TablesProblem:
         return self.hierarchy.confidence
 
     @property
+    def skipped_totals(self) -> Mapping[str, Sequence[str]]:
+        """Return the totals whose rows are not read, by column."""
+        totals = self.hierarchy.totals
+        return {} if totals is None or isinstance(totals, str) else totals
+
+    def check_totals(self, file: str) -> None:
+        """Refuse values of attributes that are called like the total of the others: all would count twice.
+
+        Raises:
+            InputError: A fault for each attribute.
+        """
+        if self.hierarchy.totals == KEEP:
+            return
+        faults = []
+        for name, values in self.hierarchy.attributes.items():
+            if totals := find_total_names(values):
+                found = f"{', '.join(map(repr, totals))}: a total of the other values, by its name"
+                wanted = f'the other values alone, or totals = "{KEEP}" in [hierarchy] if it is a category'
+                faults.append(Fault(file, f"hierarchy.attributes.{name}", found, wanted))
+        if faults:
+            raise InputError(faults)
+
+    @property
     def layout(self) -> Layout:
         """Return the files of a release: one for each table, with its intervals."""
         domain = self.domain
@@ -180,6 +232,17 @@ class TablesProblem:
         """
         self.privacy.checked(file)
         hierarchy, faults = self.hierarchy, []
+        if hierarchy.persons and hierarchy.count is not None:
+            wanted = "persons = true, or the column of counts, but not both"
+            faults.append(Fault(file, "hierarchy.count", repr(hierarchy.count), wanted))
+        if hierarchy.count in hierarchy.attributes:
+            found, wanted = repr(hierarchy.count), "a column of counts that is no attribute"
+            faults.append(Fault(file, "hierarchy.count", found, wanted))
+        faults += [
+            Fault(file, f"hierarchy.totals.{name}", repr(name), "level_1, ..., level_L, or an attribute")
+            for name in self.skipped_totals
+            if name not in hierarchy.attributes and not name.startswith("level_")
+        ]
         known = ", ".join(hierarchy.attributes)
         for name, table in hierarchy.tables.items():
             where = f"hierarchy.tables.{name}"

@@ -2,54 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import polars as pl
+from attrs import evolve
 
-from privopt.arrays import Ints
+from privopt.arrays import Bools, Ints
+from privopt.declare import File
+from privopt.declare.frames import plain_texts
 from privopt.declare.tables import Column
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, number_of
 from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable
+from privopt_hierarchical_dp.tables.count_columns import (
+    CountSuspects,
+    find_count_suspects,
+    find_undeclared_counts,
+    refuse_unclear,
+)
 from privopt_hierarchical_dp.tables.problem import TablesProblem
+from privopt_hierarchical_dp.tables.table_words import is_count_name
 from privopt_hierarchical_dp.tree import Regions
 
 __all__ = ["COUNT", "read_individuals"]
 
+MOST: Final = GROUPS_LIMIT - 1
 COUNT: Final = "count"
+"""The column that says how many individuals a row counts, unless the problem file names another."""
 
 
 def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tuple[tuple[Ints, ...], tuple[str, ...]]:
     """Read true counts (R_L, ...) of every table from the records; and what is not read.
 
     Raises:
-        InputError: records, a column, a region, a value or a count that will not do: no cell is quoted.
+        InputError: records, a column, a region, a value or a count that will not do; records that may be counts though
+            nothing says so. No cell is quoted.
     """
     source, attributes, domain = problem.hierarchy.records, problem.hierarchy.attributes, problem.domain
     if source is None:
         raise InputError([Fault(file, "hierarchy.records", "nothing", "the table of individuals")])
-    table = LevelTable.read(source, *attributes, optional=COUNT, quoted=False)
-    has_count = COUNT in table.frame.columns
+    table, count = _read_table(problem, source)
+    _check_counts_are_named(problem, table, count)
+    skipped = _find_totals(table, problem.skipped_totals)
+    if skipped.any():
+        if skipped.all():
+            wanted = "rows that are no total of any column: the others are not read"
+            raise InputError([Fault(source.name, "", "totals in every row", wanted)])
+        table = _blank_rows(table, skipped, next(iter(regions.leaves)), attributes, count)
     columns = [Column(name=name, kind="text", one_of=values) for name, values in attributes.items()]
-    counted = [Column(name=COUNT, kind="count", least=0, most=GROUPS_LIMIT - 1, unit="individuals")] * has_count
-    found = table.checked(*columns, *counted)
+    counted = [] if count is None else [Column(name=count, kind="count", least=0, most=MOST, unit="individuals")]
+    cells = table.checked(*columns, *counted)
     _, leaf = table.placed(regions)
-    number = found.pop().to_numpy() if has_count else np.ones(len(leaf), np.int64)
+    number = np.where(skipped, 0, 1) if count is None else cells.pop().to_numpy()
     if float(number.sum(dtype=np.float64)) >= GROUPS_LIMIT:
-        raise InputError([Fault(source.name, f"column {COUNT}", "too many individuals in all", "fewer than 2^50")])
+        raise InputError([Fault(source.name, f"column {count}", "too many individuals in all", "fewer than 2^50")])
     codes = [
         own.replace_strict(list(values), range(len(values)), return_dtype=pl.Int64).to_numpy()
-        for own, values in zip(found, attributes.values(), strict=True)
+        for own, values in zip(cells, attributes.values(), strict=True)
     ]
     counts = []
     for margin in domain.tables:
         leaves = np.zeros((regions.tree.widths[-1], *domain.shape(margin)), np.int64)
         np.add.at(leaves, (leaf.to_numpy(), *(codes[own] for own in margin)), number)
         counts.append(leaves)
-    read = {*table.levels, *attributes, *([COUNT] * has_count)}
+    read = {*table.levels, *attributes, *(() if count is None else (count,))}
     table.note(*read)
     unread = [column for column in table.frame.columns if column not in read]
     lines = [f"{source.name}: not read: {', '.join(unread)}"] if unread else []
-    if lines and not has_count:
+    if lines and count is None:
         lines[0] += f"; it has no column {COUNT}, so each of its rows is one individual"
+    if skipped.any():
+        rows = number_of(int(skipped.sum()), "row")
+        lines.append(f"{source.name}: {rows} of totals not read: {', '.join(problem.skipped_totals)}")
     return tuple(counts), tuple(lines)
+
+
+def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str | None]:
+    """Return the records, and the column that says how many individuals a row counts; None if each row is one."""
+    attributes, named = problem.hierarchy.attributes, problem.hierarchy.count
+    if named is not None:
+        return LevelTable.read(source, *attributes, named, quoted=False), named
+    if problem.hierarchy.persons:
+        return LevelTable.read(source, *attributes, quoted=False), None
+    table = LevelTable.read(source, *attributes, optional=COUNT, quoted=False)
+    if (written := table.written.get(COUNT, COUNT)) != COUNT:
+        found = f"""a column {written!r}; if it is the count, say count = "{written}" in [hierarchy]"""
+        raise InputError([Fault(source.name, "header", found, f"{COUNT!r}, or a name that is not so alike")])
+    return table, COUNT if COUNT in table.written else None
+
+
+def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: str | None) -> None:
+    """Refuse records that may be counts though the problem file says neither which column counts nor that none does.
+
+    Values of attributes are public, and they are the secret counts if a column of counts is taken for an attribute.
+    """
+    hierarchy = problem.hierarchy
+    if hierarchy.persons or hierarchy.count is not None:
+        return
+    names = [name for name in table.frame.columns if name not in table.levels]
+    if count is not None:
+        suspects = find_undeclared_counts(table, list(hierarchy.attributes), count)
+        if suspects:
+            cure = f'attributes without it, or count = "{count}" in [hierarchy] if it is an attribute all the same'
+            refuse_unclear(CountSuspects(certain=None, columns=suspects), table.source.name, cure)
+        return
+    suspects_of_all = find_count_suspects(table, names)
+    declared = [name for name in suspects_of_all.columns if name in hierarchy.attributes]
+    unread = [name for name in suspects_of_all.columns if name == suspects_of_all.certain or is_count_name(name)]
+    if columns := tuple(dict.fromkeys([*declared, *unread])):
+        cure = 'count = "COLUMN" in [hierarchy], or persons = true if every row is one individual'
+        refuse_unclear(CountSuspects(certain=None, columns=columns), table.source.name, cure)
+
+
+def _find_totals(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bools:
+    """Mark (rows,) the rows of totals, which are not read.
+
+    Raises:
+        InputError: A column of totals that is missing.
+    """
+    missing = [name for name in totals if name not in table.frame.columns]
+    if missing:
+        wanted = "the columns of hierarchy.totals"
+        raise InputError([Fault(table.source.name, "header", f"no column {name!r}", wanted) for name in missing])
+    is_total = np.zeros(table.frame.height, np.bool_)
+    for name, values in totals.items():
+        texts = plain_texts(table.frame[name]).fill_null("").str.strip_chars()
+        is_total |= texts.is_in(list(values)).to_numpy()
+    return is_total
+
+
+def _blank_rows(
+    table: LevelTable,
+    rows: Bools,
+    leaf: tuple[str, ...],
+    attributes: Mapping[str, Sequence[str]],
+    count: str | None,
+) -> LevelTable:
+    """Return a table whose marked rows are of a leaf region and of nobody, so that the others keep their numbers."""
+    path = (*leaf, *("",) * (len(table.levels) - len(leaf)))
+    blank = dict(zip(table.levels, path, strict=True)) | {name: values[0] for name, values in attributes.items()}
+    blank |= {} if count is None else {count: "0"}
+    mask = pl.Series(rows)
+    columns = [
+        plain_texts(table.frame[name]).fill_null("").zip_with(~mask, pl.Series([text]).new_from_index(0, len(rows)))
+        for name, text in blank.items()
+    ]
+    return evolve(table, frame=table.frame.with_columns(columns))

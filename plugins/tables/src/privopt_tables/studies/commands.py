@@ -43,6 +43,10 @@ __all__ = ["curve", "explore", "init"]
 @click.option("--bends", is_flag=True, help="Keep nodes that merely bend a street.")
 @click.option("--ferries", is_flag=True, help="Take the lines of ferries too.")
 @click.option("--one-way", is_flag=True, help="Travel along one-way streets is the loss; places without a way back go.")
+@click.option("--count", metavar="COLUMN", help="Of a table of counts: how many individuals a row counts.")
+@click.option("--persons", is_flag=True, help="Every row is one individual, although a column looks like counts.")
+@click.option("--total", "totals", multiple=True, metavar="COLUMN=VALUE", help="A total, whose rows are not read.")
+@click.option("--keep-totals", is_flag=True, help="Values that look like totals are categories like others.")
 @click.option("--out", type=PATH, required=True, metavar="PROBLEM.toml", help="File to write.")
 @click.option("--within", type=float, callback=positive, metavar="KM", help="Hide people this near to one another.")
 @click.option(
@@ -62,6 +66,10 @@ def init(
     bends: bool,
     ferries: bool,
     one_way: bool,
+    count: str | None,
+    persons: bool,
+    totals: tuple[str, ...],
+    keep_totals: bool,
     out: Path,
     within: float | None,
     factor: float,
@@ -77,6 +85,8 @@ def init(
 
     if sum(given is not None for given in (points, osm, vectors)) != 1:
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
+    named = {"count": count, "persons": persons, "totals": totals, "keep_totals": keep_totals}
+    of_individuals = {name: value for name, value in named.items() if value}
     if ids is not None and vectors is None:
         raise UsageError("--ids must be given with --vectors: it names their rows")
     if vectors is not None:
@@ -89,9 +99,11 @@ def init(
     if drafting:
         if points is None or roads is not None or within is not None:
             raise UsageError(f"init {mechanism} takes --points, the table of individuals, and no roads or distances")
-        for line in resolve_name(drafting)(points, out, force=force):
+        for line in resolve_name(drafting)(points, out, force=force, **of_individuals):
             complain(f"{out}: {line}")
         return
+    if of_individuals:
+        raise UsageError("--count, --persons, --total and --keep-totals go with tables of individuals")
     if points is not None:
         if any((box is not None, walk, bends, ferries, one_way)):
             raise UsageError("--box, --walk, --bends, --ferries and --one-way go with --osm")
