@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic
 
+from privopt.declare.name_forms import warn_of_look_alikes
 from privopt.interfaces import Channel, Mechanism, Result
 from privopt_metric_dp.attacks.meaning import Interpretation, costs_in_words, interpret_guarantee
 from privopt_metric_dp.matrix.privacy import MetricDP
@@ -22,10 +23,12 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
 
     def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
-        """Warn if the guarantee gives almost no protection, leaves records out, or a mesh is too coarse for it."""
+        """Warn of doubtful input, of a guarantee that protects little, of a coarse mesh, and of ids that look alike."""
         data = problem.data
         mesh_warning = None if data.region is None else data.region.coarse(data.epsilon)
-        return [*self._interpret(problem, release, result).warnings, *filter(None, [mesh_warning])]
+        look_alikes = warn_of_look_alikes((*data.records.ids, *data.outputs.ids), "ids")
+        interpretation = self._interpret(problem, release, result)
+        return [*data.warnings, *interpretation.warnings, *filter(None, [mesh_warning]), *look_alikes]
 
     def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)

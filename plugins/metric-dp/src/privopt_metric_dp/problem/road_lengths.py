@@ -145,6 +145,7 @@ def _straight_line(a: Floats, b: Floats, resolution: float) -> Floats:
 def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
     """Return (E,) the shortest great circles between points that round to these at a resolution in degrees, km."""
     latitude, longitude = np.abs(a - b).T
+    longitude %= 360.0  # one end may be in -180 to 180 and the other in 0 to 360
     longitude = np.minimum(longitude, 360.0 - longitude)
     change = np.radians(np.maximum(np.column_stack([latitude, longitude]) - resolution, 0.0))
     # parallels are shorter towards the poles: both ends move there
