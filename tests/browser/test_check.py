@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.forgeries import METRIC, REGIONS, make
+from helpers.forgeries import METRIC, make
 from helpers.grids import first_alone, often
 from helpers.random_problems import forms
 from helpers.tampered_pages import DATA, FALSE, TOWN, UNREAD, UNREADABLE, tampered
@@ -75,7 +75,7 @@ def verdict(verdicts):
     return lambda path: verdicts([path])[0]
 
 
-@often("base", [*METRIC, *REGIONS, "guesses"], FORGED)
+@often("base", [*METRIC, "guesses"], FORGED)
 def test_the_page_proves_every_claim(base, checked, verdict):
     said, lines = verdict(checked(base))
     assert said == "holds", lines
@@ -92,7 +92,7 @@ def test_examples_hold(name, report, verdict):
 
 
 PAGES = (2, 9, 28)
-"""Random problems whose pages the fast suite proves: planes and streets, people evenly and by a prior, guesses."""
+"""Random problems whose pages the fast suite proves, or finds to be of regions."""
 
 EVERY_FORM = [number for number in range(96) if forms(number).mechanism != "photo-censor"]
 """Each kind of places with each loss, twice; the checker is tried on 500, and the campaign asks all three programs."""
@@ -105,7 +105,12 @@ def test_random_problems_hold_and_come_to_the_same_numbers(number, tmp_path, ver
     folder = solve(form.mechanism, problem, tmp_path / "out", Options(**form.options)).folder
     if max(np.load(folder / "mechanism.npz")["weights"].shape) > browser_check.MOST_RECORDS:
         pytest.skip("too many vertices for a page")
-    found, lines = verdict(button_alone(folder))
+    page = button_alone(folder)
+    if np.load(folder / "mechanism.npz").keys() & {"simplices", "snap_steps"}:
+        assert "check-run" not in page.read_text()
+        assert "check.pyz" in page.read_text()
+        return
+    found, lines = verdict(page)
     assert found == "holds", lines
     objective = json.loads((folder / "result.json").read_text())["objective"]
     assert float(lines[2].split()[2]) == objective["value"]

@@ -1,9 +1,9 @@
-// Proves the privacy and the bound of the release that this page carries, in whole numbers, offline: what
-// privopt/checker.py does with Python's integers, in the reader's own browser. Reals are multiples of 2^-256.
+// Proves the privacy between records and the bound of the release that this page carries, in whole numbers, offline:
+// what the stand-alone checker does with Python's integers, in the reader's own browser. Reals are multiples of 2^-256.
 "use strict";
 (() => {
   const ROOM = 256n, ONE = 1n << ROOM, TOTAL = 1n << 63n, FLAT = 45n * ONE, RADIUS = 6371n;
-  const { readable, decimal, exactly, above, nearest, numbers, bytes, npy, csv, lines } = reading;
+  const { readable, decimal, exactly, above, numbers, bytes, npy, csv, lines } = reading;
   let data, tables, result; // what the page carries
 
   class Refused extends Error {} // a claim that does not hold; any other error: something that cannot be read here
@@ -65,11 +65,11 @@
 
   // ---- places, distances, losses
   function places(name) {
-    const given = table(name, "grid points vectors ids count columns mesh"), found = { kind: "plain", at: [] };
+    const given = table(name, "grid points vectors ids count columns"), found = { kind: "plain", at: [] };
     if (given.grid) {
       const { rows, cols, cell_km: side, south_west: corner } = given.grid, [n, d] = decimal(side);
       const cells = Array.from({ length: rows * cols }, (_, at) => [BigInt(Math.floor(at / cols)), BigInt(at % cols)]);
-      found.ids = cells.map(([r, c]) => `${r}-${c}`);
+      found.ids = cells.map(([r, c]) => `r${r}c${c}`);
       found.kind = corner ? "geographic" : "planar";
       const [south, west] = (corner || []).map((text) => radians(decimal(text))), step = low([n, d * RADIUS]);
       found.at = cells.map(([r, c]) =>
@@ -86,8 +86,7 @@
     } else if (given.vectors) {
       Object.assign(found, { kind: "vector", at: npy(given.vectors).map((row) => row.map(exactly)) });
       found.ids = given.ids ? lines(given.ids) : found.at.map((_, at) => String(at));
-    } else if (given.mesh) Object.assign(found, area.mesh(given.mesh));
-    else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
+    } else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
     readable(new Set(found.ids).size === found.ids.length, `[${name}]: an id that stands twice`);
     const beyond = found.kind === "geographic" && found.at.some(([lat]) => 2n * (lat < 0n ? -lat : lat) > PI);
     readable(!beyond, `[${name}]: a place beyond a pole`);
@@ -137,7 +136,7 @@
     const given = table("distance", "kind edges matrix output_matrix"), kind = given.kind, records = places("records");
     const outputs = tables.outputs ? places("outputs") : records, [n, width] = [records.ids.length, outputs.ids.length];
     const unit = kind === "matrix" || records.kind === "vector" ? "unit of distance" : "km";
-    const made = { records, outputs, unit, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null, points: records.ids };
+    const made = { records, outputs, unit, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null };
     const fits = { euclidean: ["planar", "vector"], haversine: ["geographic"] }[kind];
     const alike = records.kind === outputs.kind && records.at[0]?.length === outputs.at[0]?.length;
     readable(!fits || (fits.includes(records.kind) && alike), `${records.kind} places beside distance.kind ${kind}`);
@@ -158,23 +157,19 @@
     }
     if (way) {
       [here, there] = [here, there].map((at) => at.map(made.ready));
-      made.place = (more) => { here = [...here, ...more.map(made.ready)]; };
-      made.toOutput = (k, at) => way(there[k], at);
     }
     made.own = (i) => here.map((at) => way(here[i], at));
     made.ends = (k) => here.map((at) => way(there[k], at));
     if (kind === "graph") {
-      made.streets = roads(given.edges);
-      made.roads = ways(made.streets, false);
-      made.own = (i) => made.roads(made.points[i], made.points);
-      made.ends = (k) => made.roads(outputs.ids[k], made.points);
+      made.roads = ways(roads(given.edges), false);
+      made.own = (i) => made.roads(records.ids[i], records.ids);
+      made.ends = (k) => made.roads(outputs.ids[k], records.ids);
     } else if (kind === "matrix") {
       const own = npy(given.matrix, n, n), across = given.output_matrix && npy(given.output_matrix, n, width);
       readable(own.flat().every((d) => d >= 0), `${given.matrix}: a distance below 0`);
       made.own = (i) => own[i].map((d, j) => low(exactly(d < own[j][i] ? d : own[j][i])));
       made.ends = !tables.outputs ? made.own : (k) => across.map((row) => low(exactly(row[k])));
     } else readable(way, `distance.kind ${kind} is unknown to this page`);
-    if (tables.privacy.everywhere) area.region(made, epsilon);
     return made;
   }
   function shares(name, column, ids) {
@@ -196,7 +191,6 @@
     if (given.kind === "matrix") {
       const cost = npy(given.cost, records.length, outputs.length);
       of.lossUnit = "units of cost";
-      readable(of.points.length === records.length, "losses of a table beside vertices that were added");
       return (k) => cost.map((row) => low(exactly(row[k])));
     }
     readable(given.kind === "travel-cost", `utility.kind ${given.kind} is unknown to this page`);
@@ -205,7 +199,7 @@
     const travel = given.edges ? ways(roads(given.edges), given.directed === true) : of.roads;
     const turned = (columns) => columns[0].map((_, at) => columns.map((column) => column[at]));
     const own = (row) => targets.map((target) => row[records.indexOf(target)]);
-    const near = travel ? turned(targets.map((t) => travel(t, of.points))) : of.points.map((_, i) => own(of.own(i)));
+    const near = travel ? turned(targets.map((t) => travel(t, records))) : records.map((_, i) => own(of.own(i)));
     const far = travel ? turned(targets.map((t) => travel(t, outputs))) : outputs.map((_, k) => own(of.ends(k)));
     return (k) => near.map((row) => {
       const sum = row.reduce((s, x, at) => (weights[at] ? s + weights[at] * abs(x - far[k][at]) : s), 0n);
@@ -216,7 +210,7 @@
 
   // ---- the claims
   const state = {};
-  let epsilon, within, limit, area;
+  let epsilon, within, limit;
   const same = (ids, found) => ids.length === found.length && ids.every((id, at) => id === found[at]);
   const near = (x, y, by) => Number.isFinite(x) && Math.abs(x - y) <= by * Math.max(Math.abs(x), Math.abs(y));
   function alike(stated, wanted, where, by = 1e-9) { // nothing else is stated; numbers are near one another
@@ -230,15 +224,14 @@
   function load() {
     data = reading.open(document.getElementById("check-data").textContent);
     ({ problem: tables, result } = data);
-    const given = table("privacy", "kind epsilon everywhere " + (tables.privacy.everywhere ? "split_km" : "neighbours_within"));
-    readable(typeof (given.everywhere ?? false) === "boolean", "privacy.everywhere is neither true nor false");
+    const given = table("privacy", "kind epsilon everywhere neighbours_within");
+    readable((given.everywhere ?? false) === false, "privacy.everywhere is for the stand-alone checker");
     readable((given.kind ?? "metric-dp") === "metric-dp", `privacy.kind ${given.kind} is unknown to this page`);
     epsilon = decimal(given.epsilon);
     within = given.neighbours_within === undefined ? null : Number(given.neighbours_within);
     readable(within === null || within > 0, "neighbours_within is not above 0");
     limit = within && low(exactly(above(within))) - 1n; // distances, rounded down to doubles, pass no limit's double
     readable(epsilon[0] > 0n, "epsilon is not above 0");
-    area = regions({ need, readable, div, up, low, root, cosine, radians, ways, PI, ONE, ROOM, RADIUS, tables, data });
   }
   function step([n, d], unit) { // an odd multiple of half a unit that a rational is rounded down to
     const [top, bottom] = exactly(unit);
@@ -296,21 +289,6 @@
       return left.map((x, i) => x + prices[i]);
     };
   }
-  function slopes(triangles) { // |grad z| is at most epsilon times the least z: squares of whole numbers
-    for (const corners of triangles) {
-      const [[ax, ay], [bx, by], [cx, cy]] = corners.map((v) => state.of.vertices[v]), twice = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax);
-      let [top, bottom] = [0n, 1n];
-      data.outputs.forEach((_, k) => {
-        const z = corners.map((v) => state.rows[v][k]), least = z.reduce((a, b) => (a < b ? a : b)), [p, q] = [z[1] - z[0], z[2] - z[0]];
-        const slope = (p * (cy - ay) - q * (by - ay)) ** 2n + (q * (bx - ax) - p * (cx - ax)) ** 2n;
-        if (slope * bottom > least * least * top) [top, bottom] = [slope, least * least];
-      });
-      const kept = twice > 0n && top * (epsilon[1] * 10n ** 6n) ** 2n <= bottom * (epsilon[0] * twice) ** 2n;
-      need(kept, `in triangle ${corners} a weight changes by more than epsilon times the least, per km`);
-      state.worst = Math.max(state.worst, (Math.sqrt(nearest([top, bottom])) * 1e6) / Number(twice));
-    }
-    return `${triangles.length} triangles at ${data.outputs.length} outputs, and so between any two points of them`;
-  }
   function guesses() { // whoever sees an output expects to lose no less by others: by 1e-8 of the most to lose
     const columns = [...state.exact, state.exact[0].map((_, i) => state.exact.map((costs) => abs(costs[i])).reduce((a, b) => (a > b ? a : b)))];
     data.outputs.forEach((output, k) => {
@@ -323,8 +301,8 @@
     integers() {
       load();
       state.of = metric();
-      const n = state.of.points.length, width = state.of.outputs.ids.length;
-      need(same(state.of.points, data.records) && same(state.of.outputs.ids, data.outputs), "other records or outputs");
+      const n = state.of.records.ids.length, width = state.of.outputs.ids.length;
+      need(same(state.of.records.ids, data.records) && same(state.of.outputs.ids, data.outputs), "other records or outputs");
       const flat = numbers(bytes(data.weights), "<u8");
       need(flat.length === n * width, "a table of another size");
       state.rows = Array.from({ length: n }, (_, i) => flat.slice(i * width, (i + 1) * width));
@@ -334,15 +312,14 @@
     },
     privacy() {
       const n = state.rows.length, ends = whole64(data.pairs), lengths = doubles(data.distances);
-      const after = state.rows.map(() => []), direct = new Map(), { pieces, triangles } = state.of;
+      const after = state.rows.map(() => []), direct = new Map();
       need(ends.length === 2 * lengths.length, "pairs without distances");
-      Object.assign(state, { worst: 0, checked: (triangles || pieces || lengths).length * data.outputs.length });
+      Object.assign(state, { worst: 0, checked: lengths.length * data.outputs.length });
       const held = lengths.map((d, p) => {
         const [i, j] = ends.slice(2 * p, 2 * p + 2), [top, bottom] = exactly(d), x = div((epsilon[0] * top) << ROOM, epsilon[1] * bottom);
         need(i >= 0 && i < n && j >= 0 && j < n && i !== j && d >= 0, "a pair that is none");
         return [i, j, d, () => exponential(x < FLAT ? x : FLAT, false)];
       });
-      for (const [a, b, km, factor] of pieces || []) held.push([a, b, nearest(km), () => low(factor)]);
       for (const [i, j, d, growth] of held) {
         const [top, bottom] = exactly(d), most = growth();
         for (const [a, b] of [[i, j], [j, i]]) {
@@ -350,23 +327,20 @@
           for (let k = 0; k < one.length; k++) {
             need(one[k] << ROOM <= most * other[k], `${data.records[a]} against ${data.records[b]} at ${data.outputs[k]}`);
             const excess = Number(one[k] - other[k]) / Number(other[k] || TOTAL);
-            const more = Math.max(excess, 0), rate = pieces ? 16 * Math.expm1(Math.log1p(more / 2) / 8) : Math.log1p(more);
-            state.worst = Math.max(state.worst, rate / (d || 1));
+            state.worst = Math.max(state.worst, Math.log1p(Math.max(excess, 0)) / (d || 1));
           }
           const length = one.every((w, k) => w === other[k]) ? 0n : up(top << ROOM, bottom); // equal rows keep any distance
           after[a].push([b, length]);
           direct.set(`${a} ${b}`, length);
         }
       }
-      const truth = state.rows.map((_, i) => (state.of.held || state.of.own)(i)), { room } = state.of;
-      for (const [i, j, d] of pieces || triangles ? [] : held) {
+      const truth = state.rows.map((_, i) => state.of.own(i)), { room } = state.of;
+      for (const [i, j, d] of held) {
         const near = truth[i][j], [top, bottom] = exactly(d), short = near === null ? 0n : near - up(top << ROOM, bottom);
         const fits = short >= -room && short <= (near || 0n) / 10n ** 9n + room;
         need(fits, `${data.records[i]} and ${data.records[j]}: ${d} is stored, which is not their distance`);
       }
       state.required = truth.map((row, i) => row.map((d, j) => (j === i || d === null || (within !== null && d > limit) ? null : d)));
-      if (triangles) return slopes(triangles);
-      if (pieces) return `${pieces.length} pieces of streets at ${data.outputs.length} outputs, both ways, and so between any two points`;
       let implied = 0;
       state.required.forEach((row, i) => {
         const left = row.map((d, j) => j > i && d !== null && !(direct.get(`${i} ${j}`) <= d));
@@ -382,11 +356,10 @@
         `per ${state.of.unit}; ${implied} more follow from them`;
     },
     loss() {
-      const { of } = state, { prior, kind, remap } = tables.utility, records = of.records.ids, vertices = losses(of);
-      const spread = tables.privacy.everywhere && prior === undefined, [ids, given, all] = shares(prior, "p", records);
-      const share = new Map(ids.map((id, at) => [id, given[at]])), column = spread ? area.anywhere(of, epsilon, vertices, kind === "distance") : vertices;
+      const { of } = state, { prior, remap } = tables.utility, records = of.records.ids, column = losses(of);
+      const [ids, given, whole] = shares(prior, "p", records), share = new Map(ids.map((id, at) => [id, given[at]]));
       readable(ids.length === records.length && records.every((id) => share.has(id)), "a prior of other records");
-      const weight = of.points.map((id, i) => (spread ? 1n : i < records.length ? share.get(id) : 0n)), whole = spread ? 1n : all;
+      const weight = records.map((id) => share.get(id));
       state.exact = data.outputs.map((_, k) => column(k).map((c, i) => weight[i] * c));
       state.costs = state.exact.map((costs) => costs.map((c) => div(c, whole)));
       let total = 0n;
@@ -429,7 +402,7 @@
       const best = objective.value, gap = bound === null ? null : Math.max(0, (best - bound) / Math.max(Math.abs(best), 1e-12));
       alike(objective, { value: state.value, lower_bound: bound, gap, unit: of.lossUnit }, "objective", state.rounded ? 0 : 1e-9);
       const float = Number(tables.privacy.epsilon), kind = "metric-dp", unit = `per ${of.unit}`;
-      const scope = within === null ? { scope: tables.privacy.everywhere ? "everywhere" : "all-pairs" }
+      const scope = within === null ? { scope: "all-pairs" }
         : { scope: "neighbours", neighbours_within: within };
       const { epsilon_text, statement } = guarantee;
       alike(guarantee, { kind, epsilon: float, epsilon_text: text(epsilon_text), unit, ...scope, statement: text(statement) }, "guarantee", 0);

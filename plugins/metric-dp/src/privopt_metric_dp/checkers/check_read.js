@@ -29,16 +29,6 @@ const reading = (() => {
     view.setBigUint64(0, view.getBigUint64(0) + (x < 0 ? -1n : 1n));
     return view.getFloat64(0);
   }
-  function nearest([n, d]) { // the double next to a rational; of two the even one
-    const size = n < 0n ? -n : n, length = (x) => 4 * x.toString(16).length;
-    const shift = Math.max(0, length(d) - length(size) + 80), top = size << BigInt(shift), whole = top / d;
-    const found = Number((whole << 1n) | (whole * d === top ? 0n : 1n)) * 2 ** (-shift - 1);
-    return n < 0n ? -found : found;
-  }
-  function even(x) { // the whole number next to a double; of two the even one
-    const down = Math.floor(x), rest = x - down;
-    return rest > 0.5 || (rest === 0.5 && down % 2) ? down + 1 : down;
-  }
   const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
   function half(word) { // the double that a float of two bytes is
     const sign = word >> 15 ? -1 : 1, power = (word >> 10) & 31, part = word & 1023;
@@ -101,5 +91,5 @@ const reading = (() => {
   const lines = (name) => words(name).replace(LAST, "").split(LINE).map((line) => line.replace(BLANK, ""));
 
   const open = (text) => (data = JSON.parse(text));
-  return { open, readable, decimal, exactly, above, nearest, even, numbers, bytes, words, npy, csv, lines };
+  return { open, readable, decimal, exactly, above, numbers, bytes, npy, csv, lines };
 })();

@@ -1,4 +1,7 @@
-"""A report's section that embeds the release and a button that checks it in the browser (``check*.js``)."""
+"""A report's section that embeds the release and a button that checks it in the browser (``check*.js``).
+
+The button proves releases between records. For a region, the section names the stand-alone checker.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +26,37 @@ __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
 """Records, and outputs, of a release that a page carries: a browser proves it in seconds."""
-SCRIPTS: Final = ("check_read.js", "check_region.js", "check.js")
-SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
+SCRIPTS: Final = ("check_read.js", "check.js")
+SCOPES: Final = ("all-pairs", "neighbours")
+CHECKER: Final = "privopt checker --out check.pyz; python -I check.pyz DIR"
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
-    """Return a section with the artefact and a button that checks it; None of a release that the page cannot carry.
+    """Return a section on how to check the release without privopt.
 
     Args:
         folder: DIR.
-        release: what it holds.
-        result: what it claims.
+        release: The release in it.
+        result: Its result.json.
+
+    Returns:
+        A section with the artefact and a button that checks it; for a region, one that names the stand-alone checker.
+        None if the page cannot carry the release.
     """
+    if release.region is not None and not result.mark:
+        return Section(
+            title="Check it yourself",
+            lead="The guarantee is between any two points of a region, which this page does not prove. The stand-alone "
+            "checker does, and shares no code with the program that made the release.",
+            html=f"<pre>{CHECKER}</pre>",
+        )
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
     problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
-    whole, region = len(release.pairs) or size[0] == 1 or release.region is not None, release.region
-    chosen = result.objective.bound_over is not None  # outputs that no table of the problem lists
-    if max(size) > MOST_RECORDS or result.guarantee.scope not in SCOPES or result.mark or chosen or not whole:
+    has_pairs = bool(len(release.pairs)) or size[0] == 1
+    has_chosen_outputs = result.objective.bound_over is not None  # no table of the problem lists them
+    is_known = result.guarantee.scope in SCOPES and has_pairs and not has_chosen_outputs
+    if max(size) > MOST_RECORDS or result.mark or not is_known:
         return None
     tables = {name: problem[name] for name in TABLES if name in problem}
     named = {str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()}
@@ -55,8 +71,6 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         "pairs": _raw(release.pairs, "<i8"),
         "distances": _raw(release.distances, "<f8"),
     }
-    if region is not None:
-        content["region"] = {name: _typed(part) for name, part in region.arrays().items()}
     if (folder / PROOF).exists():
         proof = read_proof(folder, size)
         parts = {name: getattr(proof, name) for name in proof.KINDS} | {"unit": np.array([proof.unit])}
@@ -65,7 +79,8 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     return Section(
         title="Check it here",
         lead="This page carries the release, its problem and its proof. The button proves privacy and bound again in "
-        "this browser, in whole numbers, by a program that shares no code with the one that made them.",
+        "this browser, in whole numbers, by a program that shares no code with the one that made them. The stand-alone "
+        f"checker proves all of the folder: {CHECKER}",
         html='<p class="noprint"><button type="button" id="check-run">Check it here</button></p>'
         '<ul id="check-claims" aria-live="polite"></ul><noscript><p>It needs scripts.</p></noscript>'
         f'<script type="application/json" id="check-data">{script_json(content)}</script><script>{script}</script>',
