@@ -1,4 +1,4 @@
-"""A million strings of entropy for each kind of artefact: the same reports in Python, node, a browser and on the JVM.
+"""A million strings of entropy for each kind of artefact: the same reports in Python, node and a browser.
 
 Run as ``python tests/bench/bench_strings.py FOLDER [--seconds S]``: after S seconds it ends, and started again it goes
 on where it was. FOLDER keeps the exports, and in strings.json the SHA-256 of each chunk's reports by each client. An

@@ -1,9 +1,8 @@
-"""The clients that are no Python: each does the tasks of replay.mjs and Replay.java, where it is installed."""
+"""The clients that are no Python: each does the tasks of replay.mjs, where it is installed."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 
 from helpers.browser import opened_browser
-from privopt_clients.jvm import JAR, write_jar
 
 __all__ = ["ENGINES", "Ask"]
 
@@ -89,25 +87,7 @@ def browser(scratch: Path) -> Iterator[Ask]:
         yield ask
 
 
-@contextmanager
-def java(scratch: Path) -> Iterator[Ask]:
-    """Ask the jar on the JVM."""
-    if shutil.which("javac") is None:
-        pytest.skip("no JDK on this machine")
-    write_jar(scratch)
-    jar = scratch / JAR
-    compiled = ["javac", "-cp", str(jar), "-encoding", "UTF-8", "-d", str(scratch), str(HERE / "Replay.java")]
-    subprocess.run(compiled, check=True, timeout=300)
-    program = ["java", "-cp", os.pathsep.join([str(jar), str(scratch)]), "Replay"]
-
-    def ask(folder: Path, task: str, number: int, files: Mapping[str, Path]) -> str:
-        paths = [folder / "mechanism.bin", files["inputs.tsv"], *files.values()]
-        return _told([*program, task, str(number), str(paths[0]), str(paths[1]), str(paths[-1])])
-
-    yield ask
-
-
-ENGINES = {"node": node, "browser": browser, "java": java}
+ENGINES = {"node": node, "browser": browser}
 
 
 def _told(command: list[str]) -> str:

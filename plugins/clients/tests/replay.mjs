@@ -1,4 +1,4 @@
-// What tests ask of the module, in node and in a browser: the same tasks as those of Replay.java.
+// What tests ask of the module, in node and in a browser.
 
 /** Returns lines of text; `files` has the bytes of each file that a task reads, by name. */
 export async function replay({ open, task, number, files }) {

@@ -1,4 +1,4 @@
-"""The same entropy gives the same report in Python, node, a browser and on the JVM, for each kind of artefact."""
+"""The same entropy gives the same report in Python, node and a browser, for each kind of artefact."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import click
 
@@ -22,25 +21,25 @@ __all__ = ["export"]
 @click.argument("folder", metavar="DIR", type=PATH)
 @click.option(
     "--target",
-    type=click.Choice(["js", "jvm"]),
-    required=True,
-    help="js: an ES module and a page. jvm: a jar for Java and Android, made by an installed javac.",
+    type=click.Choice(["js"]),
+    default="js",
+    show_default=True,
+    help="An ES module and a page.",
 )
 @click.option("--out", type=PATH, required=True, metavar="FOLDER", help="Folder to write.")
 @QUIET
 @click.option("--force", is_flag=True, help="Replace FOLDER.")
 @guarded
-def export(folder: Path, target: Literal["js", "jvm"], out: Path, quiet: bool, force: bool) -> None:
+def export(folder: Path, target: str, out: Path, quiet: bool, force: bool) -> None:
     """Write a release as a client that draws reports on the device.
 
-    It is an ES module or a jar without dependencies, with its artefact, test vectors and, of the module, a page that
-    shows it.
+    It is an ES module without dependencies, with its artefact, test vectors and a page that shows it.
     """
     from privopt.command.terminal import progress_display
     from privopt_clients.export import export as run
 
     with progress_display(quiet=quiet) as progress:
-        made = run(folder, out, target=target, force=force, progress=progress)
+        made = run(folder, out, force=force, progress=progress)
     warn_of_no_privacy(folder)
     for line in made.notes:
         complain(f"note: {out}: {line}")

@@ -26,7 +26,6 @@ from privopt_clients.artefact import Everywhere, Mechanism, Places, Predictive, 
 from privopt_clients.client import Client, open_artefact
 from privopt_clients.column_weights import column_weights
 from privopt_clients.fewer_outputs import fewer_outputs
-from privopt_clients.jvm import JAR, write_jar
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.certify_region import certify_everywhere
 from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
@@ -43,7 +42,6 @@ MAX_ROW_BYTES: Final = 1_000_000
 MAX_EDGES_PER_RECORD: Final = 8
 """Pairs a record up to which they make a graph for column weights: 12 bytes each."""
 Form: TypeAlias = Literal["rows", "columns"]
-Target: TypeAlias = Literal["js", "jvm"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """Scopes that a report from a record's row has, or one from the row of any point."""
 NOTION_OF_TRACES: Final = "trace-dp"
@@ -85,18 +83,16 @@ def export(
     folder: Path | str,
     out: Path | str,
     *,
-    target: Target = "js",
     force: bool = False,
     form: Form | None = None,
     largest: int = MAX_ROW_BYTES,
     progress: Progress | None = None,
 ) -> ExportResult:
-    """Write a release as a client for browsers or for Java.
+    """Write a release as a client for browsers.
 
     Args:
         folder: DIR of the release; it is checked first.
-        out: folder to write: client, artefact and vectors; for browsers a page too.
-        target: "js", an ES module; "jvm", a jar for Java and Android.
+        out: folder to write: client, artefact, vectors and a page.
         force: replace ``out``.
         form: "rows" for whole rows, with outputs joined until they fit; "columns" for column weights; default: the
             release's own rows where they fit, else what loses less.
@@ -104,12 +100,11 @@ def export(
         progress: hears what is checked.
 
     Raises:
-        UsageError: a release without a matrix, or of a guarantee that these rows do not carry; no Java compiler.
+        UsageError: a release without a matrix, or of a guarantee that these rows do not carry.
         DoesNotHoldError: the release does not hold.
         CertificationError: what the client would draw from does not certify.
     """
-    known_by = MODULE if target == "js" else JAR
-    check_target(Path(out).absolute(), force=force, known_by=known_by)
+    check_target(Path(out).absolute(), force=force, known_by=MODULE)
     opened = open_verified(Path(folder), progress=progress)
     release, problem = matrix_of(opened)
     _check_scope(opened)
@@ -131,12 +126,9 @@ def export(
     unit = opened.result.objective.unit
     price = f"the loss is {chosen.loss:.6g} {unit}, that of the release's rows {before:.6g}"
     notes = (f"{chosen.note}: {price}",) if chosen.note else ()
-    with new_folder(Path(out), force=force, known_by=known_by) as work:
+    with new_folder(Path(out), force=force, known_by=MODULE) as work:
         _write_artefact(work, made)
-        if target == "js":
-            _write_modules(work, made)
-        else:
-            write_jar(work)
+        _write_modules(work, made)
     return ExportResult(
         folder=Path(out),
         size=len(made),
