@@ -2,16 +2,19 @@
 
 import math
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
 from privopt.errors import UsageError
 from privopt.numbers.binomial import clopper_pearson
 from privopt.testing import judge
+from privopt.testing.judging import outputs
 from privopt.testing.judging.bounds import log_odds_lower
 
 
@@ -22,6 +25,22 @@ def answers(truth, count, rng, epsilon=1.0):
 
 def laplace(x, count, rng, scale=1.0):
     return x + rng.laplace(0, scale, count)
+
+
+def lattice_laplace(x, count, rng, scale=1.0):
+    """Laplace noise on multiples of 2**-10, which doubles add exactly."""
+    p = 1 - math.exp(-(2.0**-10) / scale)
+    return x + 2.0**-10 * (rng.geometric(p, count) - rng.geometric(p, count))
+
+
+def rounded_laplace(x, count, rng, scale=1.0):
+    return np.round(laplace(x, count, rng, scale), 3)
+
+
+def snapped_laplace(x, count, rng, scale=1.0):
+    """Snapping (Mironov, CCS 2012), to multiples of 1, within 50."""
+    noise = np.where(rng.random(count) < 0.5, -1, 1) * scale * np.log(rng.random(count))
+    return np.clip(np.round(np.clip(x, -50, 50) + noise), -50, 50)
 
 
 def geometric(x, count, rng, epsilon=1.0):
@@ -50,7 +69,9 @@ CONFIDENCE = 0.9
     ("many", "epsilon"),
     [
         pytest.param(answers, 1.0, marks=pytest.mark.slow),
-        (laplace, 1.0),
+        (lattice_laplace, 1.0),
+        pytest.param(rounded_laplace, 1.0, marks=pytest.mark.slow),
+        pytest.param(snapped_laplace, 1.0, marks=pytest.mark.slow),
         pytest.param(geometric, 1.0, marks=pytest.mark.slow),
         (constant, 1e-6),
         pytest.param(no_scores, 1e-6, marks=pytest.mark.slow),
@@ -68,7 +89,7 @@ def test_right_mechanisms_are_refuted_no_more_often_than_stated(many, epsilon, r
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("many", [laplace, answers, geometric], ids=lambda each: each.__name__)
+@pytest.mark.parametrize("many", [lattice_laplace, answers, geometric], ids=lambda each: each.__name__)
 def test_what_it_would_have_seen_it_sees(many):
     """A breach as large as the power that it states, and a little more for what the search misses."""
     right = judge(None, [0, 1], many=many, epsilon=1.0, draws=40_000)
@@ -144,17 +165,46 @@ def test_pairs_too_close_to_tell_apart_are_not_chosen(seed):
     assert judge(None, PLACES, epsilon=0.005, confidence=0.9999, **options).violated
 
 
-def test_the_last_bits_of_doubles_give_inputs_away():
-    """Laplace noise in doubles, added to a double (Mironov, CCS 2012)."""
-    options = {"notion": "metric-dp", "distance": lambda a, b: abs(a - b), "epsilon": 1.0, "draws": 100_000}
-    found = judge(None, [0.0, 0.5, 3.0], many=laplace, **options)
+def inverse_laplace(x, count, rng, scale=1.0):
+    u = rng.random(count) - 0.5
+    return x - scale * np.sign(u) * np.log(1 - 2 * np.abs(u))
+
+
+def exponential_difference(x, count, rng, scale=1.0):
+    return x + rng.exponential(scale, count) - rng.exponential(scale, count)
+
+
+@pytest.mark.parametrize("noise", [laplace, inverse_laplace, exponential_difference], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "inputs", [(0.0, 1.0), (0.0, 0.5), (0.0, 1e6), (0.1, 1.1), (0.0, 1e-9), (1.0, 2.0), (-1.0, 1.0)]
+)
+def test_laplace_noise_in_doubles_is_found(inputs, noise):
+    """Noise that a double adds to a double gives its inputs away by the place of the last bit (Mironov, CCS 2012)."""
+    scale = inputs[1] - inputs[0]
+    found = judge(None, inputs, many=partial(noise, scale=scale), epsilon=1.0, draws=60_000, seed=1)
     assert found.violated
-    assert found.event.startswith("last bits of the number")
+    assert "last bit" in found.event
+
+
+@pytest.mark.parametrize("scale", [0.3, 5.0, 20.0])
+def test_laplace_noise_in_doubles_is_found_at_other_scales(scale):
+    found = judge(None, [0.0, 1.0], many=partial(laplace, scale=scale), epsilon=1 / scale, draws=60_000, seed=1)
+    assert found.violated
+    assert "last bit" in found.event
+
+
+@given(st.integers(-(2**53), 2**53).filter(bool), st.integers(-1000, 900))
+def test_place_of_last_bit_is_the_finest_power_of_two(whole, exponent):
+    value = math.ldexp(float(whole), exponent)
+    zeros = (whole & -whole).bit_length() - 1
+    assert outputs.CHANGES["place of the last bit of "](np.array([value])).tolist() == [exponent + zeros]
 
 
 def test_delta_is_allowed_for():
     def gauss(x, count, rng):
-        return rng.normal(x, 3.7, count)  # (1, 1e-5)-DP by the analytic formula needs 3.73; at (1, .01) 2 would do
+        return np.round(
+            rng.normal(x, 3.7, count), 2
+        )  # (1, 1e-5)-DP by the analytic formula needs 3.73; at (1, .01) 2 would do
 
     assert not judge(None, [0, 1], many=gauss, epsilon=1.0, delta=0.01, draws=20_000).violated
 
@@ -212,7 +262,7 @@ def clock(monkeypatch):
 def test_a_limit_ends_it_with_what_is_known(clock):
     def slow(x, rng):
         clock[0] += 0.001
-        return x + rng.laplace()
+        return round(x + rng.laplace(), 3)
 
     found = judge(slow, [0, 1], epsilon=1.0, time_limit=3.0, draws=10**6)
     assert clock[0] < 3.1

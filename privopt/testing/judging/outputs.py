@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from attrs import field, frozen
@@ -19,15 +19,39 @@ from privopt.arrays import Floats, Ints
 
 CELLS_PER_VIEW: Final = 64
 """Cells of a view, about."""
+MAX_ATOMS: Final = 64
+"""Values that have a cell each if there are no more of them; of more values only the frequent ones have."""
 MAX_KINDS: Final = 256
 """How many outputs that are not numbers are kept apart: the most frequent ones."""
 ODD_CELLS: Final = 3
 """Cells of outputs that are not numbers, infinite, or not a number, at the end of a view of numbers."""
+ODD_OUTPUTS: Final = ("another number of numbers", "infinite", "not a number")
 END_BYTES: Final = 64
 """Bytes of an output that are looked at one by one: the first and the last."""
 LARGEST: Final = int(sys.float_info.max)
 MAX_COLUMNS: Final = 24
 """Columns of an output that are looked at one by one: those whose means differ most."""
+MANTISSA_BITS: Final = 53
+"""Bits of a double's mantissa, the first one included."""
+ZERO_PLACE: Final = 1024
+"""Place of the last bit of 0, beyond that of all doubles: 0 is a multiple of any power of two."""
+
+
+class BitPattern(NamedTuple):
+    """The size of a number, as a power of two, and the place of its last bit; both mean nothing if it is odd."""
+
+    sign: int
+    exponent: int
+    place: int
+    odd: int
+
+    def __repr__(self) -> str:
+        if self.odd:
+            return ODD_OUTPUTS[self.odd - 1]
+        if self.sign == 0:
+            return "0"
+        sign = "-" if self.sign < 0 else ""
+        return f"{sign}[2**{self.exponent - 1}, 2**{self.exponent}) with last bit 2**{self.place}"
 
 
 @frozen
@@ -194,6 +218,7 @@ def views_of(one: Table, two: Table) -> list[View]:
     for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:MAX_COLUMNS].tolist():
         words = "the number" if single else f"number {column}"
         made += [_cut(one, two, partial(_changed, column, change), what + words) for what, change in CHANGES.items()]
+        made.append(_kinds(one, two, f"size and last bit of {words}", partial(_sizes_and_last_bits, column)))
     if single:
         return made
     direction = (means[0] - means[1]) / spread**2
@@ -207,16 +232,30 @@ def views_of(one: Table, two: Table) -> list[View]:
     return made + [_cut(one, two, values, words) for words, values in whole]
 
 
-def _zeros(values: Floats) -> Floats:
-    """Count the zeros at the end of the 53 bits of each number."""
-    whole = np.ldexp(np.frexp(values)[0], 53).astype(np.int64)
-    return np.asarray(np.log2(np.maximum(whole & -whole, 1).astype(np.float64)))
+def _last_bit_places(values: Floats) -> Floats:
+    """Return the place of the last bit of each number that is not 0: the greatest p with the number in 2**p Z."""
+    fractions, exponents = np.frexp(values)
+    mantissas = np.ldexp(fractions, MANTISSA_BITS).astype(np.int64)
+    trailing_zeros = np.log2(np.maximum(mantissas & -mantissas, 1).astype(np.float64))
+    return np.asarray(np.where(mantissas == 0, float(ZERO_PLACE), exponents - MANTISSA_BITS + trailing_zeros))
+
+
+def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
+    """Return, of each number of a column, in which powers of two it lies and where its last bit is.
+
+    A double near 0 has finer bits than one far from it. So noise in doubles that is added to an input x reaches
+    numbers y that are fine and small where x is small, and misses them where x - y is coarse.
+    """
+    numbers = table.numbers[:, column]
+    exponents, places = np.frexp(numbers)[1], _last_bit_places(numbers).astype(np.int64)
+    signs = np.sign(numbers).astype(np.int64)
+    return [*map(BitPattern, signs.tolist(), exponents.tolist(), places.tolist(), table.odd.tolist())]
 
 
 CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "": np.asarray,
     "what is above a whole of ": lambda values: np.asarray(values % 1.0),
-    "last bits of ": _zeros,
+    "place of the last bit of ": _last_bit_places,
 }
 """What is looked at of each number, in words."""
 
@@ -265,7 +304,7 @@ def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str)
     both = np.concatenate([values(table.numbers)[table.odd == 0] for table in (one, two)])
     both = both if both.size else np.zeros(1)
     found, counts = np.unique(both, return_counts=True)
-    atoms = found[counts * CELLS_PER_VIEW >= both.size] if found.size > CELLS_PER_VIEW else found
+    atoms = found[counts * CELLS_PER_VIEW >= both.size] if found.size > MAX_ATOMS else found
     edges = np.unique(np.quantile(both, np.linspace(0, 1, CELLS_PER_VIEW + 1)[1:-1], method="lower"))
     edges = np.union1d(edges, np.concatenate([atoms, np.nextafter(atoms, math.inf)]))
     last = len(edges) + 1
@@ -283,8 +322,7 @@ def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str)
             side = [cell for _, cell in run]
             low, high = bounds[side[0]], bounds[side[-1] + 1]
             lines.append(f"{low:.6g}" if high == math.nextafter(low, math.inf) else f"[{low:.6g}, {high:.6g})")
-        odd = ("another number of numbers", "infinite", "not a number")
-        return [*lines, *(odd[cell - last] for cell in some[len(inner) :])]
+        return [*lines, *(ODD_OUTPUTS[cell - last] for cell in some[len(inner) :])]
 
     return View(words=words, cells=cells, count=last + ODD_CELLS, said=describe, ordered=True)
 
