@@ -76,6 +76,8 @@ class CbcModel:
         model.integer_tol = float(options["integer_tolerance"])
         model.max_mip_gap, model.max_mip_gap_abs = float(options["gap"]), 1e-10
         model.threads, model.seed = int(options["threads"]), int(options["seed"])
+        if not options.get("preprocess", True):
+            model.preprocess = 0
         method = str(options["method"])
         if method != "auto":
             model.lp_method = mip.LP_Method.BARRIER if method == "ipm" else mip.LP_Method.DUAL

@@ -90,6 +90,7 @@ def settings_of(
         "dual_feasibility_tolerance": tolerance,
         "threads": threads,
         "random_seed": seed,
+        "mip_abs_gap": 0.0,
         "time_limit": np.inf,
     }
     asked = {"mip_rel_gap": gap, "solver": None if method == "auto" else method, "presolve": presolve or None}

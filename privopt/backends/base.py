@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from numbers import Real
 from typing import Any, Unpack
 
 import numpy as np
 from attrs import evolve, field, frozen
 
-from privopt.arrays import Floats
-from privopt.backends.raw import Raw, RejectedAnswerError
+from privopt.backends.checks import (
+    MIP_RESOLUTION,
+    can_be_unbounded,
+    check_answer,
+    check_vector,
+    cost_magnitude,
+    recession_form,
+)
+from privopt.backends.raw import FailedCheckError, Raw, RejectedAnswerError
 from privopt.backends.session import ColdSession, Session
-from privopt.dsl.condition import CoefficientRange, ScaledForm, condition, tightening_cost
-from privopt.dsl.duality import dual_bound
-from privopt.dsl.form import StandardForm
+from privopt.dsl.condition import CoefficientRange, ScaledForm, condition
+from privopt.dsl.form import StandardForm, round_integer_bounds
 from privopt.dsl.outcome import Outcome, Result
 from privopt.dsl.solution import SolveInterrupt, SolveOptions
 from privopt.errors import SolverError, UsageError
 from privopt.execution.clock import granted
+from privopt.registry import registry
 
 __all__ = [
     "Backend",
@@ -29,12 +38,16 @@ __all__ = [
     "Raw",
     "RejectedAnswerError",
     "ScaledForm",
+    "can_be_unbounded",
+    "check_answer",
     "check_vector",
-    "may_run_off",
 ]
 
-ROW_TOLERANCE = 1e-6
-INTEGER_TOLERANCE = 1e-5
+METHODS = ("auto", "simplex", "ipm")
+MIN_GAP = 1e-7
+"""The relative gap that is resolved at least where a smaller one is asked of a search over integers."""
+LARGEST_COST = 2.0**43
+"""Costs are not scaled up beyond this."""
 
 
 @frozen(kw_only=True)
@@ -54,6 +67,35 @@ class Options:
     method: str = "auto"
     threads: int = 1
     seed: int = 0
+
+
+def read_options(options: Mapping[str, Any]) -> Options:
+    """Check the options of a solve.
+
+    Raises:
+        UsageError: An option is unknown, or its value is not one that it can have.
+    """
+    names = tuple(SolveOptions.__annotations__)
+    for name in options:
+        if name not in names:
+            raise UsageError(f"a solve has the options {', '.join(names)}, got {name!r}")
+    checked = Options(**options)
+    limit, gap = checked.time_limit, checked.gap
+    if limit is not None and not (_is_number(limit) and limit > 0):
+        raise UsageError(f"time limit must be seconds above 0, got {limit!r}")
+    if not (_is_number(gap) and 0 <= gap < math.inf):
+        raise UsageError(f"gap must be a finite number, 0 or more, got {gap!r}")
+    if checked.method not in METHODS:
+        raise UsageError(f"method must be auto, simplex or ipm, got {checked.method!r}")
+    for name, lowest in (("threads", 1), ("seed", 0)):
+        value = getattr(checked, name)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not lowest <= value < 2**31:
+            raise UsageError(f"{name} must be a whole number from {lowest} to {2**31 - 1}, got {value!r}")
+    return evolve(checked, time_limit=None if limit in (None, math.inf) else float(limit), gap=float(gap))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @frozen(kw_only=True)
@@ -81,55 +123,45 @@ class Backend(ABC):
     ...                     col_upper=[9, 9], integrality=[0, 0])
     >>> get("highs").solve(form).objective
     1.0
+
+    Attributes:
+        name: of the solver, as it is registered.
+        capabilities: what it can do.
+        attempts: settings that it can try, one after the other, if an answer fails its checks.
+        substitute: name of the solver that is asked if none of these answers passes; None for no other.
     """
 
     name: str
     capabilities: Capabilities
     attempts: int = 1
+    substitute: str | None = None
 
     def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
         """Solve a form.
 
-        A vector that fails its check is not returned: where integers had to be rounded the rest is solved again
-        around them, then other settings of the solver are tried, within the same time limit.
+        Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If one fails, the solver is
+        tried with other settings and other scaled costs, then its substitute, within the same time limit. If all fail,
+        the best feasible point is returned as feasible, with a bound that multipliers prove.
 
         Args:
-            form: the model.
-            options: those of :class:`Options`.
+            form: The model. Bounds of its integer columns are rounded inwards first.
+            options: Those of :class:`Options`.
 
         Raises:
-            SolverError: the solver died, refused the form, or its vector misses rows, bounds or integers.
-            SolveInterrupt: an interrupt came, and a feasible point is known.
-            UsageError: an option that cannot be meant so.
+            SolverError: The solver died, refused the form, or gave no vector that satisfies rows, bounds and integers.
+            SolveInterrupt: An interrupt came, and a feasible point is known.
+            UsageError: An option cannot have the value that it was given.
         """
-        asked = Options(**options)
-        if asked.time_limit is not None and not asked.time_limit > 0:
-            raise UsageError(f"time limit must be seconds above 0, got {asked.time_limit}")
-        time_limit = granted(asked.time_limit)
-        if asked.method not in ("auto", "simplex", "ipm"):
-            raise UsageError(f"method must be auto, simplex or ipm, got {asked.method!r}")
-        asked = evolve(asked, time_limit=time_limit)
-        conditioned = condition(form, self.capabilities.bearing)
-        solver, started = f"{self.name} {self.version()}", time.monotonic()
-        for attempt in range(self.attempts):
-            if time_limit is not None and attempt:  # the first is made, however late a busy machine comes to it
-                left = time_limit - (time.monotonic() - started)
-                if left <= 0:
-                    break
-                asked = evolve(asked, time_limit=left)
-            raw = None
-            try:
-                raw = self.solve_scaled(conditioned, asked, attempt)
-                result = self._finish(conditioned, raw, asked, solver)
-            except RejectedAnswerError as error:
-                if raw is not None and raw.interrupted:
-                    raise KeyboardInterrupt from error
-                failure = error
-                continue
-            if raw.interrupted:
-                raise SolveInterrupt(result)
-            return result
-        raise failure
+        checked = read_options(options)
+        limit = granted(checked.time_limit)
+        lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
+        if (lower > upper).any():
+            column = int(np.flatnonzero(lower > upper)[0])
+            text = f"no value lies between the bounds of {form.column_name(column)}"
+            return Result(outcome=Outcome.INFEASIBLE, solver=self.title(), message=text)
+        if lower is not form.col_lower:
+            form = evolve(form, col_lower=lower, col_upper=upper)
+        return _Search(self, form, evolve(checked, time_limit=limit)).run()
 
     def session(
         self,
@@ -160,28 +192,9 @@ class Backend(ABC):
             raise SolverError("one solver calls the model infeasible, but highs finds a point that satisfies every row")
         return str(found)
 
-    def _finish(self, conditioned: ScaledForm, raw: Raw, options: Options, solver: str) -> Result:
-        """Check an answer; with integers, once more around the rounded ones where rounding broke a row."""
-        try:
-            return finish(conditioned, raw, solver)
-        except RejectedAnswerError:
-            form = conditioned.form
-            if raw.x is None or not form.is_mip or not np.isfinite(raw.x).all():
-                raise
-            whole = form.integrality == 1
-            fixed = np.clip(np.round(raw.x), form.col_lower, form.col_upper)
-            around = evolve(
-                form,
-                col_lower=np.where(whole, fixed, form.col_lower),
-                col_upper=np.where(whole, fixed, form.col_upper),
-                integrality=np.zeros(len(whole), dtype=np.uint8),
-            )
-            limit = options.time_limit
-            rest = None if limit is None else max(limit - raw.seconds, 0.1)
-            again = self.solve_scaled(evolve(conditioned, form=around), evolve(options, time_limit=rest), 0)
-            if again.x is None or again.outcome is not Outcome.OPTIMAL:
-                raise
-            return finish(conditioned, evolve(raw, x=again.x, seconds=raw.seconds + again.seconds), solver)
+    def title(self) -> str:
+        """Return the name and the version, as results and messages have them."""
+        return f"{self.name} {self.version()}"
 
     @abstractmethod
     def version(self) -> str:
@@ -192,108 +205,241 @@ class Backend(ABC):
         """Solve the scaled form with the settings of an attempt (from 0); RejectedAnswerError if it gave up."""
 
 
-def may_run_off(conditioned: ScaledForm) -> bool:
-    """Return whether some column without a bound on one side costs less that way: else no model is unbounded."""
-    form, c = conditioned.form, conditioned.c
-    return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
+class _Search:
+    """One solve: attempts of a backend and of its substitute until an answer passes its checks."""
 
+    def __init__(self, backend: Backend, form: StandardForm, options: Options) -> None:
+        self.backend, self.form, self.options = backend, form, options
+        self.flip = 1.0 if form.sense == "min" else -1.0
+        self.started = time.monotonic()
+        self.points: list[Result] = []
 
-def finish(conditioned: ScaledForm, raw: Raw, solver: str) -> Result:
-    """Check what a solver said, and bring it back to the form's rows, units and sense."""
-    if raw.outcome is None:
-        raise RejectedAnswerError(f"{solver} gave up: {raw.message}")
-    made = Result(
-        outcome=raw.outcome,
-        solver=solver,
-        seconds=raw.seconds,
-        iterations=raw.iterations,
-        message=raw.message,
-        tightening=conditioned.tightening,
-    )
-    form = conditioned.form
-    if raw.outcome is Outcome.UNBOUNDED and not may_run_off(conditioned):
-        raise RejectedAnswerError(f"{solver} calls the model unbounded, whose columns bound it")
-    bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
-    if raw.x is None or raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-        if raw.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-            raise RejectedAnswerError(f"{solver} calls the model {raw.outcome.value} and gives no vector")
-        return evolve(made, bound=bound if raw.outcome is Outcome.STOPPED and conditioned.tightening is None else None)
-    try:
-        x, violation = check_vector(conditioned, raw.x)
-    except SolverError as error:
-        if raw.outcome is Outcome.FEASIBLE and not form.is_mip:
-            return evolve(made, outcome=Outcome.STOPPED, message=f"its vector is not feasible: {error}")
-        raise RejectedAnswerError(f"{solver}: {error}") from None
-    objective = conditioned.objective(x)
-    duals = None if raw.duals is None else conditioned.duals(raw.duals)
-    tightening = conditioned.tightening
-    if tightening is not None:
-        cost = None if duals is None else tightening_cost(conditioned, duals, objective)
-        tightening = evolve(tightening, cost=cost)
-        bound = None if cost is None else objective - cost * (1 if form.sense == "min" else -1)
-    elif duals is not None:
-        bound = _safe_bound(form, duals, bound, objective)
-    return evolve(
-        made,
-        x=x,
-        objective=objective,
-        bound=bound,
-        duals=duals,
-        violation=violation,
-        tightening=tightening,
-        reduced=None if raw.reduced is None else conditioned.reduced_costs(raw.reduced),
-    )
+    def run(self) -> Result:
+        """Return the first answer that passes, or else the best feasible point with a proved bound."""
+        failure: RejectedAnswerError | None = None
+        for backend, attempt in self._attempts():
+            if failure is not None and self.remaining == 0.0:  # the first attempt is made, however late it is
+                break
+            if backend is not self.backend and not isinstance(failure, FailedCheckError):
+                break  # the substitute corrects wrong answers; a solver that gives up or aborts says so
+            try:
+                return self._attempt(backend, attempt)
+            except RejectedAnswerError as error:
+                if isinstance(error, FailedCheckError):
+                    self.points += [] if error.point is None else [error.point]
+                    failure = failure if isinstance(failure, FailedCheckError) else error
+                else:
+                    failure = failure or error
+        assert failure is not None
+        if not self.points:
+            raise failure
+        return self._best_point(str(failure))
 
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the time limit; None without one."""
+        limit = self.options.time_limit
+        return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
-def _safe_bound(form: StandardForm, duals: Floats, claimed: float | None, objective: float) -> float | None:
-    """Return the weaker of the Lagrangian bound (where finite) and the objective; else the solver's claim."""
-    found = dual_bound(form, duals)
-    if not np.isfinite(found):
-        return claimed
-    return min(found, objective) if form.sense == "min" else max(found, objective)
+    def _attempts(self) -> Iterator[tuple[Backend, int]]:
+        for attempt in range(self.backend.attempts):
+            yield self.backend, attempt
+        substitute = self._substitute()
+        if substitute is not None:
+            for attempt in range(substitute.attempts):
+                yield substitute, attempt
 
+    def _substitute(self) -> Backend | None:
+        name = self.backend.substitute
+        return None if name is None else registry().kind("solver", name).load()()
 
-def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float]:
-    """Check a solver's vector against bounds, integers and rows.
+    def _remaining_options(self) -> Options:
+        remaining = self.remaining
+        return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
 
-    Returns:
-        The vector, put exactly inside its bounds and onto its integers, and the largest violation of a scaled row.
+    def _attempt(self, backend: Backend, attempt: int) -> Result:
+        """Solve with one backend's settings, and check what the answer claims of the model.
 
-    Raises:
-        SolverError: it misses one of them by more than rounding; the worst row or column is named.
-    """
-    form = conditioned.form
-    vector = np.array(vector, dtype=np.float64)
-    if vector.shape != (form.shape[1],) or not np.isfinite(vector).all():
-        raise SolverError(f"its vector of shape {vector.shape} is not {form.shape[1]} finite numbers")
-    inside = np.clip(vector, form.col_lower, form.col_upper)
-    miss = np.abs(vector - inside) / (1.0 + np.abs(inside))
-    if miss.max(initial=0.0) > ROW_TOLERANCE:
-        at = int(np.argmax(miss))
-        raise SolverError(
-            f"its vector has {form.column_name(at)} = {vector[at]:.9g}, outside "
-            f"[{form.col_lower[at]:g}, {form.col_upper[at]:g}]"
+        Raises:
+            RejectedAnswerError: The solver gave up, or its answer failed a check.
+        """
+        conditioned = condition(self.form, backend.capabilities.bearing)
+        if self.points:
+            conditioned = self._scale_for(conditioned, min(self.points, key=self._cost_of))
+        is_first = attempt == 0 and backend is self.backend
+        options = self.options if is_first else self._remaining_options()
+        result = self._solve(backend, conditioned, options, attempt)
+        if result.outcome is Outcome.INFEASIBLE:
+            self._check_infeasible(backend, result)
+        elif result.outcome is Outcome.UNBOUNDED:
+            result = self._check_unbounded(backend, result)
+        elif result.outcome is Outcome.OPTIMAL and self.form.is_mip:
+            if can_be_unbounded(self.form) and self._has_improving_ray(backend):
+                return Result(outcome=Outcome.UNBOUNDED, solver=result.solver, seconds=result.seconds)
+            finer = self._scale_for(conditioned, result)
+            if finer is not conditioned and result.bound is not None:
+                result = self._solve_finer(backend, conditioned, finer, result, attempt)
+        return result
+
+    def _solve(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
+        """Solve once and check the answer. The continuous columns of an integer program are solved again."""
+        raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
+        is_polished = False
+        try:
+            if raw.outcome is Outcome.OPTIMAL and not raw.interrupted:
+                raw, is_polished = self._polish(backend, conditioned, raw), True
+            try:
+                result = check_answer(conditioned, raw, solver, self.options.gap)
+            except FailedCheckError as error:
+                if is_polished or error.point is not None:
+                    raise
+                polished = self._polish(backend, conditioned, raw)
+                if polished is raw:
+                    raise
+                result = check_answer(conditioned, polished, solver, self.options.gap)
+        except RejectedAnswerError as error:
+            if raw.interrupted:
+                raise KeyboardInterrupt from error
+            raise
+        if raw.interrupted:
+            raise SolveInterrupt(result)
+        return result
+
+    def _polish(self, backend: Backend, conditioned: ScaledForm, raw: Raw) -> Raw:
+        """Return an answer with its integers rounded and its continuous columns solved again around them.
+
+        An integer that a solver misses by 1e-6 moves a row with a coefficient of 1e6 by 1.
+        """
+        form = conditioned.form
+        is_integer = form.integrality == 1
+        if raw.x is None or not is_integer.any() or is_integer.all():
+            return raw
+        if raw.x.shape != is_integer.shape or not np.isfinite(raw.x).all():
+            return raw
+        rounded = np.clip(np.round(raw.x), form.col_lower, form.col_upper)
+        around = evolve(
+            form,
+            col_lower=np.where(is_integer, rounded, form.col_lower),
+            col_upper=np.where(is_integer, rounded, form.col_upper),
+            integrality=np.zeros(len(is_integer), dtype=np.uint8),
         )
-    whole = form.integrality == 1
-    nearest = np.round(inside)
-    off = np.where(whole, np.abs(inside - nearest), 0.0)
-    if off.max(initial=0.0) > INTEGER_TOLERANCE:
-        at = int(np.argmax(off))
-        raise SolverError(f"in its vector {form.column_name(at)} must be an integer, got {vector[at]:.9g}")
-    done = np.where(whole, nearest, inside)
-    return done, _row_violation(conditioned, done)
+        try:
+            solved = backend.solve_scaled(evolve(conditioned, form=around), self._remaining_options(), 0)
+        except RejectedAnswerError:
+            return raw  # its own vector is checked instead
+        if solved.x is None or solved.outcome is not Outcome.OPTIMAL:
+            return raw
+        return evolve(raw, x=solved.x, seconds=raw.seconds + solved.seconds)
 
+    def _cost_of(self, result: Result) -> float:
+        """Return the objective to be minimised at a result's point."""
+        return math.inf if result.objective is None else self.flip * result.objective
 
-def _row_violation(conditioned: ScaledForm, vector: Floats) -> float:
-    activity = conditioned.A @ vector
-    lower, upper = conditioned.row_lower, conditioned.row_upper
-    miss = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)
-    magnitude = np.asarray(abs(conditioned.A) @ np.abs(vector))
-    side = np.where(np.isfinite(lower), np.abs(lower), 0.0) + np.where(np.isfinite(upper), np.abs(upper), 0.0)
-    allowed = ROW_TOLERANCE * (1.0 + side) + 1e-9 * magnitude
-    if (miss > allowed).any():
-        at = int(np.argmax(miss / allowed))
-        raise SolverError(
-            f"its vector misses {conditioned.form.row_name(at)} by {miss[at]:.3g} (allowed {allowed[at]:.3g})"
-        )
-    return float(miss.max(initial=0.0))
+    def _scale_for(self, conditioned: ScaledForm, result: Result) -> ScaledForm:
+        """Return the form with its costs scaled up if the solver cannot resolve the gap at this objective."""
+        size = abs(float(result.objective or 0.0) - self.form.c0)
+        largest = float(np.abs(self.form.c).max(initial=0.0))
+        if size == 0.0:
+            return conditioned
+        scale = MIP_RESOLUTION / (max(self.options.gap, MIN_GAP) * size)
+        scale = 2.0 ** np.ceil(np.log2(min(scale, LARGEST_COST / largest)))
+        return conditioned.with_cost_scale(scale) if scale > abs(conditioned.cost_scale) else conditioned
+
+    def _solve_finer(
+        self, backend: Backend, conditioned: ScaledForm, finer: ScaledForm, result: Result, attempt: int
+    ) -> Result:
+        """Solve an integer program again with larger costs, since its objective is near the solver's resolution."""
+        resolution = MIP_RESOLUTION / abs(conditioned.cost_scale)
+        if self.remaining == 0.0:
+            return self._weaken(result, resolution)
+        try:
+            second = self._solve(backend, finer, self._remaining_options(), attempt)
+        except FailedCheckError:
+            self.points.append(evolve(result, outcome=Outcome.FEASIBLE, bound=None))
+            raise
+        if second.x is None:
+            return self._weaken(result, resolution)
+        best = min(second, result, key=self._cost_of)
+        if second.outcome is not Outcome.OPTIMAL:
+            return self._weaken(evolve(best, bound=result.bound), resolution)
+        if self._cost_of(second) > self._cost_of(best) + self._tolerance(second) + MIP_RESOLUTION / abs(
+            finer.cost_scale
+        ):
+            text = f"{second.solver} calls {second.objective:.9g} optimal after a point of {best.objective:.9g}"
+            raise FailedCheckError(text, evolve(best, outcome=Outcome.FEASIBLE, bound=None))
+        seconds = result.seconds + second.seconds
+        bound = best.objective if self._is_beyond(second.bound, best.objective) else second.bound
+        return evolve(best, bound=bound, seconds=seconds)
+
+    def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
+        return bound is not None and objective is not None and self.flip * (bound - objective) > 0
+
+    def _tolerance(self, result: Result) -> float:
+        return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
+
+    def _weaken(self, result: Result, resolution: float) -> Result:
+        """Return a result whose bound allows for the solver's resolution; feasible if it is farther than was asked."""
+        bound = float(result.bound or 0.0) - self.flip * resolution
+        is_near = self.flip * (float(result.objective or 0.0) - bound) <= self._tolerance(result)
+        return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
+
+    def _has_improving_ray(self, backend: Backend) -> bool:
+        """Return whether the linear relaxation improves without end once it has a feasible point."""
+        result = backend.solve(recession_form(self.form), time_limit=self._remaining_options().time_limit)
+        if result.x is None:
+            return False
+        noise = 1e-7 * cost_magnitude(self.form, result.x) + 1e-9 * min(1.0, float(np.abs(self.form.c).max()))
+        return self._cost_of(result) < -noise
+
+    def _check_unbounded(self, backend: Backend, result: Result) -> Result:
+        """Check that the model improves along a ray, and that an integer program has a feasible point at all."""
+        if not self._has_improving_ray(backend):
+            raise FailedCheckError(f"{result.solver} calls the model unbounded, and it improves along no direction")
+        if not self.form.is_mip:
+            return result
+        feasibility = backend.solve(self._without_costs(), time_limit=self._remaining_options().time_limit)
+        if feasibility.outcome is Outcome.STOPPED:
+            return evolve(feasibility, message="the model is infeasible or unbounded")
+        return feasibility if feasibility.outcome is Outcome.INFEASIBLE else result
+
+    def _without_costs(self) -> StandardForm:
+        return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0)
+
+    def _check_infeasible(self, backend: Backend, result: Result) -> None:
+        """Ask the substitute for a feasible point of an integer program that is called infeasible.
+
+        Raises:
+            FailedCheckError: The substitute finds one.
+        """
+        substitute = self._substitute() if backend is self.backend and self.form.is_mip else None
+        if substitute is None:
+            return
+        conditioned = condition(self._without_costs(), substitute.capabilities.bearing)
+        seconds = max(1.0, 2 * result.seconds)
+        remaining = self.remaining
+        seconds = seconds if remaining is None else min(seconds, max(remaining, 0.1))
+        try:
+            raw = substitute.solve_scaled(conditioned, evolve(self.options, time_limit=seconds), 0)
+            if raw.x is None:
+                return
+            check_vector(conditioned, raw.x)
+        except SolverError:
+            return  # the substitute has no point to show, so that nothing contradicts the claim
+        text = f"{result.solver} calls the model infeasible, and {substitute.title()} finds a feasible point"
+        raise FailedCheckError(text)
+
+    def _best_point(self, failure: str) -> Result:
+        """Return the best feasible point known, with the best bound that multipliers prove."""
+        best = min(self.points, key=self._cost_of)
+        bounds = [point.bound for point in self.points if point.bound is not None]
+        if self.form.is_mip and self.remaining != 0.0:
+            relaxed = evolve(self.form, integrality=np.zeros(self.form.shape[1], dtype=np.uint8))
+            try:
+                result = self.backend.solve(relaxed, time_limit=self._remaining_options().time_limit)
+                bounds += [] if result.bound is None else [result.bound]
+            except SolverError:
+                pass  # then no bound is known
+        bound = max(bounds, key=lambda value: self.flip * value) if bounds else None
+        if self._is_beyond(bound, best.objective):
+            bound = best.objective
+        return evolve(best, outcome=Outcome.FEASIBLE, bound=bound, message=failure)

@@ -57,6 +57,7 @@ class Cbc(Backend):
     """CBC. A dead worker is a ``SolverError``; a worker killed at the limit is a stopped solve."""
 
     name = "cbc"
+    substitute = "highs"
     capabilities = Capabilities(bearing=BEARING)
     attempts = 3
 
@@ -96,6 +97,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
         "tolerance": tolerances[attempt],
         "integer_tolerance": 1e-6 if attempt == 0 else 1e-9,
         "gap": options.gap,
+        "preprocess": attempt == 0,
         "method": "simplex" if attempt and options.method == "auto" else options.method,
         "threads": options.threads,
         "seed": options.seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Indices
 from privopt.backends._highs_calls import (
@@ -18,7 +18,7 @@ from privopt.backends._highs_calls import (
     solve_arrays,
 )
 from privopt.dsl.condition import ScaledForm, condition
-from privopt.dsl.form import StandardForm
+from privopt.dsl.form import StandardForm, round_integer_bounds
 from privopt.dsl.outcome import Outcome
 from privopt.execution.clock import clock, limit
 
@@ -75,7 +75,11 @@ def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
 
 def _clash(form: StandardForm) -> Clash:
     """Return the same, in what is left of the time."""
-    conditioned = condition(form, BEARING)
+    lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
+    empty = np.flatnonzero(lower > upper)
+    if len(empty):
+        return Clash(families=(), bounds=tuple(form.column_name(int(column)) for column in empty))
+    conditioned = condition(evolve(form, col_lower=lower, col_upper=upper), BEARING)
     relaxed = found = (probe := _Probe(conditioned)).outcome()
     if relaxed is Outcome.OPTIMAL and form.is_mip:
         found = (probe := _WholeProbe(conditioned)).outcome()

@@ -24,7 +24,7 @@ from privopt.backends._highs_calls import (
     settings_of,
     solve_arrays,
 )
-from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, RejectedAnswerError, may_run_off
+from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, RejectedAnswerError, can_be_unbounded
 from privopt.backends.session import Answer, Basis, Session
 from privopt.dsl.condition import ScaledForm, condition
 from privopt.dsl.form import StandardForm
@@ -41,6 +41,7 @@ class Highs(Backend):
     """HiGHS: LPs in this process, integer programs in one that can be ended (:mod:`privopt.backends.workers`)."""
 
     name = "highs"
+    substitute = "cbc"
     capabilities = Capabilities(bearing=BEARING)
     attempts = 3
 
@@ -62,6 +63,9 @@ class Highs(Backend):
         """Solve in this process; a model with integers in a worker process, which can be ended."""
         started = time.monotonic()
         tolerance, presolve = ((ROW_TOLERANCE, "choose"), (ROW_TOLERANCE, "off"), (1e-7, "choose"))[attempt]
+        if conditioned.form.is_mip and len(conditioned.wide_rows):
+            # presolve takes 1e-9 x <= y for x = 0 where x is binary, and calls a wrong point optimal
+            presolve = "off"
         settings = settings_of(
             tolerance=tolerance,
             threads=options.threads,
@@ -76,7 +80,7 @@ class Highs(Backend):
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
             # presolve takes rows that rounding alone makes clash for a proof: the simplex is asked too
             raise RejectedAnswerError("highs calls the model infeasible in presolve; no time was left for its simplex")
-        if said.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and may_run_off(conditioned)):
+        if said.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and can_be_unbounded(conditioned.form)):
             # presolve calls some unbounded models infeasible: a solve without costs tells
             free = settings_of(tolerance=ROW_TOLERANCE, threads=options.threads, seed=options.seed)
             free["time_limit"] = _highs_limit(options.time_limit, started)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from privopt.arrays import Floats
-from privopt.dsl.outcome import Outcome
+from privopt.dsl.outcome import Outcome, Result
 from privopt.errors import SolverError
 
 
@@ -36,3 +36,15 @@ class Raw:
 
 class RejectedAnswerError(SolverError):
     """A solver's answer does not hold; another attempt may do better."""
+
+
+class FailedCheckError(RejectedAnswerError):
+    """A solver's answer contradicts itself or the model.
+
+    Attributes:
+        point: The answer's vector as a feasible result, if it satisfies rows, bounds and integers; else None.
+    """
+
+    def __init__(self, message: str, point: Result | None = None) -> None:
+        super().__init__(message)
+        self.point = point

@@ -10,7 +10,7 @@ from attrs import evolve, frozen
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
-from privopt.dsl.form import FamilyBlock, StandardForm
+from privopt.dsl.form import FamilyBlock, StandardForm, round_integer_bounds
 from privopt.dsl.linear import Coefficient, Places, SummedIndices, Term, index_values, split_exponential
 from privopt.dsl.lowering import Block, Family, negative, privacy_terms, variable_block
 from privopt.dsl.symbols import Index, Variable
@@ -41,7 +41,10 @@ def compile_model(
     empty = np.zeros(0)
     col_lower = np.concatenate([v.lower for v in variables]) if variables else empty
     col_upper = np.concatenate([v.upper for v in variables]) if variables else empty
-    whole = [np.full(v.size, v.integer, dtype=np.uint8) for v in variables]
+    integrality = (
+        np.concatenate([np.full(v.size, v.integer, dtype=np.uint8) for v in variables]) if variables else empty
+    )
+    col_lower, col_upper = round_integer_bounds(col_lower, col_upper, integrality)
     cost, constant = _objective(objective, n)
     parts, start = [], 0
     for family in families:
@@ -59,7 +62,7 @@ def compile_model(
         row_upper=np.concatenate([p.upper for p in parts]) if parts else empty,
         col_lower=col_lower,
         col_upper=col_upper,
-        integrality=np.concatenate(whole) if whole else empty,
+        integrality=integrality,
         families=tuple(p.block for p in parts),
         variables=tuple(variable_block(v) for v in variables),
     )
@@ -136,9 +139,8 @@ def _entries(term: Term, places: Places, size: int, where: str) -> tuple[Ints, I
     if not np.isfinite(values).all():
         at = int(np.flatnonzero(~np.isfinite(values))[0])
         here = ", ".join(f"{i} = {i.index_set.labels[int(p[at])]!r}" for i, p in bound.items())
-        raise ModelError(
-            f"{where}: the coefficient of {term} must be finite, got {values[at]}{f' at {here}' if here else ''}"
-        )
+        what = "the constant" if term.variable is None else "the coefficient of"
+        raise ModelError(f"{where}: {what} {term} must be finite, got {values[at]}{f' at {here}' if here else ''}")
     if term.variable is None:
         return rows, None, values
     return rows, _columns(term, bound, size, where), values

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from scipy import sparse
 
 from privopt.arrays import Bools, Floats, Ints
@@ -24,7 +24,13 @@ from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
+WIDE_ROW_ADVICE = (
+    "rescale the row; replace a big-M by implies(binary, relation), which takes the smallest M that the bounds of the "
+    "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
+)
 _UP = 2.0**-50
+MIP_COST = 2.0**13
+"""The largest cost of an integer program is scaled up to this if it is smaller."""
 
 
 @frozen(kw_only=True)
@@ -81,6 +87,7 @@ class ScaledForm:
         cost_scale: the costs were multiplied by it (negative where the form maximises).
         tightened: numbers of the tightened rows.
         tightening: the report on them; None where there are none.
+        wide_rows: numbers of the rows, other than privacy rows, whose coefficients differ by more than 1e7.
     """
 
     form: StandardForm
@@ -92,6 +99,16 @@ class ScaledForm:
     cost_scale: float
     tightened: Ints
     tightening: TightenedRows | None
+    wide_rows: Ints
+
+    def with_cost_scale(self, scale: float) -> ScaledForm:
+        """Return the same with other scaled costs.
+
+        Args:
+            scale: Positive; its sign becomes negative if the form maximises.
+        """
+        signed_scale = scale if self.form.sense == "min" else -scale
+        return evolve(self, c=self.form.c * signed_scale, cost_scale=signed_scale)
 
     def duals(self, scaled: Floats) -> Floats:
         """Return multipliers of the rows: change of the objective, in the form's own sense, per unit of the side."""
@@ -138,7 +155,7 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
             names.append(block.name)
             largest = max(largest, float(np.abs(block.log_ratio[cut]).max()))
     row_of = np.repeat(np.arange(m), np.diff(form.A.indptr))
-    _general_rows(form, bearing, data, scale, is_privacy, row_of)
+    is_wide = _general_rows(form, bearing, data, scale, is_privacy, row_of)
     data *= np.where(is_privacy, 0.0, scale)[row_of]
     matrix = sparse.csr_matrix((data, form.A.indices.copy(), form.A.indptr.copy()), shape=(m, n))
     if parts:
@@ -157,15 +174,29 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
         cost_scale=cost_scale,
         tightened=cut_rows,
         tightening=report if len(cut_rows) else None,
+        wide_rows=np.flatnonzero(is_wide),
     )
 
 
 def _cost_scale(form: StandardForm) -> float:
-    """Return a power of two that brings the largest cost near 1 where it is far from it; negative to maximise."""
-    largest = float(np.abs(form.c).max(initial=0.0))
-    scale = 1.0
-    if largest > 0 and not 0.1 <= largest <= 1e4:
-        scale = float(2.0 ** -np.round(np.log2(largest)))
+    """Return the factor of the costs, a power of two; negative to maximise.
+
+    A solver's tolerances on costs are absolute, so that a cost that scaling makes small is no longer minimised. With
+    all costs divided by a penalty of 1e5, both solvers call wrong points optimal.
+    """
+    sizes = np.abs(form.c[form.c != 0])
+    largest, smallest = float(sizes.max(initial=0.0)), float(sizes.min(initial=np.inf))
+    if largest == 0.0:
+        scale = 1.0
+    elif form.is_mip:
+        # Searches over integers end within about 1e-6 of the optimum, whatever relative gap is asked of them.
+        scale = MIP_COST / largest if largest < MIP_COST else min(1.0, 1.0 / smallest)
+    elif largest < 0.1:
+        scale = 1.0 / largest
+    else:
+        # A wrong optimum of a linear program is found by its multipliers, so that its costs may be scaled further.
+        scale = min(1.0, max(1.0 / largest, 1e-3 / smallest)) if largest > 1e4 else 1.0
+    scale = float(2.0 ** np.round(np.log2(scale)))
     return scale if form.sense == "min" else -scale
 
 
@@ -200,23 +231,33 @@ def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
 
 def _general_rows(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
-) -> None:
-    """Scale rows outside the solver's range of coefficients by powers of two; drop entries too small to matter."""
+) -> Bools:
+    """Scale rows outside the solver's range of coefficients by powers of two; drop entries too small to matter.
+
+    Returns:
+        Whether the coefficients of a row differ by more than 1e7, for each row; False for rows of a linear program
+        that is not scaled.
+    """
     size = np.abs(data)
     live = (size > 0) & ~is_privacy[row_of]
-    if not (live & ((size < 1e-7) | (size > 1e7))).any():
-        return
+    if not form.is_mip and not (live & ((size < 1e-7) | (size > 1e7))).any():
+        return np.zeros(len(scale), dtype=bool)
     high, low = np.zeros(len(scale)), np.full(len(scale), np.inf)
     np.maximum.at(high, row_of[live], size[live])
     np.minimum.at(low, row_of[live], size[live])
     odd = (high > 0) & ((low < 1e-7) | (high > 1e7))
     middle = (np.log2(high[odd]) + np.log2(low[odd])) / 2
     narrow = low[odd] >= 1e-7 * high[odd]
+    # A row of very different coefficients, as of a big-M, is not scaled down if the solver takes it as it is: its
+    # small coefficients would miss the solver's tolerance by as much.
+    is_too_large = high[odd] >= bearing.largest
+    middle = np.where(is_too_large, middle, np.minimum(middle, 0.0))
     scale[odd] = 2.0 ** -np.round(np.where(narrow, np.log2(high[odd]), middle))
     wide = odd & ((high * scale >= bearing.largest) | (low * scale <= bearing.smallest))
     if wide.any():
         scale[wide] = 2.0 ** -np.round(np.log2(high[wide]))
         _refuse_or_drop(form, bearing, data, scale, live & wide[row_of], row_of)
+    return (high > 0) & (low < 1e-7 * high)
 
 
 def _refuse_or_drop(
@@ -236,8 +277,7 @@ def _refuse_or_drop(
         raise SolverError(
             f"{form.row_name(row)}: coefficients {data[big]:.6g} of {form.column_name(int(columns[big]))} and "
             f"{data[worst]:.6g} of {form.column_name(int(columns[worst]))} differ by more than double "
-            f"precision solvers can "
-            "represent; rescale the row, or declare it as a privacy row with its exponent (exp, log_ratio)"
+            f"precision solvers can represent; {WIDE_ROW_ADVICE}"
         )
     data[harmless] = 0.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from attrs import field, frozen
@@ -14,7 +14,10 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError
 
-__all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock"]
+__all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "round_integer_bounds"]
+
+BOUND_ROUNDING = 1e-9
+"""A bound of an integer column this close to an integer, relative to it if above 1, means that integer."""
 
 FamilyKind = Literal["rows", "privacy", "indicator", "piecewise", "block"]
 
@@ -174,6 +177,7 @@ class StandardForm:
         for name in ("c", "col_lower", "col_upper", "row_lower", "row_upper"):
             if np.isnan(getattr(self, name)).any():
                 raise ModelError(f"{name} holds a NaN at place {np.flatnonzero(np.isnan(getattr(self, name)))[0]}")
+        self._check_infinite_sides()
         if not np.isfinite(self.A.data).all():
             place = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
             row = int(np.searchsorted(self.A.indptr, place, side="right")) - 1
@@ -186,6 +190,20 @@ class StandardForm:
             raise ModelError(
                 f"objective: the coefficient of {self.column_name(column)} must be finite, got {self.c[column]}"
             )
+
+    def _check_infinite_sides(self) -> None:
+        """Refuse a lower bound or side of +inf, and an upper one of -inf: nothing satisfies them."""
+        for kind, side in (("row", "lower"), ("row", "upper"), ("col", "lower"), ("col", "upper")):
+            name_of = self.row_name if kind == "row" else self.column_name
+            values = getattr(self, f"{kind}_{side}")
+            is_impossible = np.isposinf(values) if side == "lower" else np.isneginf(values)
+            if is_impossible.any():
+                number = int(np.flatnonzero(is_impossible)[0])
+                no_bound = "-inf" if side == "lower" else "inf"
+                raise ModelError(
+                    f"{name_of(number)}: the {side} {'side' if kind == 'row' else 'bound'} is {values[number]}, which "
+                    f"no number satisfies; write {no_bound} or None for no bound"
+                )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -226,3 +244,27 @@ class StandardForm:
             if block.start <= column < block.stop:
                 return block.column_name(column - block.start)
         return f"column {column}"
+
+
+def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Round the bounds of integer columns inwards, to the first and the last integer between them.
+
+    Solvers take fractional bounds of integer columns and answer wrongly: HiGHS calls models with them infeasible.
+
+    Args:
+        lower, upper: Bounds of the columns, shape (n,).
+        is_integer: Nonzero where a column takes integers only, shape (n,).
+
+    Returns:
+        The bounds; where no integer lies between them, the lower one is above the upper one.
+    """
+    integer = np.asarray(is_integer) != 0
+    if not integer.any():
+        return lower, upper
+    # 0.1 * 30 = 3.0000000000000004 is meant to be 3
+    with np.errstate(invalid="ignore"):
+        first = np.ceil(lower - np.clip(BOUND_ROUNDING * np.abs(lower), BOUND_ROUNDING, 1e-6))
+        last = np.floor(upper + np.clip(BOUND_ROUNDING * np.abs(upper), BOUND_ROUNDING, 1e-6))
+    first, last = np.where(np.isfinite(lower), first, lower), np.where(np.isfinite(upper), last, upper)
+    first, last = first + 0.0, last + 0.0  # no negative zeros
+    return np.where(integer, first, lower), np.where(integer, last, upper)

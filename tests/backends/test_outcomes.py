@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +18,13 @@ from helpers.solver_forms import hard, tiny
 from scipy import sparse
 
 from privopt.backends import Outcome, get, names
-from privopt.backends.base import Backend, Options, Raw, check_vector, finish
+from privopt.backends.base import Backend, Options, Raw, check_answer, check_vector
 from privopt.backends.cbc import BEARING, Cbc
 from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.condition import ScaledForm, condition
 from privopt.dsl.form import StandardForm
 from privopt.dsl.solution import solve_form
-from privopt.errors import SolverError, StoppedError, UnknownNameError, UsageError
+from privopt.errors import ModelError, SolverError, StoppedError, UnknownNameError, UsageError
 
 BACKENDS = ["highs", "cbc"]
 
@@ -85,7 +86,7 @@ def test_a_bounded_model_is_not_taken_for_unbounded() -> None:
     """HiGHS said so of a model at exponents near 40, all of whose columns lie between 0 and 1."""
     bounded = condition(tiny(), BEARING)
     with pytest.raises(SolverError, match="calls the model unbounded, whose columns bound it"):
-        finish(bounded, Raw(outcome=Outcome.UNBOUNDED, seconds=0.0), "highs")
+        check_answer(bounded, Raw(outcome=Outcome.UNBOUNDED, seconds=0.0), "highs")
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -214,6 +215,43 @@ def test_names() -> None:
         get("highs").solve(tiny(), time_limit=0)
     with pytest.raises(UsageError, match="auto, simplex or ipm, got 'magic'"):
         get("highs").solve(tiny(), method="magic")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("time_limit", "5"),
+        ("time_limit", float("nan")),
+        ("time_limit", True),
+        ("gap", -1.0),
+        ("gap", float("nan")),
+        ("gap", float("inf")),
+        ("gap", "0.1"),
+        ("threads", -3),
+        ("threads", 1.5),
+        ("seed", -1),
+        ("presolve", "off"),
+        ("method", ["simplex"]),
+    ],
+)
+def test_refuses_options_that_no_solver_can_mean(name: str, option: str, value: object) -> None:
+    with pytest.raises(UsageError, match=option.replace("_", " ")):
+        get(name).solve(tiny(), **{option: value})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"col_lower": [np.inf, 0]}, r"x\['a'\]: the lower bound is inf"),
+        ({"col_upper": [9, -np.inf]}, r"x\['b'\]: the upper bound is -inf"),
+        ({"row_lower": [np.inf]}, "row: the lower side is inf"),
+        ({"row_upper": [-np.inf], "row_lower": [-np.inf]}, "row: the upper side is -inf"),
+    ],
+)
+def test_refuses_sides_that_nothing_satisfies(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelError, match=words):
+        tiny(**change)
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:

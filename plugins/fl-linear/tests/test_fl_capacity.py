@@ -97,11 +97,19 @@ def test_or_library_with_capacities_of_15000(or_library, name):
         assign(cost, opening, weight, room / 3)  # cap41 and its like split customers
 
 
-@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
-@settings(max_examples=40)
-def test_against_all_assignments(seed, facilities, customers, most):
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.integers(0, 9),
+    st.sampled_from(["highs", "cbc"]),
+)
+@settings(max_examples=60)
+def test_against_all_assignments(seed, facilities, customers, most, exponent, solver):
     rng = np.random.default_rng(seed)
     cost, opening = rng.integers(0, 9, (facilities, customers)) * 1.0, rng.integers(0, 9, facilities) * 1.0
+    opening[rng.random(facilities) < 0.4] *= 10.0**exponent
     weight, room = rng.integers(0, 5, customers) * 1.0, rng.integers(0, 9, facilities) * 1.0
     room[rng.random(facilities) < 0.2] = np.inf
     best = math.inf
@@ -114,11 +122,33 @@ def test_against_all_assignments(seed, facilities, customers, most):
         with pytest.raises(InfeasibleError, match="capacity bounds"):
             assign(cost, opening, weight, room, most=most)
         return
-    found = assign(cost, opening, weight, room, most=most, solver="highs", gap=1e-9)
+    found = assign(cost, opening, weight, room, most=most, solver=solver, gap=1e-9)
     load(found, weight, room)
     assert len(found.opened) <= most
-    assert found.objective == pytest.approx(best, abs=1e-6)
-    assert found.bound <= best + 1e-6
+    assert found.objective == pytest.approx(best, rel=1e-9, abs=1e-6)
+    assert best - 1e-6 * (1 + best) <= found.bound <= best + 1e-6
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_a_place_too_dear_to_open_changes_no_plan_and_no_bound(tmp_path, solver):
+    """With a cost of 1e9 for one place, both solvers once opened others at three times the cost, with a false bound."""
+    rng = np.random.default_rng(3)
+    rows = [
+        f"v{i:02d},{rng.uniform(0, 10):.2f},{rng.uniform(0, 10):.2f},{rng.uniform(0.1, 0.5):.2f},"
+        f"{rng.integers(5, 31)},{rng.uniform(20, 60):.1f},1,{rng.integers(30, 46)}"
+        for i in range(10)
+    ]
+    answers = []
+    for dear in ("0", "1e5", "1e9"):
+        table = [row if i else f"{row.rsplit(',', 3)[0]},{dear},{int(dear != '0')},45" for i, row in enumerate(rows)]
+        header = "id,x,y,facility_cost,clients,opening_cost,candidate,capacity"
+        (tmp_path / "sites.csv").write_text("\n".join([header, *table]) + "\n")
+        (tmp_path / "p.toml").write_text(TOML.format(""))
+        _, result = run(tmp_path / "p.toml", "optimal", solver=solver, gap=1e-9)
+        answers.append((result["objective"]["value"], result["details"]["told"]["lower_bound"]))
+    assert answers[1] == pytest.approx(answers[0], rel=1e-9)
+    assert answers[2] == pytest.approx(answers[0], rel=1e-9)
+    assert all(bound <= value for value, bound in answers)
 
 
 TOML = '[locations]\npoints = "sites.csv"\n[privacy]\nepsilon = 0.5\n[fl-linear]\n{}\n'
