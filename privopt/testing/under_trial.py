@@ -20,9 +20,9 @@ from attrs import AttrsInstance, define, evolve, field, frozen
 from privopt.declare import load_problem
 from privopt.errors import PrivoptError, StoppedError, UsageError
 from privopt.execution.interrupts import interrupts
+from privopt.files import new_folder
 from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, SolveContext
 from privopt.registry import Registered, registry, using
-from privopt.run import publish
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify_cache import CACHE
@@ -231,7 +231,7 @@ class Subject:
         with (
             using(registry().replace(here)),
             patch.dict(os.environ, held),
-            patch.object(publish, "_flush", lambda folder: None),
+            patch.object(new_folder, "flush_folder", lambda folder: None),
         ):
             yield here
 
