@@ -120,3 +120,9 @@ def test_a_png_is_not_turned_by_exif_after_its_pixels():
     for file, size in ((contents, (30, 40)), (late, (40, 30))):
         with opened(file) as photo:
             assert flattened(photo).size == size
+
+
+def test_a_warning_of_its_own_names_unreadable_photos(album):
+    done = album(**{f"a{number}_txt": b"notes" for number in range(9)}, torn_jpg=b"no picture")
+    assert "1 photo could not be read: torn.jpg: broken" in done.warnings
+    assert "and 5 more" in " ".join(done.warnings)

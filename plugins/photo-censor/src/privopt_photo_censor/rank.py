@@ -1,8 +1,8 @@
 """The rank that a set of kept photos leaves to the true location, exactly (mathematics P1, P6, P7).
 
-This decides, whatever a search says. A location is at or above the true one when the sum of *all* terms ``S_ij - S_it -
-theta`` over the kept photos is not negative. Its sign is that of one :func:`math.fsum`, which rounds once and
-correctly, never of two sums or of differences taken before.
+This module decides whether a set protects, whatever a search says. A location is at or above the true one if the sum of
+*all* terms ``S_ij - S_it - theta`` over the kept photos is not negative. The sign is that of one :func:`math.fsum`,
+which rounds once and correctly. Two sums, or differences taken before, could round to the wrong sign.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["belief", "exact_sign", "protected_k", "rank"]
 
 
 def exact_sign(score: list[float], true: list[float], margin: float) -> int:
-    """Sign of ``sum(score_i - true_i - margin)`` over doubles, exactly.
+    """Return the sign of ``sum(score_i - true_i - margin)`` over doubles, exactly.
 
     >>> exact_sign([0.1] * 10, [1.0] + [0.0] * 9, 0.0)    # ten times the double .1 is more than 1
     1
@@ -33,36 +33,37 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
 
 
 def protected_k(album: Album, retained: Bools | None = None) -> int:
-    """Count the locations at or above the true one when the photos `kept` (all by default) are posted.
+    """Count the locations at or above the true one if the photos ``retained`` (by default all) are posted.
 
-    Ties protect, -inf with -inf too; with no photo posted every location ties.
+    Ties protect, -inf with -inf too. If no photo is posted, every location ties.
 
     Returns:
         ``|{j != t : S'_j >= S'_t}|``, at most M - 1.
     """
-    chosen = np.ones(album.photos, dtype=np.bool_) if retained is None else retained
-    rows = np.flatnonzero(chosen)
+    is_retained = np.ones(album.photos, dtype=np.bool_) if retained is None else retained
+    rows = np.flatnonzero(is_retained)
     if not rows.size or np.isneginf(album.scores[rows, album.true]).any():
         return album.locations - 1
-    data = album.reduced
-    sums = data.sums(chosen)
-    slack = data.slack
+    alternates = album.reduced
+    sums = alternates.sums(is_retained)
+    slack = alternates.slack
     count = int((sums > slack).sum())
-    true = data.true[chosen].tolist()
-    for j in np.flatnonzero((sums >= -slack) & (sums <= slack)).tolist():
-        count += exact_sign(data.scores[j, chosen].tolist(), true, album.margin) >= 0
+    true_scores = alternates.true[is_retained].tolist()
+    # Sums in doubles leave these open.
+    for row in np.flatnonzero((sums >= -slack) & (sums <= slack)).tolist():
+        count += exact_sign(alternates.scores[row, is_retained].tolist(), true_scores, album.margin) >= 0
     return count
 
 
 def rank(album: Album, retained: Bools | None = None) -> int:
-    """Rank of the true location, 1 = most likely; ties count against it."""
+    """Return the rank of the true location, 1 for the most likely. Ties count against it."""
     return protected_k(album, retained) + 1
 
 
 def belief(album: Album, retained: Bools) -> Floats:
     """Return (M,) the classifier's posterior from the photos kept (paper, (1)), with the margin, in doubles.
 
-    Equal shares where they rule out every place.
+    The shares are equal if the photos rule out every place.
     """
     scores = album.scores[retained].sum(axis=0)
     scores[album.true] += album.margin * int(retained.sum())

@@ -60,48 +60,57 @@ class _UnreadableError(Exception):
 
 @frozen(kw_only=True, eq=False)
 class _Photo:
-    """All that is taken from one photo, in one reading of its file."""
+    """All that is taken from one photo, in one reading of its file.
+
+    Attributes:
+        tensor: The picture as the classifier takes it; None without a classifier.
+        metadata: What the file reveals apart from the picture.
+        unscored_parts: Further pictures and films of the file, in words; empty if there are none.
+        thumbnail: A small JPEG.
+        digest: SHA-256 of the file.
+    """
 
     tensor: Any
     metadata: Metadata
-    more: str
+    unscored_parts: str
     thumbnail: bytes
     digest: str
 
 
-def _entries(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the photos of a folder by name, case aside; and the names of everything else in it.
+def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
+    """Return the photos of a folder in the order of their names, whatever the case; and the names of all else in it.
 
     Raises:
-        InputError: the folder has no photos, or the name of one is not UTF-8.
+        InputError: The folder has no photos, or the name of one is not UTF-8.
     """
-    inside = sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name))
-    taken = (*SUFFIXES, *HEIF) if heif() else SUFFIXES
-    photos = [path for path in inside if path.suffix.lower() in taken and path.is_file()]
+    entries = sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name))
+    suffixes = (*SUFFIXES, *HEIF) if heif() else SUFFIXES
+    photos = [path for path in entries if path.suffix.lower() in suffixes and path.is_file()]
     if not photos:
-        raise InputError([Fault(folder.name, "", "no photos", "files ending in " + ", ".join(taken))])
-    odd = [_shown(path.name) for path in photos if _shown(path.name) != path.name]
-    if odd:
-        raise InputError([Fault(folder.name, "", f"a photo called {name}", "names in UTF-8") for name in odd[:20]])
-    others = [path for path in inside if path not in photos]
-    return photos, [_shown(path.name) + "/" * path.is_dir() for path in others]
+        raise InputError([Fault(folder.name, "", "no photos", "files ending in " + ", ".join(suffixes))])
+    invalid_names = [_escape_name(path.name) for path in photos if _escape_name(path.name) != path.name]
+    if invalid_names:
+        faults = [Fault(folder.name, "", f"a photo called {name}", "names in UTF-8") for name in invalid_names[:20]]
+        raise InputError(faults)
+    others = [path for path in entries if path not in photos]
+    return photos, [_escape_name(path.name) + "/" * path.is_dir() for path in others]
 
 
-def _shown(name: str) -> str:
-    """Return a file's name as text; bytes that are not UTF-8 as escapes."""
+def _escape_name(name: str) -> str:
+    """Return a file's name as text, with escapes for bytes that are not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def _more(photo: Image.Image, contents: bytes) -> str:
+def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
     """Return what a photo's file shows besides the one picture that is scored; empty if nothing."""
-    found = []
-    pictures = int(getattr(photo, "n_frames", 1))
-    if pictures > 1:
-        found.append(f"picture 2 of {pictures}" if pictures == 2 else f"pictures 2 to {pictures}")
-    marked = any(mark in text for text in (contents, *texts_of(photo)) for mark in FILM_MARKS)
-    if marked or FILM.search(contents, 12):  # a HEIC itself begins so
-        found.append("the film inside")
-    return " and ".join(found)
+    parts = []
+    picture_count = int(getattr(photo, "n_frames", 1))
+    if picture_count > 1:
+        parts.append(f"picture 2 of {picture_count}" if picture_count == 2 else f"pictures 2 to {picture_count}")
+    has_mark = any(mark in text for text in (contents, *texts_of(photo)) for mark in FILM_MARKS)
+    if has_mark or FILM.search(contents, 12):  # a HEIC itself begins so
+        parts.append("the film inside")
+    return " and ".join(parts)
 
 
 def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float) -> _Photo:
@@ -117,7 +126,8 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
             photo.load()
             try:
                 Image.Exif().load(photo.info.get("exif", b""))  # of a JPEG, Pillow itself passes over a broken one
-                metadata, more = read_metadata(name, photo, contents), _more(photo, contents)
+                metadata = read_metadata(name, photo, contents)
+                unscored_parts = _describe_unscored_parts(photo, contents)
             except Exception:  # Pillow's parsers raise whatever they like at a wrong byte
                 raise BrokenMetadataError from None
             upright = flattened(photo)
@@ -126,18 +136,19 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
     return _Photo(
         tensor=None if model is None else model.tensor(upright),
         metadata=metadata,
-        more=more,
-        thumbnail=_thumbnail(upright, edge),
+        unscored_parts=unscored_parts,
+        thumbnail=_make_thumbnail(upright, edge),
         digest=hashlib.sha256(contents).hexdigest(),
     )
 
 
-def _thumbnail(upright: Image.Image, edge: int) -> bytes:
-    small = upright.copy()
-    small.thumbnail((edge, edge))
-    out = io.BytesIO()
-    small.save(out, "JPEG", quality=72)
-    return out.getvalue()
+def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
+    """Return a small JPEG of a picture, whose longer side has at most ``edge`` pixels."""
+    thumbnail = upright.copy()
+    thumbnail.thumbnail((edge, edge))
+    buffer = io.BytesIO()
+    thumbnail.save(buffer, "JPEG", quality=72)
+    return buffer.getvalue()
 
 
 def look_at_folder(
@@ -156,7 +167,7 @@ def look_at_folder(
     Raises:
         InputError: The folder has no photos, or none of them can be read.
     """
-    files, left_out = _entries(folder)
+    files, left_out = _list_entries(folder)
     edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
     photos: list[_Photo] = []
     faults = Faults()
@@ -169,21 +180,21 @@ def look_at_folder(
     if not photos:
         faults.check()
     left_out.sort(key=lambda name: (name.lower(), name))
-    left_out += [f"{photo.metadata.photo}: {photo.more}" for photo in photos if photo.more]
-    seen = FolderContents(
+    left_out += [f"{photo.metadata.photo}: {photo.unscored_parts}" for photo in photos if photo.unscored_parts]
+    contents = FolderContents(
         metadata=tuple(photo.metadata for photo in photos),
         left_out=tuple(left_out),
         thumbnails=tuple(photo.thumbnail for photo in photos),
         digests=tuple(photo.digest for photo in photos),
     )
-    return seen, [photo.tensor for photo in photos]
+    return contents, [photo.tensor for photo in photos]
 
 
 def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
     """Score (N, M) clean copies of photos by the model that scored a folder.
 
     Raises:
-        InputError: one cannot be read, or the model will not do.
+        InputError: One cannot be read, or the model does not take them.
     """
     tensors = []
     for path in paths:
@@ -193,21 +204,21 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
 
 
 def place_of(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
-    """Return the place that more than half of the photos with GPS are nearest to; None where none has any.
+    """Return the place that more than half of the photos with GPS are nearest to; None if no photo has GPS.
 
     Args:
-        points: latitude and longitude of each photo.
-        model: has the places.
-        folder: its name, for faults.
+        points: Latitude and longitude of each photo.
+        model: It has the places.
+        folder: Its name, for faults.
 
     Raises:
-        InputError: no place has more than half of them.
+        InputError: No place has more than half of them.
     """
-    counted = Counter(model.locate(*point) for point in points if point is not None)
-    if not counted:
+    place_counts = Counter(model.locate(*point) for point in points if point is not None)
+    if not place_counts:
         return None
-    true, most = counted.most_common(1)[0]
-    if 2 * most <= counted.total():
-        found = f"photos in {len(counted)} cells, none with more than half of them"
-        raise InputError([Fault(folder, "GPS", found, "photos of one place, or photos.true_location")])
-    return true
+    place, count = place_counts.most_common(1)[0]
+    if 2 * count <= place_counts.total():
+        actual = f"photos in {len(place_counts)} cells, none with more than half of them"
+        raise InputError([Fault(folder, "GPS", actual, "photos of one place, or photos.true_location")])
+    return place

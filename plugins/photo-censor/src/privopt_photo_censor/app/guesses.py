@@ -19,9 +19,9 @@ class Guess:
     """Where a photo may have been taken.
 
     Attributes:
-        point: latitude and longitude, degrees.
-        km: how far off the photos are that it comes from, at most.
-        source: what it comes from, in words.
+        point: Latitude and longitude, degrees.
+        km: Largest distance from there to the other photos that the guess rests on.
+        source: What the guess rests on, in words.
     """
 
     point: Point
@@ -30,35 +30,37 @@ class Guess:
 
 
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
-    """Guess the places of photos without a position of their own: that of the photo nearest in time.
-
-    It must be of the same day and camera.
+    """Guess the places of photos without a position: that of the photo nearest in time, of the same day and camera.
 
     Returns:
-        Guesses by photo; photos with a position, and those without any hint, are absent.
+        Guesses by photo. Photos with a position, and photos without any hint, are absent.
     """
-    known = [photo for photo in album if photo.point is not None]
-    found = ((photo.photo, _same_day(photo, known)) for photo in album if photo.point is None)
-    return {name: guess for name, guess in found if guess is not None}
+    positioned = [photo for photo in album if photo.point is not None]
+    candidates = ((photo.photo, _guess_place(photo, positioned)) for photo in album if photo.point is None)
+    return {name: guess for name, guess in candidates if guess is not None}
 
 
-def _same_day(photo: Metadata, known: Sequence[Metadata]) -> Guess | None:
-    """Return the position of the photo nearest in time, of the same day and camera."""
-    alike = [other for other in known if photo.day and (other.day, other.camera) == (photo.day, photo.camera)]
-    if not alike:
+def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
+    """Return the position of the photo nearest in time, of the same day and camera; None if there is none."""
+    similar = [
+        candidate
+        for candidate in positioned
+        if photo.day and (candidate.day, candidate.camera) == (photo.day, photo.camera)
+    ]
+    if not similar:
         return None
-    moment = _moment(photo.taken)
-    nearest = min(alike, key=lambda other: abs((_moment(other.taken) - moment).total_seconds()))
-    assert nearest.point is not None  # all that are known have one
-    far = haversine(np.array(nearest.point), np.array([other.point for other in alike]))
+    moment = _parse_time(photo.taken)
+    nearest = min(similar, key=lambda candidate: abs((_parse_time(candidate.taken) - moment).total_seconds()))
+    assert nearest.point is not None  # all candidates have a position
+    distances = haversine(np.array(nearest.point), np.array([candidate.point for candidate in similar]))
     camera = f"and camera ({photo.camera})" if photo.camera else "(no camera named)"
-    others = f"{len(alike)} photo{'s' * (len(alike) > 1)} with a position"
-    source = f"same day {camera} as {others}; {nearest.photo} is nearest in time"
-    return Guess(point=nearest.point, km=float(far.max()), source=source)
+    count = f"{len(similar)} photo{'s' * (len(similar) > 1)} with a position"
+    source = f"same day {camera} as {count}; {nearest.photo} is nearest in time"
+    return Guess(point=nearest.point, km=float(distances.max()), source=source)
 
 
-def _moment(taken: str) -> datetime:
-    """Return when a photo was taken; an invalid time (hour 24, month 0) counts as the first moment there is."""
+def _parse_time(taken: str) -> datetime:
+    """Return when a photo was taken. An invalid time (hour 24, month 0) counts as the earliest one."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

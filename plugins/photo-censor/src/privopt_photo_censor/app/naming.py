@@ -12,7 +12,7 @@ DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
     r"|(0?[1-9]|[12]\d|3[01])[-_. ](0?[1-9]|1[0-2])[-_. ](19|20)\d\d(?!\d))"
 )
-"""A date, year first or day first; digits of an hour may follow."""
+"""A date, year first or day first. Digits of an hour may follow."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"
     r"|(?<![A-Za-z\d])[NS]\d{1,2}(?!\d{3}).{0,20}[EW]\d{1,3}|\d[NS][\W_]?\d.{0,20}\d[EW](?![A-Za-z])"
@@ -22,7 +22,7 @@ COORDINATES: Final = re.compile(
 
 
 def revealed(name: str, places: Collection[str] = ()) -> str | None:
-    """Return what a photo's name reveals: "a date", "coordinates" or "a place" (of those named); else None.
+    """Return what a photo's name reveals: "a date", "coordinates", "a place" (one of those given), or None.
 
     >>> [revealed(name, ["Rome"]) for name in ("IMG_20190801.jpg", "43.4674,11.8851.jpg", "rome_2.jpg", "pool.jpg")]
     ['a date', 'coordinates', 'a place', None]
@@ -31,14 +31,16 @@ def revealed(name: str, places: Collection[str] = ()) -> str | None:
         return "a date"
     if COORDINATES.search(name):
         return "coordinates"
-    words = f" {_words(name)} "
-    return "a place" if any(f" {_words(place)} " in words for place in places if _words(place)) else None
+    words = f" {_normalize_words(name)} "
+    normalized_places = filter(None, map(_normalize_words, places))
+    return "a place" if any(f" {place} " in words for place in normalized_places) else None
 
 
 def revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
     """Return what names of photos reveal ("a date", "coordinates", "a place"), by name; other names are absent."""
-    return {name: said for name in names if (said := revealed(name, places)) is not None}
+    return {name: reason for name in names if (reason := revealed(name, places)) is not None}
 
 
-def _words(text: str) -> str:
+def _normalize_words(text: str) -> str:
+    """Return the words of a text in one case, with single blanks between."""
     return " ".join(re.findall(r"[^\W\d_]+", text.casefold()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from privopt.errors import number_of
 from privopt_photo_censor.album import some
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.naming import revealing_names
@@ -16,72 +17,83 @@ __all__ = ["warnings_of"]
 
 
 def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return what to warn of, a sentence each: of a table of scores, of a folder scored, of a folder alone."""
+    """Return the warnings of a table of scores, a scored folder, or a folder alone, a sentence each."""
     if problem.seen is None:
-        return _unlikely(problem)
-    return _scored(problem, release) if problem.declared.scored else _unscored(problem, release)
+        return _warn_of_scores(problem)
+    return _warn_of_scored(problem, release) if problem.declared.scored else _warn_of_unscored(problem, release)
 
 
-def _unlikely(problem: PhotoInstance) -> list[str]:
-    """Return a word where a score is above 0, which no log-probability is."""
-    largest = problem.album.scores.max()
-    if largest <= LOG_TOLERANCE:
+def _warn_of_scores(problem: PhotoInstance) -> list[str]:
+    """Warn if a score is above 0, which no log-probability is."""
+    max_score = problem.album.scores.max()
+    if max_score <= LOG_TOLERANCE:
         return []
     return [
-        f"scores go up to {largest:.6g}, and log-probabilities to 0: they are taken for log-probabilities but for a "
+        f"scores go up to {max_score:.6g}, and log-probabilities to 0: they are taken for log-probabilities but for a "
         "constant of each photo, as a classifier's logits are; of similarities or the like the ranks mean nothing"
     ]
 
 
-def _scored(problem: PhotoInstance, release: Deletions) -> list[str]:
+def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
     """Warn of photos not scored, and of kept ones whose file or name reveals the place."""
-    left_out, carried, lines = problem.folder.left_out, carriers(release), []
+    left_out, positioned, lines = problem.folder.left_out, carriers(release), []
+    retained_names = [name for name, is_kept in zip(release.names, release.kept.tolist(), strict=True) if is_kept]
     if left_out:
-        what = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
-        lines.append(f"{what} not scored, and the guarantee does not cover it: {some(left_out)}")
+        count = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
+        lines.append(f"{count} not scored, and the guarantee does not cover it: {some(left_out)}")
+        lines += _warn_of_unreadable(problem)
         if any(name.lower().endswith(HEIF) for name in left_out):
             lines.append("install privopt-photo-censor[heif] to read HEIC photos")
-    if carried:
-        kept = int(release.kept.sum())
-        cure = "remove it before posting" if release.copies is None else "post the clean copies, not these files"
+    if positioned:
+        remedy = "remove it before posting" if release.copies is None else "post the clean copies, not these files"
         lines.append(
-            f"{len(carried)} of the {kept} photos kept carry their position in their files' metadata (GPS or the "
-            f"name of a place), which reveals the place whatever the pictures hide; {cure}: {some(carried)}"
+            f"{len(positioned)} of the {len(retained_names)} photos kept carry their position in their files' metadata "
+            f"(GPS or the name of a place), which reveals the place whatever the pictures hide; {remedy}: "
+            f"{some(positioned)}"
         )
-    lines += _captions([name for name in problem.folder.captioned if name in _kept(release)], release)
-    posted = [name for name, stays in zip(release.names, release.kept.tolist(), strict=True) if stays]
-    telling = revealing_names(posted, problem.places)
-    if telling and release.copies is None:
-        what = " and ".join(sorted(set(telling.values())))
-        lines.append(f"names of photos kept hold {what}; copies (--copy-to) get names that do not: {some([*telling])}")
+    captioned = set(problem.folder.captioned)
+    lines += _warn_of_texts([name for name in retained_names if name in captioned], release)
+    reasons_by_name = revealing_names(retained_names, problem.places)
+    if reasons_by_name and release.copies is None:
+        reasons = " and ".join(sorted(set(reasons_by_name.values())))
+        names = some([*reasons_by_name])
+        lines.append(f"names of photos kept hold {reasons}; copies (--copy-to) get names that do not: {names}")
     return lines
 
 
-def _unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
+def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     """Warn that nothing was scored, which photos reveal their place, and what to post."""
-    album, left_out, told = problem.folder.metadata, problem.folder.left_out, problem.folder.positioned
+    album, left_out = problem.folder.metadata, problem.folder.left_out
     lines = ["no photo was scored: no one looked at whether the pictures themselves reveal the place"]
     if left_out:
         lines.append(f"not looked at, and not copied: {some(left_out)}")
+        lines += _warn_of_unreadable(problem)
     if release.copies is not None:
         return lines
-    lines += _captions(problem.folder.captioned, release)
-    guessed, names = guesses(album), revealing_names(release.names)
-    if told:
-        lines.append(f"{len(told)} of {len(album)} photos carry a position or name a place: {some(told)}")
+    positioned, guessed = problem.folder.positioned, guesses(album)
+    reasons_by_name = revealing_names(release.names)
+    lines += _warn_of_texts(problem.folder.captioned, release)
+    if positioned:
+        lines.append(f"{len(positioned)} of {len(album)} photos carry a position or name a place: {some(positioned)}")
     if guessed:
         lines.append(f"of {len(guessed)} photos without a position it can be guessed: {some([*guessed])}")
-    if names:
-        lines.append(f"names of photos hold {' and '.join(sorted(set(names.values())))}: {some([*names])}")
+    if reasons_by_name:
+        reasons = " and ".join(sorted(set(reasons_by_name.values())))
+        lines.append(f"names of photos hold {reasons}: {some([*reasons_by_name])}")
     return [*lines, "post clean copies, not these files: solve with --copy-to FOLDER makes them"]
 
 
-def _kept(release: Deletions) -> set[str]:
-    """Return the names of the photos kept."""
-    return {name for name, is_kept in zip(release.names, release.kept.tolist(), strict=True) if is_kept}
+def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
+    """Warn of photos that cannot be read: a list of all that was left out may be too long to name them."""
+    names = set(problem.folder.names)
+    entries = [entry for entry in problem.folder.left_out if ": " in entry]
+    unreadable = [entry for entry in entries if entry.rpartition(": ")[0] not in names]
+    if not unreadable:
+        return []
+    return [f"{number_of(len(unreadable), 'photo')} could not be read: {some(unreadable)}"]
 
 
-def _captions(names: Sequence[str], release: Deletions) -> list[str]:
+def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
     """Warn of photos whose files carry texts. The texts themselves are in the owner's folder alone."""
     if not names or release.copies is not None:
         return []
