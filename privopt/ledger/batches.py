@@ -31,11 +31,13 @@ from privopt.files.release_folder import sha256
 from privopt.files.working_folder import claimed
 from privopt.ledger.subject_names import key_at
 
+_KEY_BYTES: Final = 32
+
 LONGEST_NAME: Final = 200
 """Characters of a batch's name."""
 
 _LABEL: Final = b"privopt batch 1"
-_KEY, _RECORD, _LOCK = "key", "record.json", "lock"
+_KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
 
 
 def encoded(parts: Iterable[bytes]) -> bytes:
@@ -81,16 +83,63 @@ class Digest:
 
     def add(self, *parts: bytes) -> None:
         """Add a row, or the options of the command."""
-        self.add_sum(hmac.digest(self.key, encoded((_LABEL, *parts)), "sha256").hex())
+        self.add_number(self.mac(*parts))
+
+    def mac(self, *parts: bytes) -> int:
+        """Return what :meth:`add` adds for a row: its HMAC, as a whole number below 2^256."""
+        return int.from_bytes(hmac.digest(self.key, encoded((_LABEL, *parts)), "sha256"), "big")
+
+    def add_number(self, number: int) -> None:
+        """Add the HMAC of a row, or a sum of several."""
+        self.total = (self.total + number) % (1 << 256)
 
     def add_sum(self, text: str) -> None:
         """Add the sum over other rows, in hexadecimal."""
-        self.total = (self.total + int(text, 16)) % (1 << 256)
+        self.add_number(int(text, 16))
 
     @property
     def text(self) -> str:
         """The sum in hexadecimal."""
         return f"{self.total:064x}"
+
+
+@frozen(kw_only=True)
+class BatchAccess:
+    """Reads the key of a batch while the block that opened it runs, in any process that can read the batch's folder.
+
+    It can be pickled and holds no key: once the block has ended, nothing can be drawn with it.
+
+    Attributes:
+        name: The batch's name.
+        folder: The batch's folder, as an absolute path.
+        token: What the batch's folder holds while the block runs: random, and another in each block.
+    """
+
+    name: str
+    folder: Path
+    token: str = field(repr=False)
+
+    def read_key(self) -> bytes:
+        """Return the batch's key.
+
+        Raises:
+            UsageError: The block has ended, or this process cannot read the batch's folder.
+        """
+        try:
+            is_open = (self.folder / _OPEN).read_text("ascii") == self.token
+            key = bytes.fromhex((self.folder / _KEY).read_text("ascii"))
+        except (OSError, ValueError):
+            is_open, key = False, b""
+        if not is_open or len(key) != _KEY_BYTES:
+            raise UsageError(
+                f"batch {cut(self.name)} must be open, got one whose block has ended, or a worker that cannot read "
+                f"{self.folder}: run both passes inside the block, and put the ledger where workers can read"
+            )
+        return key
+
+    def coins(self, key: bytes, release: str) -> Coins:
+        """Return the batch's random bytes; see :meth:`Batch.coins`."""
+        return Coins(encoded((key, _LABEL, self.name.encode("utf-8"), release.encode())))
 
 
 @define(kw_only=True, eq=False)
@@ -142,6 +191,7 @@ class Batch:
                 raise UsageError(f"batch {cut(self.name)}: another process runs it; wait for its end") from None
             yield self
         finally:
+            (self.folder / _OPEN).unlink(missing_ok=True)  # no worker draws after the block, whatever ended it
             if self._fresh and not self.record:  # nothing was charged under a key that this run made
                 self._delete_key()
             os.close(self._lock)
@@ -206,6 +256,14 @@ class Batch:
             raise DoesNotHoldError(f"{path}: changed: the key of a batch that began is gone")
         self._fresh = self._fresh or not path.exists()
         return key_at(path, make=True)
+
+    def grant_access(self) -> BatchAccess:
+        """Let other processes of this user read the key until the block ends."""
+        access = BatchAccess(name=self.name, folder=self.folder.absolute(), token=os.urandom(16).hex())
+        self.key()  # made before anybody reads it
+        with open_private(self.folder / _OPEN) as stream:
+            stream.write(access.token.encode("ascii"))
+        return access
 
     def fingerprint(self) -> str:
         """Return what distinguishes the key from others without revealing it: charges contain it."""

@@ -105,6 +105,24 @@ def test_what_is_stopped_goes_on_with_the_same_reports(job, tmp_path, monkeypatc
     assert again["e_report"].to_list() == drawn[0]["e_report"].to_list()
 
 
+def test_a_table_that_changes_while_it_is_read_gives_no_reports(job, tmp_path, monkeypatch):
+    # a batch that is killed after its table has its name draws again, and then for the rows of its digest
+    trips, begin = tmp_path / "trips.csv", Batch.begin
+    first = trips.read_text()
+
+    def begin_and_change(batch, digest):
+        begin(batch, digest)
+        trips.write_text(first.replace("s3,p3,p3", "s3,p4,p3"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "begin", begin_and_change)
+        code, _, err = said(*job)
+    assert (code, "changed while it was read" in err) == (1, True)
+    assert not (tmp_path / "safe.csv").exists()
+    trips.write_text(first)
+    assert said(*job)[0] == 0
+
+
 def kill_at(words, seconds, begun=None):
     """Run a command and kill it after some time: from its start, or from when a file of its batch is there."""
     process = subprocess.Popen(

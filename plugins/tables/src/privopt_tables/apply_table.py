@@ -105,12 +105,15 @@ def applied(
     protector = _protector_of(opened, secret, asked, charging, coins)
     protector.check(list(source.columns), source.name)
     with ExitStack() as stack:
+        digest = charged_digest = None
         if charging is not None:
             stack.enter_context(charging.opened(progress))
             if asked.time is not None and walker is None and not charging.by_calendar:
                 cure = f"privopt budget {charging.to.path} --set AMOUNT --per day makes one"
                 raise UsageError(f"apply: {dashes}time must be omitted: the ledger has no limit by calendar; {cure}")
-            digest = None if batch is None else _digest_of_options(batch, sums, asked, source)
+            if batch is not None:
+                digest = _digest_of_options(batch, sums, asked, source)
+                charged_digest = evolve(digest)  # of the rows as they are drawn for, in the second reading
             if not _read_through(source, charging, protector, digest, progress):
                 raise protector.no_report_error(source.place)
             if announce is not None and protector.price is not None:
@@ -125,12 +128,17 @@ def applied(
         rows, write, begun = 0, stack.enter_context(target), time.perf_counter()
         for frame in _parts(source, protector, whole=asked.time is not None and walker is not None):
             with naming(source.name):
+                if charged_digest is not None:
+                    protector.add_rows(charged_digest, frame, rows)
                 made = protector.protect(frame, rows)
             write(made)
             rows += len(frame)
             if progress is not None:
                 rate = rows / max(time.perf_counter() - begun, 1e-9)
                 progress(f"{rows:,} rows protected, {rate:,.0f} a second", 0, None, None)
+        if digest is not None and charged_digest is not None and digest.text != charged_digest.text:
+            # a batch that is repeated draws for the rows of its digest: for others it would draw a second report
+            raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
         done = ApplySummary(
             rows=rows,
             refused=dict(protector.refused),

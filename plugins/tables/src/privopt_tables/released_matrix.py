@@ -246,8 +246,9 @@ class ReleasedMatrix(ReleasedRows):
         """Open a batch over a table in partitions, for the driver of Spark or Dask.
 
         ``tally`` is the first pass over the partitions; ``charge`` takes what it gave for all of them and returns a
-        plan; :meth:`map_arrow` with the plan is the second pass. The batch ends with the block, and its key is deleted.
-        After an error in the block run the same again: each row has the same report, and nothing is charged twice.
+        plan; :meth:`map_arrow` with the plan is the second pass. Batch and plan end with the block, and the key is
+        deleted. After an error in the block run the same again: each row has the same report, and nothing is charged
+        twice.
 
         Args:
             name: of the batch; a name is used once.
@@ -273,12 +274,13 @@ class ReleasedMatrix(ReleasedRows):
 
         Args:
             batches: an iterator of Arrow batches, or a frame of pandas; what comes back is of the same kind.
-            plan: from ``charge`` of a :meth:`batch`. It can be pickled, and holds the key of the batch.
+            plan: from ``charge`` of a :meth:`batch`. It can be pickled, and draws until the block of the batch ends.
 
         Raises:
             InputError: a column is missing, or a row has no id.
-            DoesNotHoldError: rows have changed since they were counted.
-            UsageError: the batch's ``partitions``, for which nothing was charged, in place of a plan.
+            DoesNotHoldError: rows are not those that were charged; names the id of one.
+            UsageError: the batch's ``partitions``, for which nothing was charged, in place of a plan; a plan whose
+                block has ended; or a worker that cannot read the folder of the ledger.
         """
         return plan.reports(batches)
 

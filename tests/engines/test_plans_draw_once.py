@@ -1,0 +1,257 @@
+"""A plan draws one report for each row that was charged, whatever an engine does with its tasks."""
+
+import multiprocessing
+import os
+import pickle
+import uuid
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from functools import partial
+
+import polars as pl
+import pytest
+from helpers.lake import COLUMNS, NOTES, charges, drawn, reported, tallied
+from hypothesis import given
+from hypothesis import strategies as st
+
+import privopt as po
+from privopt.errors import DoesNotHoldError, UsageError
+from privopt_tables.partitions import FIELD, ChargedRows, RowSums
+
+pa = pytest.importorskip("pyarrow")
+pytestmark = pytest.mark.filterwarnings(NOTES)
+
+
+@pytest.fixture(scope="module")
+def small(trips):
+    """Sixty trips of people who are known, all with a position."""
+    return trips.filter(pl.col("who").is_not_null() & pl.col("lat").is_not_null()).head(60)
+
+
+@contextmanager
+def open_plan(release, table, folder, name="night"):
+    """Charge for a table in one partition, and yield the plan while the block runs."""
+    with release.batch(name, ledger=folder / "book", **COLUMNS) as batch:
+        yield batch.charge(tallied(batch.tally, table.to_arrow().to_batches()))
+
+
+def report_all(plan, table):
+    return reported(plan, table.to_arrow().to_batches())
+
+
+@pytest.fixture(scope="module")
+def plan(release, small, tmp_path_factory):
+    """Charge once, and leave the block open for all tests that only read."""
+    with open_plan(release, small, tmp_path_factory.mktemp("plan")) as plan:
+        yield plan
+
+
+def move(table, row):
+    return {"lat": pl.when(pl.col("trip") == row).then(pl.col("lat") + 1e-9).otherwise(pl.col("lat"))}
+
+
+CHANGES = {
+    "position": lambda table, row: (table.with_columns(**move(table, row)), row),
+    "empty position": lambda table, row: (
+        table.with_columns(lat=pl.when(pl.col("trip") == row).then(None).otherwise(pl.col("lat"))),
+        row,
+    ),
+    "id": lambda table, row: (
+        table.with_columns(trip=pl.when(pl.col("trip") == row).then(70_000 + row).otherwise(pl.col("trip"))),
+        70_000 + row,
+    ),
+    "added": lambda table, row: (
+        pl.concat([table, table.filter(pl.col("trip") == row).with_columns(trip=pl.lit(80_000, pl.Int64))]),
+        80_000,
+    ),
+    "twice": lambda table, row: (pl.concat([table, table.filter(pl.col("trip") == row)]), row),
+    "stranger": lambda table, row: (
+        pl.concat([table, table.head(1).with_columns(who=pl.lit("a stranger"), trip=pl.lit(90_000, pl.Int64))]),
+        90_000,
+    ),
+}
+"""What happens to one row, and the id that the error must name."""
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@given(chance=st.randoms(use_true_random=False))
+def test_one_changed_row_is_refused_by_its_id_and_no_position_is_told(plan, small, change, chance):
+    changed, row_id = change(small, chance.choice(small["trip"].to_list()))
+    shuffled = changed.sample(fraction=1.0, shuffle=True, seed=chance.randrange(99))
+    with pytest.raises(DoesNotHoldError, match=rf"trip {row_id} ") as error:
+        report_all(plan, shuffled)
+    assert not any(repr(value)[:6] in str(error.value) for value in small["lat"])
+
+
+@given(chance=st.randoms(use_true_random=False), exchanged=st.integers(1, 60))
+def test_any_number_of_changed_rows_is_refused(plan, small, chance, exchanged):
+    rows = chance.sample(small["trip"].to_list(), exchanged)
+    column = chance.choice(["trip", "lat"])
+    is_changed = pl.col("trip").is_in(rows)
+    changed = small.with_columns(
+        pl.when(is_changed).then(pl.col(column) + 1000).otherwise(pl.col(column)).alias(column)
+    )
+    with pytest.raises(DoesNotHoldError, match="changed"):
+        report_all(plan, changed)
+
+
+def test_nothing_is_drawn_before_all_rows_of_a_partition_are_compared(plan, small):
+    # Spark's limit() and show() stop reading early: what was told by then must be of charged rows
+    batches = small.with_columns(**move(small, small["trip"][-1])).to_arrow().to_batches(max_chunksize=5)
+    with pytest.raises(DoesNotHoldError):
+        next(plan.reports(iter(batches)))
+
+
+def test_rows_that_change_hands_are_refused(plan, small):
+    other = {"s1": "s2", "s2": "s1"}
+    with pytest.raises(DoesNotHoldError):
+        report_all(plan, small.with_columns(who=pl.col("who").replace(other)))
+
+
+def test_another_night_with_equal_counts_is_refused(release, small, tmp_path):
+    with open_plan(release, small, tmp_path) as plan:
+        first = drawn([report_all(plan, small)])
+        for shift in range(1, 50):
+            with pytest.raises(DoesNotHoldError):
+                report_all(plan, small.with_columns(pl.col("trip") + 10_000 * shift))
+        assert drawn([report_all(plan, small)]) == first
+
+
+def test_a_plan_ends_with_its_block_in_every_process(release, small, tmp_path):
+    with open_plan(release, small, tmp_path) as plan:
+        pickled = pickle.dumps(plan)
+        first = drawn([report_all(plan, small)])
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as worker:
+            part = small.to_arrow().to_batches()
+            assert drawn([worker.submit(reported, pickle.loads(pickled), part).result()]) == first
+            changed = small.with_columns(trip=pl.col("trip") + 1).to_arrow().to_batches()
+            with pytest.raises(DoesNotHoldError):
+                worker.submit(reported, pickle.loads(pickled), changed).result()
+    with (
+        ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as worker,
+        pytest.raises(UsageError, match="ended"),
+    ):
+        worker.submit(reported, pickle.loads(pickled), part).result()
+    for kept in (plan, pickle.loads(pickled)):
+        for table in (small, small.head(0)):
+            with pytest.raises(UsageError, match="ended"):
+                report_all(kept, table)
+
+
+def test_a_plan_of_a_block_that_failed_ends_too_and_the_next_block_has_its_own(release, small, tmp_path):
+    with suppress(KeyboardInterrupt), open_plan(release, small, tmp_path) as old:
+        first = drawn([report_all(old, small)])
+        raise KeyboardInterrupt
+    with pytest.raises(UsageError, match="ended"):
+        report_all(old, small)
+    with open_plan(release, small, tmp_path) as new:
+        with pytest.raises(UsageError, match="ended"):
+            report_all(old, small)
+        assert drawn([report_all(new, small)]) == first
+    assert not list(tmp_path.glob("book.batches/*/key"))
+    assert not list(tmp_path.glob("book.batches/*/open"))
+
+
+def with_new_ids(part):
+    """Give each row an id of this very run of the task, as uuid() of an engine does."""
+    return part.assign(trip=[uuid.uuid4().hex for _ in range(len(part))])
+
+
+def test_dask_rows_with_ids_made_in_the_engine_are_refused(release, small, tmp_path):
+    dask = pytest.importorskip("dask.dataframe")
+    frame = dask.from_pandas(small.to_pandas(), npartitions=3).shuffle("who")
+    frame = frame.map_partitions(with_new_ids, meta=frame._meta.assign(trip="a"))
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        tallies = frame.map_partitions(batch.tally, meta=batch.tally(frame._meta)).compute(scheduler="threads")
+        plan = batch.charge(tallies)
+        safe = frame.map_partitions(release.map_arrow, plan, meta=release.map_arrow(frame._meta, plan))
+        with pytest.raises(DoesNotHoldError, match=r"uuid\(\)"):
+            safe.compute(scheduler="threads")
+
+
+def die_once(mark, run, part, *more):
+    """Kill this worker the first time, in the middle of its task."""
+    if len(part):
+        result = run(part, *more)
+        try:
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return result
+        os._exit(9)
+    return run(part, *more)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_dask_workers_that_die_and_copies_of_tasks_draw_no_second_report(release, small, tmp_path):
+    distributed, frames = pytest.importorskip("distributed"), pytest.importorskip("dask.dataframe")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        stored = frames.from_pandas(small.to_pandas(), npartitions=3).shuffle("who", shuffle_method="tasks")
+        made = stored.map_partitions(with_new_ids, meta=stored._meta.assign(trip="a"))
+        for name, table in (("stored", stored), ("made", made)):
+            run = partial(die_once, str(tmp_path / name))
+            with release.batch(name, ledger=tmp_path / "book", **COLUMNS) as batch:
+                plan = batch.charge(table.map_partitions(batch.tally, meta=batch.tally(table._meta)).compute())
+                meta = release.map_arrow(table._meta, plan)
+                safe = table.map_partitions(partial(run, release.map_arrow), plan, meta=meta)
+                if name == "made":
+                    with pytest.raises(DoesNotHoldError):
+                        safe.compute()
+                    continue
+                first = safe.compute()
+                assert (tmp_path / name).exists()  # a worker died
+                parts = stored.partitions[0].compute()
+                copies = [client.submit(release.map_arrow, parts, plan, pure=False) for _ in range(4)]
+                reports = {(row.trip, row.report) for copy in copies for row in copy.result().itertuples()}
+                assert reports <= {(row.trip, row.report) for row in first.itertuples()}
+                assert sorted(first["trip"]) == sorted(small["trip"])
+    rows = dict(small["who"].value_counts().iter_rows())
+    assert {name: spent for name, (spent, _) in charges(tmp_path).items()} == rows  # half an epsilon a row, two batches
+
+
+@given(st.lists(st.integers(0, FIELD - 1), min_size=1, max_size=9, unique=True), st.integers(0, FIELD - 1))
+def test_sums_name_the_one_element_that_changed(charged, new):
+    old, new_sums = RowSums(), RowSums()
+    for element in charged:
+        old.add(element)
+    for element in [new, *charged[1:]]:
+        new_sums.add(element)
+    assert new_sums.changed_element(old) == (new if new != charged[0] else None)
+    new_sums.add(charged[0])
+    added = new_sums.changed_element(old)
+    assert added == new or new == 0
+
+
+@given(st.dictionaries(st.text(min_size=1), st.tuples(st.integers(0, FIELD - 1), st.integers(0, FIELD - 1))))
+def test_sums_are_found_by_subject(sums):
+    key = b"k" * 32
+    totals, squares = zip(*sums.values(), strict=True) if sums else ((), ())
+    charged = ChargedRows.of(key, list(sums), totals, squares)
+    for subject, (total, square) in sums.items():
+        found = charged.sums_of(key, subject)
+        assert (found.total, found.squares) == (total, square)
+    assert charged.sums_of(key, "\x00 nobody") == RowSums()
+
+
+def test_spelling_of_a_subject_in_two_partitions_is_explained(release, small, tmp_path):
+    halves = [small.head(30).with_columns(who=pl.lit("Zoe 7")), small.tail(30).with_columns(who=pl.lit("Zoe  7"))]
+    with (
+        pytest.raises(UsageError, match="spelled"),
+        release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch,
+    ):
+        batch.charge(pa.concat_tables([tallied(batch.tally, half.to_arrow().to_batches()) for half in halves]))
+
+
+def test_a_limit_is_kept_by_the_same_rows(release, small, tmp_path):
+    with po.Ledger(tmp_path / "book") as ledger:
+        ledger.set_limit(Fraction(1, 2))
+    with open_plan(release, small, tmp_path) as plan:
+        assert plan.granted
+        first = drawn([report_all(plan, small)])
+        assert drawn([report_all(plan, small.sample(fraction=1.0, shuffle=True, seed=1))]) == first
+        with pytest.raises(DoesNotHoldError):
+            report_all(plan, small.with_columns(pl.col("trip") + 1))
