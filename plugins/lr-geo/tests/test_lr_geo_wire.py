@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPSConnection
@@ -14,7 +16,8 @@ import numpy as np
 import pytest
 
 from privopt.declare import load_problem
-from privopt.errors import UsageError
+from privopt.errors import StoppedError, UsageError
+from privopt.execution.clock import limit
 from privopt.interfaces import SolveContext
 from privopt_lr_geo import server, wire
 from privopt_lr_geo.central import clients_of, terms_of
@@ -211,3 +214,121 @@ def test_a_server_that_is_no_address_is_refused_before_anything_is_written(url, 
 def test_an_address_by_tls_is_not_spoken_to_in_the_clear():
     """A package in the clear would show where its user is."""
     assert isinstance(wire._connection("https://127.0.0.1:1"), HTTPSConnection)
+
+
+# --- limits: tiny ones, so that no test depends on how fast the machine is ---------------------------------
+
+
+@pytest.fixture
+def limited():
+    """Return a function that starts a server of a round with limits, and connects to it."""
+    servers, sockets = [], []
+
+    def start(**limits):
+        running = UploadRound(records=25, outputs=25, users=2, largest=1000)
+        servers.append(wire._Server(("127.0.0.1", 0), running, wire.ServerLimits(**limits)))
+        threading.Thread(target=servers[-1].serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+        def connect(text=b""):
+            sockets.append(socket.create_connection(servers[-1].server_address, timeout=60))
+            sockets[-1].sendall(text)
+            return sockets[-1]
+
+        return connect
+
+    yield start
+    for connection in sockets:
+        connection.close()
+    for server_ in servers:
+        server_.shutdown()
+        server_.server_close()
+
+
+def put(name, size):
+    return f"PUT /packages/{name:032x} HTTP/1.0\r\nContent-Length: {size}\r\n\r\n".encode()
+
+
+def is_closed(connection):
+    """Whether the server closes a connection without an answer."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_server_ends_request_that_never_ends(limited):
+    connect = limited(request_seconds=0.2)
+    slow = connect(put(1, 1000))
+    try:
+        while True:  # a byte now and then keeps no connection open
+            slow.sendall(b"x")
+            slow.settimeout(0.02)
+            try:
+                if slow.recv(100) is not None:
+                    break
+            except TimeoutError:
+                continue
+    except ConnectionError:
+        pass
+    assert connect(b"GET /answers/%032x HTTP/1.0\r\n\r\n" % 1).recv(12).startswith(b"HTTP/1.0 404")
+
+
+def test_server_closes_connections_beyond_its_limit(limited):
+    connect = limited(connections=2)
+    held = [connect(put(number, 1000)) for number in range(2)]
+    assert is_closed(connect(put(3, 10)))
+    held[0].sendall(bytes(1000))
+    assert held[0].recv(12).startswith(b"HTTP/1.0 400")
+
+
+def test_server_receives_no_more_bytes_than_it_has_room_for(limited):
+    connect = limited(body_bytes=1500)
+    first = connect(put(1, 1000) + b"x")
+    while not connect(put(2, 1000)).recv(12).startswith(b"HTTP/1.0 503"):
+        first.sendall(b"x")  # until the first request has been read
+    first.shutdown(socket.SHUT_WR)
+    assert first.recv(12).startswith(b"HTTP/1.0 400")
+
+
+def test_server_reads_nothing_of_body_without_name(limited):
+    connect = limited()
+    assert connect(b"PUT /elsewhere HTTP/1.0\r\nContent-Length: 900\r\n\r\n").recv(12).startswith(b"HTTP/1.0 400")
+
+
+@pytest.fixture
+def bad_server():
+    """Return a function that starts a server which answers with a text and then goes on with another for ever."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def start(begin, more=b""):
+        def answer():
+            while True:
+                try:
+                    with listener.accept()[0] as connection:
+                        connection.recv(65536)
+                        connection.sendall(begin)
+                        while more:
+                            connection.sendall(more)
+                            time.sleep(0.02)
+                except OSError:
+                    if listener.fileno() < 0:
+                        return
+
+        threading.Thread(target=answer, daemon=True).start()
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield start
+    listener.close()
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n", b"HTTP/1.0 200 OK\r\nA: ", b""])
+def test_client_does_not_wait_for_answer_that_drips(bad_server, begin):
+    with pytest.raises(StoppedError, match="no answer within"):
+        wire._answer(bad_server(begin, b"x"), 32 * "a", b"", 0.3)
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 5000\r\n", b""])
+def test_client_reads_no_answer_larger_than_its_limit(bad_server, head):
+    url = bad_server(b"HTTP/1.0 200 OK\r\n" + head + b"\r\n", 500 * b"x")
+    with limit(60), pytest.raises(StoppedError, match="more than 1,000 bytes"):
+        wire._requested(url, "GET", "/", largest=1000)

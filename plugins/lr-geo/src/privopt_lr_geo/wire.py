@@ -10,23 +10,25 @@ from __future__ import annotations
 
 import argparse
 import re
+import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from attrs import evolve, field, frozen
 
 from privopt.declare import load_problem
 from privopt.errors import InputError, PrivoptError, StoppedError, UsageError
-from privopt.execution.clock import DaemonCall, check, limit
+from privopt.execution.clock import DaemonCall, check, clock, limit
 from privopt.files.regular import private_folder
 from privopt.interfaces import SolveContext
 from privopt_lr_geo import server
@@ -47,8 +49,14 @@ POLL_SECONDS: Final = 0.2
 
 IDLE_SECONDS: Final = 30.0
 """Seconds that a connection may be silent."""
+REQUEST_SECONDS: Final = 120.0
+"""Seconds for one whole request and its answer, however they are split up."""
+MAX_CONNECTIONS: Final = 64
+"""Connections that are served at a time; further ones are closed at once."""
+MAX_BODIES: Final = 4
+"""Largest packages that are received at a time, by the lengths that their requests state."""
 LARGEST_BYTES: Final = 64_000_000
-"""Bytes of one package, as it comes and unpacked, unless ``--largest`` says otherwise."""
+"""Bytes of one package, as it comes and unpacked, unless ``--largest`` says otherwise; and of one answer."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -125,7 +133,94 @@ class UploadRound:
         return True
 
 
-def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
+@contextmanager
+def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.Event]:
+    """Shut a connection down if the block takes longer: reading and writing end at once, and the event is set.
+
+    A timeout of a socket does not do: it begins anew with each byte.
+    """
+
+    was_cut = threading.Event()
+
+    def cut() -> None:
+        was_cut.set()
+        try:
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: the peer need not agree
+        except OSError:  # it is closed already
+            return
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield was_cut
+    finally:
+        timer.cancel()
+
+
+@frozen(kw_only=True)
+class ServerLimits:
+    """What all clients together may take of a server.
+
+    Attributes:
+        connections: served at a time.
+        request_seconds: for a whole request and its answer.
+        body_bytes: of packages that are being received, in all.
+    """
+
+    connections: int = MAX_CONNECTIONS
+    request_seconds: float = REQUEST_SECONDS
+    body_bytes: int = MAX_BODIES * LARGEST_BYTES
+
+
+class _Server(ThreadingHTTPServer):
+    """A server with a thread for each connection, up to a limit of connections and of bytes being received."""
+
+    def __init__(self, address: tuple[str, int], running: UploadRound, limits: ServerLimits) -> None:
+        self.limits = limits
+        self._connections = threading.BoundedSemaphore(limits.connections)
+        self._lock = threading.Lock()
+        self._reserved_bytes = 0
+        super().__init__(address, _handler(running, self))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection, or close it if there are too many."""
+        if self._connections.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except BaseException:  # no thread could be started
+                self._connections.release()
+                raise
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection within the time of one request."""
+        try:
+            with _cut_after(self.limits.request_seconds, request):
+                super().process_request_thread(request, client_address)
+        finally:
+            self._connections.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log nothing of a connection that broke; anything else is a fault of the program."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    @contextmanager
+    def reserve(self, size: int) -> Iterator[bool]:
+        """Reserve bytes for a body while it is received; yields whether there are so many."""
+        with self._lock:
+            is_granted = self._reserved_bytes + size <= self.limits.body_bytes
+            self._reserved_bytes += size if is_granted else 0
+        try:
+            yield is_granted
+        finally:
+            with self._lock:
+                self._reserved_bytes -= size if is_granted else 0
+
+
+def _handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler]:
     """Return what deals with the requests of a round."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -141,10 +236,20 @@ def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
                 self._respond(HTTPStatus.LENGTH_REQUIRED)
             elif len(length) > 12 or int(length) > running.largest:
                 self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-            elif name is None or len(raw := self.rfile.read(int(length))) != int(length):
+            elif name is None:  # nothing of a body is read before its name is known
                 self._respond(HTTPStatus.BAD_REQUEST)
             else:
-                self._respond(*running.put(name, raw))
+                self._take(name, int(length))
+
+        def _take(self, name: str, size: int) -> None:
+            """Receive a package of a stated size, if there is room for it."""
+            with http.reserve(size) as is_granted:
+                if not is_granted:
+                    self._respond(HTTPStatus.SERVICE_UNAVAILABLE)
+                elif len(raw := self.rfile.read(size)) != size:
+                    self._respond(HTTPStatus.BAD_REQUEST)
+                else:
+                    self._respond(*running.put(name, raw))
 
         def do_GET(self) -> None:
             name = self._name("/answers/")
@@ -164,7 +269,13 @@ def _handler(running: UploadRound) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def serve(problem: LRGeoInstance, context: SolveContext, running: UploadRound, address: tuple[str, int]) -> bool:
+def serve(
+    problem: LRGeoInstance,
+    context: SolveContext,
+    running: UploadRound,
+    address: tuple[str, int],
+    limits: ServerLimits | None = None,
+) -> bool:
     """Serve one round; returns whether it had answers.
 
     Args:
@@ -172,8 +283,10 @@ def serve(problem: LRGeoInstance, context: SolveContext, running: UploadRound, a
         context: method "benders" or "full".
         running: the round.
         address: host and port; port 0 takes a free one, which is printed.
+        limits: on all clients together; bytes for four packages of the largest size if left out.
     """
-    with ThreadingHTTPServer(address, _handler(running)) as http:
+    limits = limits or ServerLimits(body_bytes=MAX_BODIES * running.largest)
+    with _Server(address, running, limits) as http:
         DaemonCall(http.serve_forever)
         print(f"http://{address[0]}:{http.server_port}", flush=True)
         try:
@@ -221,13 +334,13 @@ def _answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
                 return body
             if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
                 raise StoppedError(f"{url}: {body.decode(errors='replace')}")
-            if status not in (None, HTTPStatus.ACCEPTED):
+            if status not in (None, HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE):
                 raise StoppedError(f"{url}: the package was refused ({status}): {body.decode(errors='replace')}")
             time.sleep(POLL_SECONDS)
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
 
 
-def _connection(url: str) -> HTTPConnection:
+def _connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
     """Return a connection, not open yet; one by TLS verifies the server's certificate."""
     kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
     try:
@@ -237,20 +350,34 @@ def _connection(url: str) -> HTTPConnection:
         host = None
     if not host or parts.scheme not in kinds:
         raise UsageError(f"server must be http://HOST:PORT or https://HOST:PORT, got {url}")
-    return kinds[parts.scheme](host, port, timeout=30)
+    return kinds[parts.scheme](host, port, timeout=seconds)
 
 
-def _requested(url: str, verb: str, path: str, body: bytes | None = None) -> tuple[HTTPStatus | None, bytes]:
-    """Return status and body; no status where the server cannot be reached."""
-    connection = _connection(url)
+def _requested(
+    url: str, verb: str, path: str, body: bytes | None = None, largest: int = LARGEST_BYTES
+) -> tuple[HTTPStatus | None, bytes]:
+    """Return status and body; no status if the server cannot be reached, or does not end within the time limit.
+
+    Raises:
+        StoppedError: the answer has more than ``largest`` bytes.
+    """
+    remaining_seconds = max(clock().left, 0.001)
+    connection = _connection(url, min(IDLE_SECONDS, remaining_seconds))
     try:
-        connection.request(verb, path, body)
-        answer = connection.getresponse()
-        return HTTPStatus(answer.status), answer.read()
+        connection.connect()
+        with _cut_after(min(remaining_seconds, threading.TIMEOUT_MAX), connection.sock) as was_cut:
+            connection.request(verb, path, body)
+            answer = connection.getresponse()
+            status, content = HTTPStatus(answer.status), answer.read(largest + 1)
+            if was_cut.is_set() or (answer.length and len(content) <= largest):  # the end is missing
+                return None, b""
     except (OSError, HTTPException, ValueError):  # ValueError: a status that HTTP does not have
         return None, b""
     finally:
         connection.close()
+    if len(content) > largest:
+        raise StoppedError(f"{url}: the answer has more than {largest:,} bytes")
+    return status, content
 
 
 def main(arguments: Sequence[str]) -> int:
