@@ -50,16 +50,17 @@ def clean(contents: bytes, suffix: str) -> bytes:
         CertificationError: what came out carries more than the picture.
         Exception: of any class, as :func:`privopt_photo_censor.app.open_photo.opened` raises them: it is not a photo.
     """
-    kind, options = FORMATS[suffix]
+    image_format, options = FORMATS[suffix]
     with opened(contents, math.inf) as photo:
-        plain = flattened(photo)
-    out = io.BytesIO()
-    plain.save(out, kind, **options)
-    with opened(out.getvalue(), math.inf) as copy:
-        more = [name for name, value in copy.info.items() if isinstance(value, (str, bytes, dict))]
-    if more:
-        raise CertificationError(f"a copy in {kind} still carries {', '.join(more)}; nothing written")
-    return out.getvalue()
+        picture = flattened(photo)
+    buffer = io.BytesIO()
+    picture.save(buffer, image_format, **options)
+    # The copy is read back, so that metadata that an encoder adds by itself is noticed.
+    with opened(buffer.getvalue(), math.inf) as copy:
+        extra_fields = [name for name, value in copy.info.items() if isinstance(value, (str, bytes, dict))]
+    if extra_fields:
+        raise CertificationError(f"a copy in {image_format} still carries {', '.join(extra_fields)}; nothing written")
+    return buffer.getvalue()
 
 
 def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> tuple[Copy, ...]:
@@ -78,7 +79,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
     """
     if root.resolve() in into.resolve().parents:
         raise UsageError(f"--copy-to: lies in the folder of the photos, {root}; name a folder elsewhere")
-    made = []
+    copies = []
     for number, (name, digest) in enumerate(photos, start=1):
         contents = (root / name).read_bytes()
         if hashlib.sha256(contents).hexdigest() != digest:
@@ -88,10 +89,10 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
         with readable(name, "copied"):
             copy = clean(contents, suffix)
         into.mkdir(parents=True, exist_ok=True)
-        called = f"photo-{number:04d}{suffix}"
-        (into / called).write_bytes(copy)
-        made.append(Copy(photo=name, name=called, sha256=hashlib.sha256(copy).hexdigest()))
-    return tuple(made)
+        copy_name = f"photo-{number:04d}{suffix}"
+        (into / copy_name).write_bytes(copy)
+        copies.append(Copy(photo=name, name=copy_name, sha256=hashlib.sha256(copy).hexdigest()))
+    return tuple(copies)
 
 
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
@@ -99,10 +100,10 @@ def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:
         return None
-    seen = problem.folder
+    contents = problem.folder
     context.report("clean copies")
-    chosen = [(seen.names[row], seen.digests[row]) for row in np.flatnonzero(retained).tolist()]
-    return clean_copies(folder.path, chosen, context.copies)
+    photos = [(contents.names[row], contents.digests[row]) for row in np.flatnonzero(retained).tolist()]
+    return clean_copies(folder.path, photos, context.copies)
 
 
 def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path]) -> Floats:
@@ -113,11 +114,11 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
     """
     assert problem.model is not None  # a folder that is scored has been scored by one
     scores = score_files(files, problem.model) if files else np.zeros((0, problem.album.locations))
-    short = shortfall(problem, retained, scores)
-    if short is not None:
+    reason = shortfall(problem, retained, scores)
+    if reason is not None:
         key = "deletion_budget" if problem.declared.task.top_k is None else "top_k"
-        cure = f"Other deletions may do: another privacy.{key}, a greater privacy.margin, or other photos.keep"
-        raise CertificationError(f"{short}; nothing written. {cure}")
+        remedy = f"Other deletions may do: another privacy.{key}, a greater privacy.margin, or other photos.keep"
+        raise CertificationError(f"{reason}; nothing written. {remedy}")
     return scores
 
 
@@ -136,11 +137,11 @@ def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | 
         retained: (N,) the photos that stay.
         scores: (kept photos, locations) of their copies.
     """
-    top_k, copies = problem.declared.task.top_k, copies_protected(problem, retained, scores)
-    wanted = protected_k(problem.album, retained) if top_k is None else top_k
-    if copies >= wanted:
+    top_k, protected_count = problem.declared.task.top_k, copies_protected(problem, retained, scores)
+    promised_count = protected_k(problem.album, retained) if top_k is None else top_k
+    if protected_count >= promised_count:
         return None
     return (
-        f"the clean copies, scored as they are encoded, leave {copies} locations at or above the true one, where "
-        f"{wanted} are promised"
+        f"the clean copies, scored as they are encoded, leave {protected_count} locations at or above the true one, "
+        f"where {promised_count} are promised"
     )

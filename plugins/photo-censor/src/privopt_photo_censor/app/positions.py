@@ -39,16 +39,16 @@ PLACE: Final = re.compile(
 WORD: Final = re.compile(r"[\w-]+")
 
 
-def _tags(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
+def _tag_patterns(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
     """Return an element's name in an encoding, and the patterns of its opening and closing tags, with any prefix."""
-    prefix = "a".encode(encoding).replace(b"a", rb"[\w.-]").replace(b"\0", rb"\0")
-    name, opens, closes, colon = (re.escape(text.encode(encoding)) for text in (root, "<", "</", ":"))
-    rest = b"(?:(?:" + prefix + b"){1,60}" + colon + b")?" + name
-    return root.encode(encoding), re.compile(opens + rest), re.compile(closes + rest)
+    letter = "a".encode(encoding).replace(b"a", rb"[\w.-]").replace(b"\0", rb"\0")
+    name, opening, closing, colon = (re.escape(text.encode(encoding)) for text in (root, "<", "</", ":"))
+    prefixed_name = b"(?:(?:" + letter + b"){1,60}" + colon + b")?" + name
+    return root.encode(encoding), re.compile(opening + prefixed_name), re.compile(closing + prefixed_name)
 
 
 TAGS: Final = {
-    (encoding, root): _tags(encoding, root)
+    (encoding, root): _tag_patterns(encoding, root)
     for encoding in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
     for root in ROOTS
 }
@@ -57,25 +57,30 @@ TAGS: Final = {
 def gps(photo: Image.Image) -> tuple[float, float] | None:
     """Return latitude and longitude in degrees from a photo's EXIF; None without a usable position."""
     tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
-    latitude = _degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "NS", 90.0)
-    longitude = _degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "EW", 180.0)
+    latitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "NS", 90.0)
+    longitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "EW", 180.0)
     return None if latitude is None or longitude is None else (latitude, longitude)
 
 
-def _degrees(parts: Any, side: Any, sides: str, limit: float) -> float | None:
-    """Degrees, minutes and seconds (rationals) as signed degrees: of the first side, unless a file names the other.
+def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) -> float | None:
+    """Return degrees, minutes and seconds (rationals) as signed degrees; None if they are no position.
 
-    None where it names neither: half a world away would be as likely.
+    Args:
+        parts: As Exif has them.
+        hemisphere: The letter in the file. Without one the first hemisphere is meant. If the letter is another one,
+            the result is None: half a world away would be as likely.
+        hemispheres: The two letters; the second one makes degrees negative.
+        limit: Largest number of degrees.
     """
-    letter = "" if side is None else str(side).strip("\0 ").upper()[:1]
+    letter = "" if hemisphere is None else str(hemisphere).strip("\0 ").upper()[:1]
     try:
         values = [float(part) for part in parts[:4]]
-        size = sum(value / 60.0**place for place, value in enumerate(values))
+        degrees = sum(value / 60.0**power for power, value in enumerate(values))
     except (TypeError, ValueError, ZeroDivisionError):
         return None
-    if not 1 <= len(values) <= 3 or not 0.0 <= size <= limit or letter not in sides:
+    if not 1 <= len(values) <= 3 or not 0.0 <= degrees <= limit or letter not in hemispheres:
         return None
-    return -size if letter == sides[1] else size
+    return -degrees if letter == hemispheres[1] else degrees
 
 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
@@ -84,69 +89,72 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
     It looks at the GPS of every Exif block, XMP in any encoding, IPTC, the texts of a PNG and the position of a film
     inside. A block that its parser refuses is judged by the words in it.
     """
-    if _located(photo.getexif()) or any(
-        _parsed(contents[block.start() : block.start() + LONGEST]) for block in EXIF.finditer(contents)
+    if _has_position(photo.getexif()) or any(
+        _block_has_position(contents[block.start() : block.start() + LONGEST]) for block in EXIF.finditer(contents)
     ):
         return True
-    if any(field in IPTC_PLACES for raw in _iptc(photo) for field in _fields(raw)):
+    if any(field in IPTC_PLACES for records in _iptc_records(photo) for field in _filled_fields(records)):
         return True
     texts = (contents, *texts_of(photo))
-    if any(_tells(str(name)) for name in photo.info) or any(FILM_PLACE.search(text) for text in texts):
+    if any(_names_place(str(name)) for name in photo.info) or any(FILM_PLACE.search(text) for text in texts):
         return True
-    return any(_tells(name) for text in texts for packet in packets_of(text) for name in _properties(packet))
+    return any(
+        _names_place(name) for text in texts for packet in packets_of(text) for name in _filled_properties(packet)
+    )
 
 
 def texts_of(photo: Image.Image) -> list[bytes]:
     """Return the texts that a photo's file carries apart from its pixels, unpacked, XMP among them."""
-    given = [v.encode() if isinstance(v, str) else v for v in photo.info.values() if isinstance(v, (bytes, str))]
-    parts: dict[bytes, list[bytes]] = defaultdict(list)
+    values = [value for value in photo.info.values() if isinstance(value, (bytes, str))]
+    texts = [value.encode() if isinstance(value, str) else value for value in values]
+    parts_by_packet: dict[bytes, list[bytes]] = defaultdict(list)
     for name, segment in getattr(photo, "applist", ()):
         if name == "APP1" and segment.startswith(EXTENDED):
-            begun = segment[len(EXTENDED) :]
-            parts[begun[:32]].append(begun[36:])  # each begins with its offset
-    extended = [b"".join(part[4:] for part in sorted(each)) for each in parts.values()]
-    return [*given, *_unhexed(photo), *extended]
+            part = segment[len(EXTENDED) :]
+            parts_by_packet[part[:32]].append(part[36:])  # each begins with its offset, by which they are sorted
+    packets = [b"".join(part[4:] for part in sorted(parts)) for parts in parts_by_packet.values()]
+    return [*texts, *_unpack_profiles(photo), *packets]
 
 
-def _unhexed(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the profiles that are in a PNG as text: a name, a length, hexadecimal digits."""
+def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
+    """Yield the profiles that a PNG has as texts: a name, a length, hexadecimal digits."""
     for name, text in photo.info.items():
         if str(name).startswith(HEXADECIMAL):
             digits = "".join(str(text).split()[2:])
             yield bytes.fromhex(digits) if re.fullmatch(r"([0-9a-fA-F]{2})+", digits) else b""
 
 
-def _located(exif: Image.Exif) -> bool:
+def _has_position(exif: Image.Exif) -> bool:
     """Return whether Exif has GPS apart from its version; GPS that cannot be read may be a position."""
     tags = exif.get_ifd(ExifTags.IFD.GPSInfo)
     return any(tag != ExifTags.GPS.GPSVersionID for tag in tags) or (not tags and ExifTags.IFD.GPSInfo in exif)
 
 
-def _parsed(block: bytes) -> bool:
+def _block_has_position(block: bytes) -> bool:
     """Return whether an Exif block, which may be broken, has a position."""
     exif = Image.Exif()
     try:
         exif.load(block)
-        return _located(exif)
+        return _has_position(exif)
     except Exception:  # Pillow's parser raises whatever it likes at a wrong byte
         return any(pointer in block for pointer in POINTERS)
 
 
-def _iptc(photo: Image.Image) -> Iterator[bytes]:
+def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
     """Yield the IPTC records of a photo, from wherever its format has them."""
     resources = photo.info.get("photoshop")
     if isinstance(resources, dict):
         yield resources.get(IPTC_RESOURCE, b"")
-    yield from (raw[raw.find(b"\x1c\x02") :] for raw in _unhexed(photo))
+    yield from (profile[profile.find(b"\x1c\x02") :] for profile in _unpack_profiles(photo))
 
 
-def _fields(raw: bytes) -> Iterator[int]:
+def _filled_fields(records: bytes) -> Iterator[int]:
     """Yield the numbers of the fields of IPTC's record 2 that are not empty."""
-    while len(raw) > 5 and raw[0] == 0x1C:
-        size = int.from_bytes(raw[3:5], "big")
-        if raw[1] == 2 and raw[5 : 5 + size].strip(b"\0 "):
-            yield raw[2]
-        raw = raw[5 + size :]
+    while len(records) > 5 and records[0] == 0x1C:
+        size = int.from_bytes(records[3:5], "big")
+        if records[1] == 2 and records[5 : 5 + size].strip(b"\0 "):
+            yield records[2]
+        records = records[5 + size :]
 
 
 def packets_of(contents: bytes) -> Iterator[str]:
@@ -154,33 +162,33 @@ def packets_of(contents: bytes) -> Iterator[str]:
     for (encoding, _), (name, opening, closing) in TAGS.items():
         if name not in contents:
             continue
-        for begin in opening.finditer(contents):
-            end = closing.search(contents, begin.end())
-            if end is None:
-                yield contents[begin.start() : begin.start() + LONGEST].decode(encoding, "replace")
+        for opening_tag in opening.finditer(contents):
+            start, closing_tag = opening_tag.start(), closing.search(contents, opening_tag.end())
+            if closing_tag is None:
+                yield contents[start : start + LONGEST].decode(encoding, "replace")
             else:
-                yield contents[begin.start() : end.end()].decode(encoding, "replace") + ">"
+                yield contents[start : closing_tag.end()].decode(encoding, "replace") + ">"
 
 
-def _properties(packet: str) -> list[str]:
+def _filled_properties(packet: str) -> list[str]:
     """Return the names of the attributes and elements of an XMP packet that have a value.
 
     The packet begins with its root, so that it cannot declare an entity. If it is not well-formed, return its words.
     """
     names: list[str] = []
-    filled = [False]
+    has_value = [False]
 
     def begin(_: str, attributes: dict[str, str]) -> None:
         names.extend(name for name, value in attributes.items() if value.strip())
-        filled.append(any(value.strip() for value in attributes.values()))
+        has_value.append(any(value.strip() for value in attributes.values()))
 
     def end(name: str) -> None:
-        if filled.pop():  # a list or a structure has a value if one of its parts has
+        if has_value.pop():  # a list or a structure has a value if one of its parts has
             names.append(name)
-            filled[-1] = True
+            has_value[-1] = True
 
     def write(text: str) -> None:
-        filled[-1] |= bool(text.strip())
+        has_value[-1] |= bool(text.strip())
 
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, end, write
@@ -191,6 +199,6 @@ def _properties(packet: str) -> list[str]:
     return names
 
 
-def _tells(name: str) -> bool:
-    """Return whether a property says a position or a place, by its local name."""
+def _names_place(name: str) -> bool:
+    """Return whether a property holds a position or a place, by its local name."""
     return PLACE.fullmatch(name.rpartition(":")[2].lower()) is not None

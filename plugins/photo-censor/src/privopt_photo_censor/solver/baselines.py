@@ -19,47 +19,47 @@ def greedy(album: Album, task: Task) -> Plan:
     """Delete the photos with the highest S_it first, ties by place: until the top-k is defeated, or exactly the budget.
 
     Raises:
-        InfeasibleError: no set of photos at all will do, as the alternates' own optima show.
-        StoppedError: greedy ran out of photos; another set may do.
+        InfeasibleError: No set of photos at all protects, as the optimum of each alternate shows.
+        StoppedError: Greedy ran out of photos. Another set may protect.
     """
-    kept = np.ones(album.photos, dtype=np.bool_)
+    is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
     order = order[~album.keep[order]][: album.photos - album.required]
     if task.top_k is None:
-        kept[order[: task.budget]] = False
-        return _bounded(album, task, kept)
+        is_kept[order[: task.budget]] = False
+        return _make_plan(album, task, is_kept)
     for i in order:
-        if protected_k(album, kept) >= task.top_k:
+        if protected_k(album, is_kept) >= task.top_k:
             break
-        kept[i] = False
-    if protected_k(album, kept) < task.top_k:
+        is_kept[i] = False
+    if protected_k(album, is_kept) < task.top_k:
         incumbent = Incumbent(album, task)
         if album.required and incumbent.cap < incumbent.need:
             raise InfeasibleError(clash(incumbent))
         raise StoppedError("greedy ran out of photos that may be deleted; the method optimal may find a set")
-    return _bounded(album, task, kept)
+    return _make_plan(album, task, is_kept)
 
 
 def top_1(album: Album) -> Plan:
     """Return the fewest deletions after which some location is at or above the true one.
 
     Raises:
-        InfeasibleError: none can be brought there.
+        InfeasibleError: No location can be brought there.
     """
-    task, kept = Task(top_k=1), np.ones(album.photos, dtype=np.bool_)
+    task, is_kept = Task(top_k=1), np.ones(album.photos, dtype=np.bool_)
     if easy(album, task) is None:
         incumbent = Incumbent(album, task)
         best = int(incumbent.reach.argmax())
         if incumbent.reach[best] >= incumbent.need:
-            kept = best_for(album, best, int(incumbent.reach[best]))
+            is_kept = best_for(album, best, int(incumbent.reach[best]))
         elif album.required:
             raise InfeasibleError(clash(incumbent))
         else:
-            kept[:] = False
-    return _bounded(album, task, kept)
+            is_kept[:] = False
+    return _make_plan(album, task, is_kept)
 
 
-def _bounded(album: Album, task: Task, retained: Bools) -> Plan:
+def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
     """Return the plan that keeps these photos, with the cheap bound of P3: each alternate's own optimum."""
     plan = easy(album, task)
     bound = max(0, Incumbent(album, task).cap) if plan is None else plan.bound
