@@ -18,6 +18,7 @@ from privopt.backends.checks import (
     check_answer,
     check_vector,
     cost_magnitude,
+    fix_dear_columns,
     recession_form,
 )
 from privopt.backends.raw import FailedCheckError, Raw, RejectedAnswerError
@@ -46,7 +47,7 @@ __all__ = [
 METHODS = ("auto", "simplex", "ipm")
 MIN_GAP = 1e-7
 """The relative gap that is resolved at least where a smaller one is asked of a search over integers."""
-LARGEST_COST = 2.0**43
+LARGEST_COST = 2.0**40
 """Costs are not scaled up beyond this."""
 
 
@@ -265,7 +266,7 @@ class _Search:
         """
         conditioned = condition(self.form, backend.capabilities.bearing)
         if self.points:
-            conditioned = self._scale_for(conditioned, min(self.points, key=self._cost_of))
+            conditioned = self._refine(backend, conditioned, min(self.points, key=self._cost_of))
         is_first = attempt == 0 and backend is self.backend
         options = self.options if is_first else self._remaining_options()
         result = self._solve(backend, conditioned, options, attempt)
@@ -276,9 +277,14 @@ class _Search:
         elif result.outcome is Outcome.OPTIMAL and self.form.is_mip:
             if can_be_unbounded(self.form) and self._has_improving_ray(backend):
                 return Result(outcome=Outcome.UNBOUNDED, solver=result.solver, seconds=result.seconds)
-            finer = self._scale_for(conditioned, result)
+            finer = self._refine(backend, conditioned, result)
             if finer is not conditioned and result.bound is not None:
                 result = self._solve_finer(backend, conditioned, finer, result, attempt)
+        if result.outcome is Outcome.OPTIMAL and self.points:
+            best = min(self.points, key=self._cost_of)
+            if self._cost_of(best) < self._cost_of(result) - 1e-7 * abs(float(result.objective or 0.0)):
+                text = f"{result.solver} calls {result.objective:.9g} optimal after a point of {best.objective:.9g}"
+                raise FailedCheckError(text)
         return result
 
     def _solve(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
@@ -335,14 +341,21 @@ class _Search:
         """Return the objective to be minimised at a result's point."""
         return math.inf if result.objective is None else self.flip * result.objective
 
-    def _scale_for(self, conditioned: ScaledForm, result: Result) -> ScaledForm:
+    def _refine(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
         """Return the form with its costs scaled up if the solver cannot resolve the gap at this objective."""
         size = abs(float(result.objective or 0.0) - self.form.c0)
-        largest = float(np.abs(self.form.c).max(initial=0.0))
         if size == 0.0:
             return conditioned
-        scale = MIP_RESOLUTION / (max(self.options.gap, MIN_GAP) * size)
-        scale = 2.0 ** np.ceil(np.log2(min(scale, LARGEST_COST / largest)))
+        required_scale = MIP_RESOLUTION / (max(self.options.gap, MIN_GAP) * size)
+        if required_scale <= abs(conditioned.cost_scale):
+            return conditioned
+        if self.form.is_mip:
+            form = fix_dear_columns(self.form, float(result.objective or 0.0))
+            conditioned = conditioned if form is self.form else condition(form, backend.capabilities.bearing)
+        largest = float(np.abs(conditioned.form.c).max(initial=0.0))
+        if largest == 0.0:
+            return conditioned
+        scale = 2.0 ** np.floor(np.log2(min(2 * required_scale, LARGEST_COST / largest)))
         return conditioned.with_cost_scale(scale) if scale > abs(conditioned.cost_scale) else conditioned
 
     def _solve_finer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,28 @@ def test_costs_are_scaled_up_for_a_small_objective() -> None:
     for name in ("highs", "cbc"):
         result = get(name).solve(form)
         assert (result.outcome, result.objective) == (Outcome.OPTIMAL, pytest.approx(1e-3))
+
+
+@pytest.mark.parametrize("name", ["highs", "cbc"])
+def test_costs_fourteen_orders_apart_leave_the_small_ones_their_digits(name: str) -> None:
+    costs, sizes = np.array([0.003231, 0.001345, 0.002154, 0.001085]), np.array([4.9, 3.69, 2.44, 8.5])
+    form = StandardForm(
+        c=np.r_[costs, 0.02291377, 1.66e11],
+        A=np.r_[sizes, 1.0, -1.0][None, :],
+        row_lower=[10.87],
+        row_upper=[10.87],
+        col_lower=np.zeros(6),
+        col_upper=[1, 1, 1, 1, np.inf, np.inf],
+        integrality=[1, 1, 1, 1, 0, 0],
+    )
+    points = np.array(list(itertools.product((0.0, 1.0), repeat=4)))
+    shortfalls = 10.87 - points @ sizes
+    values = points @ costs + 0.02291377 * np.maximum(shortfalls, 0.0)
+    optimum = values[shortfalls >= 0.0].min()
+    result = get(name).solve(form, gap=0.0)
+    assert result.outcome is Outcome.OPTIMAL
+    assert result.objective == pytest.approx(optimum, rel=1e-6)
+    assert result.bound == pytest.approx(optimum, rel=1e-6)
 
 
 def test_a_whole_program_without_a_time_left_keeps_its_point() -> None:
