@@ -23,6 +23,7 @@ from privopt.errors import DoesNotHoldError, UsageError
 from privopt.files.new_folder import new_folder
 from privopt.files.release_folder import check_sums
 from privopt.interfaces import Certificate, Guarantee, Result
+from privopt.interfaces.abilities import meaning_of
 from privopt.ledger.charge import Charge
 from privopt.registry import registry
 from privopt.report.promise_text import claim
@@ -257,7 +258,7 @@ class OpenRelease:
             DoesNotHoldError: a file has changed since the release was opened.
         """
         target = Path(folder)
-        private = self.opened.mechanism.private_folder
+        private = self.opened.release.private_folder
         with new_folder(target, force=force, private=private, option="save:") as work:
             shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
             changed = check_sums(work)  # new_folder will write sums of whatever is there
@@ -330,4 +331,4 @@ def open_release(folder: Path | str) -> OpenRelease:
         InputError: it cannot be read.
     """
     opened = open_verified(Path(folder))
-    return handle_of(opened, opened.mechanism.meaning(opened.problem, opened.release, opened.result))
+    return handle_of(opened, meaning_of(opened.mechanism, opened.problem, opened.release, opened.result))

@@ -150,7 +150,10 @@ def describe(mechanism: str) -> None:
         remark = f" ({', '.join(notes)})" if notes else ""
         print_result(f"  {method.name:<{wide}}  {method.summary}{remark}")
     print_result("\nProblem file (TOML)")
-    rows = [*describe_keys(ProblemHeading), *describe_keys(loaded.problem_class, takes=loaded.takes)]
+    from privopt.interfaces.abilities import TakesKinds
+
+    takes: dict[str, Any] = {"takes": loaded.takes} if isinstance(loaded, TakesKinds) else {}
+    rows = [*describe_keys(ProblemHeading), *describe_keys(loaded.problem_class, **takes)]
     wide = max(len(row.key) for row in rows)
     for row in rows:
         unit = f" [{row.unit}]" if row.unit else ""
@@ -283,6 +286,7 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
     from privopt.declare.schema import File
     from privopt.errors import faults_in
     from privopt.interfaces import Mechanism, SolveContext
+    from privopt.interfaces.abilities import Plans
     from privopt.registry import registry
     from privopt.run.task import read_problem
 
@@ -291,7 +295,7 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
     if not found.spec.promises(chosen):
         raise UsageError(f"plan: method must be one that gives privacy, got {chosen.name}")
     loaded: Mechanism[Any, Any] = found.load()
-    if type(loaded).plan is Mechanism.plan:
+    if not isinstance(loaded, Plans):
         other = "curve compares epsilons of mechanisms over places"
         raise UsageError(f"plan: {mechanism} cannot predict its errors before it is solved; {other}")
     declared = read_problem(loaded, File.read(problem, wanted="a problem file in TOML"), closed=True)

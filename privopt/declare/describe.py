@@ -68,7 +68,7 @@ def _tables_in(type_: Any) -> list[type]:
 
 
 Takes = Callable[[str, str], bool]
-"""``takes(role, name)``: whether a mechanism takes a registered kind, as :meth:`privopt.interfaces.Mechanism.takes`."""
+"""``takes(role, name)`` of a mechanism (:class:`privopt.interfaces.abilities.TakesKinds`)."""
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:

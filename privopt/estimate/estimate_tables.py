@@ -18,7 +18,7 @@ from privopt.estimate.page import estimate_page, share_layer
 from privopt.estimate.shares import Estimate, EstimateOptions, Intervals, estimate, estimate_of_counts
 from privopt.files.new_folder import new_file
 from privopt.files.targets import check_files
-from privopt.interfaces import Channel, NoisyCounts, Progress
+from privopt.interfaces import Channel, NoisyCounts, Progress, abilities
 from privopt.report.map_files import write_layer
 from privopt.run.verify import OpenedFolder, open_verified
 
@@ -29,11 +29,11 @@ def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
     Raises:
         UsageError: it has none.
     """
-    found: Channel | NoisyCounts | None = opened.mechanism.channel(opened.problem, opened.release)
-    if found is None:
+    channel = abilities.channel_of(opened.mechanism, opened.problem, opened.release)
+    if channel is None:
         name = opened.registered.spec.name
         raise UsageError(f"{opened.folder}: {name} has no channel to read reports by: its release is one result")
-    return found
+    return channel
 
 
 def _estimated(

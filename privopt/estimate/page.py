@@ -12,6 +12,7 @@ from privopt.arrays import Floats
 from privopt.errors import number_of
 from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel
+from privopt.interfaces.abilities import channel_of
 from privopt.interfaces.reporting import Layer, position_text
 from privopt.report.charts import dot_size
 from privopt.report.map_files import point_features
@@ -138,7 +139,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
         f"{number_of(estimate.n, 'report')} ({number_of(estimate.skipped, 'row')} without one); "
         f"{estimate.method}{estimate.gaps}; {estimate.intervals} intervals at {estimate.confidence:.4g}: {kind}."
     )
-    channel = opened.mechanism.channel(opened.problem, opened.release)
+    channel = channel_of(opened.mechanism, opened.problem, opened.release)
     on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
     beside = [] if on_map is None or estimate.group_of is not None else _positions(on_map)
     names = [f"{name} ({where})" for name, where in zip(estimate.ids, beside, strict=True)] if beside else estimate.ids

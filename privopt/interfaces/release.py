@@ -16,6 +16,9 @@ class Release(ABC):
     artefact: ClassVar[str] = ""
     """Name of the archive (.npz) that holds ``weights``, of releases that have them."""
 
+    private_folder: ClassVar[bool] = False
+    """Whether all of DIR is its owner's own: then no one else may enter it (0700)."""
+
     @abstractmethod
     def write(self, folder: Path) -> None:
         """Write the artefact into ``folder``: public data alone, no secret but through the mechanism."""

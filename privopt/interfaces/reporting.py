@@ -10,6 +10,7 @@ from attrs import frozen
 
 from privopt.arrays import Figure
 from privopt.interfaces.result import Result
+from privopt.registry import load_class
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -118,3 +119,14 @@ class Reporting(Generic[P, R]):
     def geo(self, problem: P, release: R, result: Result) -> Layer | None:
         """Return the release as a map shows it, from public data only; None if it has no places."""
         return None
+
+
+def open_reporting(mechanism: Any) -> Reporting[Any, Any]:
+    """Return what shows a mechanism's releases; the class that :attr:`Mechanism.reporting` names is imported now.
+
+    Raises:
+        RegistryError: the class cannot be imported, or is not a :class:`Reporting`.
+    """
+    reporting_class = load_class(mechanism.reporting, Reporting) if mechanism.reporting else Reporting
+    shown: Reporting[Any, Any] = reporting_class(mechanism)
+    return shown

@@ -76,7 +76,7 @@ class SolveContext:
         progress: called by long work.
         checkpoint: folder that a stopped run may leave its state in (made when first used), or None.
         resume: whether to go on from what is in ``checkpoint``.
-        copies: folder for clean copies (:attr:`privopt.interfaces.Mechanism.copies`), or None without copies.
+        copies: folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`), or None without copies.
         times: seconds by phase, filled by :meth:`timed`.
     """
 

@@ -13,6 +13,7 @@ from privopt.files.new_folder import new_file, replace_in_release
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.interfaces import Progress, Release
 from privopt.interfaces.cost import priced, sum_text
+from privopt.interfaces.reporting import open_reporting
 from privopt.report import Section, page
 from privopt.report.map_files import write_layer
 from privopt.report.theme import save
@@ -37,7 +38,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         progress("figures and tables of the report", 0, None, None)
     mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     compared: list[Section] = []
-    shown = mechanism.shown()
+    shown = open_reporting(mechanism)
     target = folder / REPORT
     if truth:
         private = folder / PRIVATE
@@ -97,7 +98,9 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
     opened = open_verified(folder, progress=progress)
     if progress is not None:
         progress("figures", 0, None, None)
-    figures: dict[str, Any] = dict(opened.mechanism.shown().figures(opened.problem, opened.release, opened.result))
+    figures: dict[str, Any] = dict(
+        open_reporting(opened.mechanism).figures(opened.problem, opened.release, opened.result)
+    )
     if not figures:
         raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
     written = [target / f"{name}{ending}" for name in figures for ending in (".svg", ".png")]
@@ -117,7 +120,7 @@ def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -
         StoppedError: it could not be written, or an interrupt came.
     """
     opened = open_verified(folder, progress=progress)
-    layer = opened.mechanism.shown().geo(opened.problem, opened.release, opened.result)
+    layer = open_reporting(opened.mechanism).geo(opened.problem, opened.release, opened.result)
     if layer is None:
         raise UsageError(f"--geo: {opened.registered.spec.name} has no coordinates on a map here")
     with new_file(target, force=True, option="--geo") as made:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from privopt.interfaces import Channel, Progress
+from privopt.interfaces.abilities import Audits, AuditsOverTime, channel_of
 from privopt.run.attack_channel import attack_channel
 from privopt.run.verify import open_verified
 
@@ -36,16 +37,18 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     epsilon = opened.result.guarantee.epsilon
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}
-    found = {**blank, **opened.mechanism.audit(opened.problem, opened.release, opened.result)}
-    channel = opened.mechanism.channel(opened.problem, opened.release)
+    mechanism, problem, release = opened.mechanism, opened.problem, opened.release
+    own_figures = mechanism.audit(problem, release, opened.result) if isinstance(mechanism, Audits) else {}
+    found = {**blank, **own_figures}
+    channel = channel_of(mechanism, problem, release)
     if found["bayes_error"] is None and isinstance(channel, Channel):
         measured = attack_channel(channel, opened.release, opened.result.guarantee)
         own = found["epsilon"].get("achieved") is not None
         found |= {
             name: value for name, value in measured.items() if found[name] is None or (name == "epsilon" and not own)
         }
-    if over_time is not None:
-        found["over_time"] = opened.mechanism.over_time(opened.problem, opened.release, opened.result, over_time)
+    if over_time is not None and isinstance(mechanism, AuditsOverTime):
+        found["over_time"] = mechanism.over_time(problem, release, opened.result, over_time)
     return found
 
 

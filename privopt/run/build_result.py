@@ -10,6 +10,7 @@ from attrs import evolve
 
 from privopt.errors import CertificationError
 from privopt.interfaces import Bounds, Mechanism, Objective, Outcome, Release, Result, SolveContext
+from privopt.interfaces.abilities import ProvesBound, Warns, details_of, solves_program
 from privopt.interfaces.result import LP, Details, Plugin, ProblemFile, RunOptions, Times
 from privopt.registry import registry
 from privopt.run.measure import Measurement, measure_release
@@ -34,7 +35,8 @@ R = TypeVar("R", bound=Release)
 def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
     """Collect the warnings of the mechanism and of the notion that the release satisfies."""
     notion = registry().kind("notion", result.guarantee.kind).load()
-    return [*mechanism.warnings(problem, release, result), *notion.warnings(result)]
+    warnings = mechanism.warnings(problem, release, result) if isinstance(mechanism, Warns) else ()
+    return [*warnings, *notion.warnings(result)]
 
 
 def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, options: Options) -> Result:
@@ -58,10 +60,10 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
     told = dict(outcome.details)
     if options.jobs is not None:
         told["jobs"] = options.jobs
-    if bound is not None and type(mechanism).proved is Mechanism.proved:  # nothing in DIR will prove it
+    if bound is not None and not isinstance(mechanism, ProvesBound):  # nothing in DIR will prove it
         told, bound = {"lower_bound": bound, **told}, None
     program = told.pop(LP, None)
-    if program is not None and not mechanism.programs:
+    if program is not None and not solves_program(mechanism):
         raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
     # A seed that no noise came from would claim that the release is not private.
     has_own_noise = certificate.evidence == "declared" and not outcome.seeded
@@ -90,7 +92,7 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
             told=told,
             value_unit=measurement.value_unit,
             lp=None if program is None else _program_bounds(program),
-            facts=mechanism.details(task.problem, outcome.release, method.name, told),
+            facts=details_of(mechanism, task.problem, outcome.release, method.name, told),
         ),
     )
 

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from privopt.errors import StoppedError
 from privopt.interfaces import Certificate, Guarantee, Mechanism, PrivacyConstraint, Release, UtilityLoss
+from privopt.interfaces.abilities import notion_of
 from privopt.registry import Registered
 
 __all__ = ["Measurement", "measure_release"]
@@ -88,7 +89,7 @@ def measure_release(
         value_error = error
     return Measurement(
         guarantee=guarantee,
-        registered_kind=mechanism.notion(problem, method) or registered.spec.kind_of(registered.method(method)),
+        registered_kind=notion_of(mechanism, problem, method) or registered.spec.kind_of(registered.method(method)),
         certificate=certificate,
         utility=utility,
         value=value,

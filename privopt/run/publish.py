@@ -15,6 +15,7 @@ from privopt.errors import PrivoptError, RoundTripError, StoppedError
 from privopt.files.new_folder import Workspace, remove_replaced
 from privopt.files.release_folder import PRIVATE, RESULT, dump_json
 from privopt.interfaces import Outcome, Result, SolveContext
+from privopt.interfaces.abilities import PublishesFiles, meaning_of
 from privopt.interfaces.result import Times
 from privopt.registry import registry
 from privopt.run.build_result import collect_warnings, problem_reference
@@ -82,8 +83,8 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     # What is said about the release may fail, so it is made before the folder gets its name.
     warnings = collect_warnings(task.mechanism, task.problem, outcome.release, result)
     observer_warnings = registry().notify_released(outcome.release, task.problem)
-    meaning = task.mechanism.meaning(task.problem, outcome.release, result)
-    run.workspace.complete(folder, private=task.mechanism.private_folder, check=_check_written)
+    meaning = meaning_of(task.mechanism, task.problem, outcome.release, result)
+    run.workspace.complete(folder, private=outcome.release.private_folder, check=_check_written)
     run.copies.publish()
     run.workspace.publish(folder, late_warnings.append)
     if run.context.checkpoint is not None and not outcome.stopped:
@@ -102,7 +103,9 @@ def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: 
     outcome.release.write(folder)
     if outcome.proof is not None and result.objective.lower_bound is not None:
         outcome.proof.write(folder)
-    copy = task.copy.publishing(task.mechanism.public_files(task.problem, outcome.release))
+    mechanism, release = task.mechanism, outcome.release
+    public_files = mechanism.public_files(task.problem, release) if isinstance(mechanism, PublishesFiles) else {}
+    copy = task.copy.publishing(public_files)
     copy.write(folder)
     private = folder / PRIVATE
     private.mkdir(exist_ok=True)

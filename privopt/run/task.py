@@ -13,6 +13,7 @@ from privopt.declare.toml import UNKNOWN_KEY
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files.sizes import loading
 from privopt.interfaces import Mechanism, PrivacyConstraint, SolveContext
+from privopt.interfaces.abilities import ChoosesMethod, CopiesFiles, DescribesReading, check_memory, check_problem
 from privopt.registry import Registered, registry
 from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy, with_csv_tables
@@ -77,19 +78,19 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
     """
     registered, method = select_method(name, options)
     mechanism: Mechanism[Any, Any] = registered.load()
-    if options.copy_to is not None and not mechanism.copies:
+    if options.copy_to is not None and not (isinstance(mechanism, CopiesFiles) and mechanism.copies):
         raise UsageError(f"--copy-to: {name} makes no copies")
     context.report("problem")
     with context.timed("build"), loading(context.need):
         declared, problem, copy = _load(mechanism, source, out, context)
-    own_method = mechanism.own_method(declared)
+    own_method = mechanism.own_method(declared) if isinstance(mechanism, ChoosesMethod) else None
     if options.method is None and own_method is not None:
         registered, method = select_method(name, evolve(options, method=own_method))
         context.method, context.gap = method.name, method.gap if options.gap is None else options.gap
-    mechanism.check_memory(problem, context)
+    check_memory(mechanism, problem, context)
     privacy = mechanism.privacy(problem, method.name)
     registered.expect("privacy", privacy, PrivacyConstraint)
-    mechanism.check_problem(problem, method.name)
+    check_problem(mechanism, problem, method.name)
     return Task(
         registered=registered,
         method=method,
@@ -111,7 +112,7 @@ def _load(
     published = with_csv_tables(source, original)
     declared = original if published is source else read_problem(mechanism, published)
     copy = ProblemCopy.of(published, declared)
-    context.report(mechanism.reading(declared))
+    context.report(mechanism.reading(declared) if isinstance(mechanism, DescribesReading) else "problem")
     try:
         problem = mechanism.load(declared, source.name)
     except InputError:

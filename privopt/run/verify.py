@@ -31,6 +31,7 @@ from privopt.files.release_folder import (
     sha256,
 )
 from privopt.interfaces import Bounds, Mechanism, Objective, Progress, Release, Result
+from privopt.interfaces.abilities import BoundsChosen, ProvesBound, StatesProof, details_of, reopen, solves_program
 from privopt.interfaces.result import LP, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
 from privopt.run.measure import Measurement, measure_release
@@ -108,7 +109,7 @@ def load_release(folder: Path) -> OpenedFolder:
     source = File.read(folder / PROBLEM / file, wanted="a problem file in TOML")
     declared = read_problem(mechanism, source, public=True)
     try:
-        problem, release = mechanism.reopen(declared, file, folder)
+        problem, release = reopen(mechanism, declared, file, folder)
     except PrivoptError:
         raise
     except Exception as error:  # bytes that solve did not write may make any reader raise anything
@@ -252,11 +253,11 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
         missing = f"missing, where {value!r} is known to {measurement.value_unit!r}"
         complaints.append(f"{RESULT}: details.{VALUE_UNIT}: {missing}")
     value = stated.value if value is None else value
-    if lp is not None and not opened.mechanism.programs:
+    if lp is not None and not solves_program(opened.mechanism):
         complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none besides")
     facts: Mapping[str, Any] = {}
     with _collecting(complaints, f"{RESULT}: details.{TOLD}: not as {result.method} tells"):
-        facts = opened.mechanism.details(problem, release, result.method, result.details.told)
+        facts = details_of(opened.mechanism, problem, release, result.method, result.details.told)
     recomputed = evolve(
         result,
         guarantee=evolve(measurement.guarantee, seeded=result.guarantee.seeded),
@@ -266,11 +267,16 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
             stated.lower_bound,
             maximise=utility.maximise,
             unit=utility.unit,
-            bound_over=opened.mechanism.bound_over(problem, opened.folder),
+            bound_over=_find_bound_over(opened),
         ),
         details=evolve(result.details, facts=facts, lp=None if lp is None else Bounds.of(lp.value, lp.lower_bound)),
     )
     return recomputed, measurement, complaints
+
+
+def _find_bound_over(opened: OpenedFolder) -> str | None:
+    mechanism = opened.mechanism
+    return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 
 
 def _unproved(opened: OpenedFolder, *, fits: bool) -> list[str]:
@@ -286,14 +292,16 @@ def _unproved(opened: OpenedFolder, *, fits: bool) -> list[str]:
     lines = [f"{where}: {bound!r} is contradicted by the value, {value!r}"] if passed else []
     if not fits:
         return lines
-    wrong: list[str] = []
-    with _collecting(wrong, f"{where}: {bound!r} cannot be evaluated", but=InputError):
-        proved = opened.mechanism.proved(opened.problem, opened.release, opened.result, opened.folder)
-    if wrong:
-        return lines + wrong
+    errors: list[str] = []
+    proved = None
+    with _collecting(errors, f"{where}: {bound!r} cannot be evaluated", but=InputError):
+        if isinstance(opened.mechanism, ProvesBound):
+            proved = opened.mechanism.proved(opened.problem, opened.release, opened.result, opened.folder)
+    if errors:
+        return lines + errors
     if proved is None:
         lines.append(f"{where}: {bound!r}, which nothing in the folder proves")
-    elif opened.mechanism.bound_is_proof and proved != bound:
+    elif isinstance(opened.mechanism, StatesProof) and opened.mechanism.bound_is_proof and proved != bound:
         lines.append(f"{where}: {bound!r}, where {proved!r} is proved")
     elif (proved > bound) if maximise else (proved < bound):
         lines.append(f"{where}: {bound!r}, where no more than {proved!r} is proved")

@@ -12,6 +12,7 @@ from attrs import frozen
 from privopt.errors import ModelError
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Result
+from privopt.interfaces.abilities import channel_of, meaning_of
 from privopt.registry import registry
 from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS
 from privopt.report.promise_text import claim, limits
@@ -151,7 +152,7 @@ def _trust(opened: OpenedFolder) -> str:
     """Return the key of the text that says who must be trusted with the truth."""
     if opened.result.guarantee.kind == LOCAL:
         return "local"
-    if opened.mechanism.channel(opened.problem, opened.release) is not None:
+    if channel_of(opened.mechanism, opened.problem, opened.release) is not None:
         return "drawn"
     return "central" if _bounds_odds(opened.result) else "named"
 
@@ -172,7 +173,7 @@ def _loss(result: Result) -> Iterator[Told]:
 
 def _attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[Told]:
     """Yield what ``audit`` measured; what does not apply is omitted."""
-    for line in opened.mechanism.meaning(opened.problem, opened.release, opened.result):
+    for line in meaning_of(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.meaning", {"line": line}
     for line in collect_warnings(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
@@ -196,7 +197,7 @@ def _limits(opened: OpenedFolder) -> Iterator[Told]:
     for key in TEXTS:
         if key.startswith("limit.") and not key.startswith(("limit.unchecked", "limit.trust", "limit.private")):
             yield key, {}
-    yield "limit.private.whole" if opened.mechanism.private_folder else "limit.private", {}
+    yield "limit.private.whole" if opened.release.private_folder else "limit.private", {}
 
 
 def _owner(facts: Mapping[str, str]) -> Iterator[Statement]:

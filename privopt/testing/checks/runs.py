@@ -26,6 +26,7 @@ from privopt.run.result_file import read_result
 from privopt.run.solve import solve
 from privopt.specs import MechanismSpec, MethodSpec
 from privopt.testing.checks.base import CONSTANT_RUNS, KIT_SEED, Trial, at_little, check
+from privopt.testing.near_misses import misspelt_abilities
 from privopt.testing.noise import truth, watched
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
@@ -35,9 +36,11 @@ CHILD_TIMEOUT_SECONDS: Final = 600.0
 """Seconds that another process may take to solve the same problems."""
 
 
-@check("solves", version=2)
+@check("solves", version=3)
 def solves(trial: Trial) -> None:
-    """Check that every valid problem is solved, or is reported to have no solution."""
+    """Check that every valid problem is solved, or is reported to have no solution; and that no ability is misspelt."""
+    if misspelt := misspelt_abilities(trial.subject.mechanism_class):
+        trial.fail("; ".join(misspelt), None)
     problem = trial.problem()
     run = trial.attempt(problem)
     if isinstance(run.error, (InfeasibleError, CertificationError)):

@@ -289,7 +289,6 @@ class HierarchicalTables(CountsMechanism):
     scope: ClassVar[str] = TABLE_RELATIONS["individuals"].statement("pure-dp")
     kit: ClassVar[str] = "privopt_hierarchical_dp.kit:TABLES_PROFILE"
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
-    drafting: ClassVar[str] = "privopt_hierarchical_dp.tables.draft:init"
 
     def load(self, declared: TablesProblem, file: str) -> Instance:
         """Return the problem and its individuals."""
@@ -304,6 +303,12 @@ class HierarchicalTables(CountsMechanism):
         """Return bytes of each region's cells in every table (tests/run/test_memory.py, 120,000)."""
         design = problem.design(method)
         return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
+
+    def draft(self, table: Path, out: Path, *, force: bool, **options: Any) -> Sequence[str]:
+        """Write a problem file for a table of individuals."""
+        from privopt_hierarchical_dp.tables.draft import init
+
+        return init(table, out, force=force, **options)
 
 
 def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: SolveContext) -> tuple[Fit, bool]:

@@ -47,7 +47,6 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
     problem_class = PhotoProblem
     release_class = Deletions
-    private_folder = True
     copies = True
     kit = "privopt_photo_censor.kit:PROFILE"
     reporting = "privopt_photo_censor.report:AlbumReport"
@@ -67,7 +66,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Return that photos are looked at, and scored."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
-            return super().reading(declared)
+            return "problem"
         return "reading and scoring photos" if declared.scored else "reading photos"
 
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
@@ -77,7 +76,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
         """Read a release back; for a folder of photos what is next to the release is in for the photos."""
         if declared.photos.folder is None:
-            return super().reopen(declared, file, folder)
+            problem = self.load(declared, file)
+            return problem, Deletions.read(folder, problem)
         seen = read_seen(folder)
         problem = PhotoInstance(declared=declared, file=file, names=seen.names, seen=seen)
         if declared.scored:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from attrs import field, frozen
@@ -54,6 +54,8 @@ class Deletions(Release):
         copies: clean copies that were made of the photos kept; None where none were.
         copy_scores: (kept, M) scores of the copies, as they are encoded; None without copies.
     """
+
+    private_folder: ClassVar[bool] = True
 
     problem: PhotoInstance = field(repr=False)
     kept: Bools = field(converter=truths)

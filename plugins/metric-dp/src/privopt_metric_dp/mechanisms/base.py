@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, cast
 import numpy as np
 from attrs import evolve
 
-from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError, StoppedError
+from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError
 from privopt.execution.clock import within
 from privopt.interfaces import Outcome, Result, SolveContext, UtilityLoss
 from privopt.registry import registry
@@ -259,20 +259,12 @@ class MetricMechanism(MatrixWords[D]):
             return solver, {"solve": answer.details, "trajectory": answer.trajectory}
         return (found.solver if answer.origin == found.name else {"name": answer.origin}), found.details
 
-    def check_memory(self, problem: MetricInstance[D], context: SolveContext) -> None:
-        """Refuse what does not fit into memory; where all records are outputs, fewer of them may.
-
-        Raises:
-            StoppedError: it needs more than there is; says how much.
-        """
-        try:
-            super().check_memory(problem, context)
-        except StoppedError as error:
-            records, outputs = problem.shape
-            if self.chooses and records == outputs > PROPOSED_OUTPUTS:
-                wanted = f"so would [outputs] choose = {PROPOSED_OUTPUTS}, that many of the {records:,} records"
-                raise StoppedError(f"{error}; {wanted}") from error
-            raise
+    def memory_advice(self, problem: MetricInstance[D]) -> str:
+        """Return that fewer outputs would fit, if all records are outputs and the mechanism chooses among them."""
+        records, outputs = problem.shape
+        if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
+            return ""
+        return f"so would [outputs] choose = {PROPOSED_OUTPUTS}, that many of the {records:,} records"
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
         """Return the bytes of its matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""

@@ -76,8 +76,7 @@ def init(
     force: bool,
 ) -> None:
     """Write a commented problem file from a table of places or positions, from OpenStreetMap, or from word vectors."""
-    from pkgutil import resolve_name
-
+    from privopt.interfaces.abilities import Drafts
     from privopt.registry import registry
     from privopt_tables.studies import draft_problem
     from privopt_tables.studies.draft_words import init_words
@@ -95,11 +94,11 @@ def init(
         for line in init_words(mechanism, vectors, ids, out, force=force).notes:
             complain(f"{out}: {line}")
         return
-    drafting = registry().get(mechanism).load().drafting
-    if drafting:
+    loaded = registry().get(mechanism).load()
+    if isinstance(loaded, Drafts):
         if points is None or roads is not None or within is not None:
             raise UsageError(f"init {mechanism} takes --points, the table of individuals, and no roads or distances")
-        for line in resolve_name(drafting)(points, out, force=force, **of_individuals):
+        for line in loaded.draft(points, out, force=force, **of_individuals):
             complain(f"{out}: {line}")
         return
     if of_individuals:

@@ -26,6 +26,7 @@ from privopt.execution.clock import clock, limit
 from privopt.execution.interrupts import interrupts
 from privopt.execution.memo import remembering
 from privopt.interfaces import Objective, SolveContext
+from privopt.interfaces.abilities import check_memory
 from privopt.run.options import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.kinds import PerKm
@@ -232,7 +233,7 @@ def _solved(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
         return blank
     problem = line.at(epsilon)
     try:
-        line.mechanism.check_memory(problem, context)
+        check_memory(line.mechanism, problem, context)
         outcome = line.mechanism.solve(problem, context)
     except InfeasibleError:
         return evolve(blank, status="infeasible", seconds=time.perf_counter() - start)

@@ -15,6 +15,7 @@ from privopt.declare.exact_text import exact_text
 from privopt.declare.schema import File
 from privopt.errors import InputError, PrivoptError, UnknownNameError, UsageError
 from privopt.interfaces import UtilityLoss
+from privopt.interfaces.abilities import check_problem
 from privopt.registry import registry
 from privopt.run.attack_channel import bayes_error
 from privopt.run.task import read_problem
@@ -302,7 +303,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
 
 def _refusal(line: Line, epsilon: Fraction) -> InputError | None:
     try:
-        line.mechanism.check_problem(line.stated(epsilon), line.method)
+        check_problem(line.mechanism, line.stated(epsilon), line.method)
     except InputError as error:
         return error
     return None
