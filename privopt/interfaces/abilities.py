@@ -61,7 +61,7 @@ class NeedsMemory(Protocol[P]):
 
 @runtime_checkable
 class AdvisesMemory(Protocol[P]):
-    """Advises a user whose problem does not fit into memory. Without it: the message says how much is missing."""
+    """Advises a user whose problem does not fit. Without it: the message says how much is missing."""
 
     def memory_advice(self, problem: P) -> str:
         """Return how the problem would fit, as the end of a sentence; an empty text for no advice."""
@@ -325,6 +325,7 @@ def member_of(ability: type) -> str:
     ('plan', 'copies')
     """
     members = {*vars(ability), *vars(ability).get("__annotations__", {})}
+    member: str
     (member,) = (name for name in members if not name.startswith("_"))
     return member
 

@@ -8,7 +8,7 @@ from typing import Final
 from privopt.interfaces import Mechanism
 from privopt.interfaces.abilities import ABILITIES, member_of
 
-MIN_LIKENESS: Final = 0.85
+MIN_LIKENESS: Final = 0.8
 """Share of letters in common, as difflib counts, from which a name is taken for a misspelt one."""
 
 BASE_METHODS: Final = ("load", "verify")
@@ -32,7 +32,7 @@ def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: 
         for name in vars(cls):
             if name.startswith("_") or name in owners or hasattr(Mechanism, name):
                 continue
-            (near,) = get_close_matches(name, owners, n=1, cutoff=MIN_LIKENESS) or [""]
+            (near,) = get_close_matches(name.lower(), owners, n=1, cutoff=MIN_LIKENESS) or [""]
             if near and near not in vars(cls):
                 sentences.append(f"{cls.__name__}.{name} is called by nobody: {owners[near]} has the method {near!r}")
     return sentences

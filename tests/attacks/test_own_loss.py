@@ -8,6 +8,7 @@ from helpers.toys import grid_text
 from privopt.declare import load_problem
 from privopt.errors import ModelError
 from privopt.interfaces import Objective, SolveContext, UtilityLoss
+from privopt.interfaces.reporting import open_reporting
 from privopt.run.verify import load_release
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.mechanisms.registered import Exponential
@@ -88,12 +89,12 @@ def test_a_loss_of_its_own_is_what_audit_and_report_measure(problem, judged, und
     audit = mechanism.audit(problem, outcome.release, result)
     assert audit["expected_loss"] == result.objective.value == pytest.approx(each.mean())
     assert outcome.lower_bound == pytest.approx(1.0)  # of the squares; of the distances it would be 0
-    html = "".join(section.html for section in mechanism.shown().report(problem, outcome.release, result))
+    html = "".join(section.html for section in open_reporting(mechanism).report(problem, outcome.release, result))
     assert "loss (km^2)" in html
     assert "loss (km)" not in html
-    layer = mechanism.shown().geo(problem, outcome.release, result)
+    layer = open_reporting(mechanism).geo(problem, outcome.release, result)
     assert [feature.properties["expected_loss"] for feature in layer.features] == pytest.approx(each)
-    figures = mechanism.shown().figures(problem, outcome.release, result)
+    figures = open_reporting(mechanism).figures(problem, outcome.release, result)
     assert figures["loss-map"].axes[1].get_ylabel() == "expected loss (km^2)"
 
 
@@ -101,8 +102,8 @@ def test_a_loss_without_costs_is_measured_and_drawn_on_no_map(problem, judged, u
     mechanism = Worst()
     outcome, result = judged(mechanism, problem)
     assert mechanism.audit(problem, outcome.release, result)["expected_loss"] == result.objective.value
-    assert "loss-map" not in mechanism.shown().figures(problem, outcome.release, result)
-    html = "".join(section.html for section in mechanism.shown().report(problem, outcome.release, result))
+    assert "loss-map" not in open_reporting(mechanism).figures(problem, outcome.release, result)
+    html = "".join(section.html for section in open_reporting(mechanism).report(problem, outcome.release, result))
     assert "km at worst" in html
     assert "one output for all" not in html
 

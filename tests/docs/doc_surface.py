@@ -37,6 +37,7 @@ FIRST = [
     "privopt.files.durable_log",
     "privopt.specs",
     "privopt.interfaces",
+    "privopt.interfaces.abilities",
     "privopt.errors",
     "privopt.declare",
     "privopt.declare.tables",

@@ -21,7 +21,7 @@ from privopt.files.archive import read_arrays
 from privopt.files.durable_log import DurableLog
 from privopt.interfaces import Guarantee, Mechanism, Reporting
 from privopt.interfaces.additive import NoiseCall, certify_noise
-from privopt.interfaces.reporting import Section
+from privopt.interfaces.reporting import Section, open_reporting
 from privopt.testing import GeneratedProblem, Profile, csv_bytes, export_again, npy_bytes, relabel, reorder
 
 COLUMNS = [
@@ -212,8 +212,8 @@ def test_variants_that_no_check_asks_for_are_refused():
 
 
 def test_a_report_is_found_by_its_name():
-    assert [section.title for section in Reported().shown().report(None, None, None)] == ["here"]
-    assert Reported().shown().geo(None, None, None) is None
+    assert [section.title for section in open_reporting(Reported()).report(None, None, None)] == ["here"]
+    assert open_reporting(Reported()).geo(None, None, None) is None
 
 
 def test_variants_say_the_same_otherwise():

@@ -10,6 +10,7 @@ from helpers.toys import grid_text
 
 import privopt
 from privopt.command.cli import cli
+from privopt.interfaces.reporting import open_reporting
 from privopt_metric_dp.attacks.many_reports import over_time
 
 
@@ -61,8 +62,8 @@ def test_the_report_shows_it(tmp_path, undrawn):
     release = solved(tmp_path, "exponential", side=3, cell=1.0, epsilon=1.0)
     opened = release.opened
     asked = opened.problem, opened.release, opened.result
-    assert "What many reports reveal" in [section.title for section in opened.mechanism.shown().report(*asked)]
-    assert "over-time" in opened.mechanism.shown().figures(*asked)
+    assert "What many reports reveal" in [section.title for section in open_reporting(opened.mechanism).report(*asked)]
+    assert "over-time" in open_reporting(opened.mechanism).figures(*asked)
 
 
 def test_what_it_finds_is_always_the_same(tmp_path):

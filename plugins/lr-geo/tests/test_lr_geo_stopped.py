@@ -10,6 +10,7 @@ from privopt.decompose.benders import Start
 from privopt.errors import InputError, StoppedError
 from privopt.execution.clock import Clock, clock
 from privopt.interfaces import SolveContext
+from privopt.interfaces.abilities import check_memory
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
@@ -154,7 +155,7 @@ def test_a_limit_that_has_come_already_leaves_no_more_than_the_exponential_mecha
     assert outcome.stopped
     assert outcome.solver["path"] == path
     with pytest.raises(StoppedError, match=r"--method \w+ need .* nothing was begun or written; use --memory"):
-        LRGeo().check_memory(problem, SolveContext(method=method, memory=1e6))
+        check_memory(LRGeo(), problem, SolveContext(method=method, memory=1e6))
     plain = exponential(problem.data.to_outputs, float(problem.data.epsilon))[problem.users]
     assert own_loss(problem, outcome.release.weights) <= own_loss(problem, plain * 2.0**63) * (1 + 1e-9)
 

@@ -253,8 +253,7 @@ class _Telling(Reporting[Any, Any]):
 class TitleTold(RightCounts):
     """Names the most people at a place in a heading of the report, from what stands in private/."""
 
-    def shown(self) -> Any:
-        return _Telling(self)
+    reporting = f"{__name__}:_Telling"
 
 
 @frozen(kw_only=True, eq=False)

@@ -23,6 +23,7 @@ from attrs import evolve
 from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError
 from privopt.execution.clock import within
 from privopt.interfaces import Outcome, Result, SolveContext, UtilityLoss
+from privopt.interfaces.abilities import solves_program
 from privopt.registry import registry
 from privopt.search.incumbent import Answer, Incumbent
 from privopt.search.run_search import run_search
@@ -219,7 +220,7 @@ class MetricMechanism(MatrixWords[D]):
     ) -> Sequence[Callable[[], None]]:
         """Return functions that make an offer in moments, before the search; none unless :attr:`falls_back`."""
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
-        return make_first_offers(problem.data, incumbent, bounds=not self.programs) if has_offers else ()
+        return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Offer matrices and what bounds are proved from: by default the one of :meth:`matrix`.
