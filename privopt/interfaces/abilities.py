@@ -25,6 +25,41 @@ from privopt.interfaces.release import Release
 from privopt.interfaces.result import Result
 from privopt.interfaces.solving import SolveContext
 
+__all__ = [
+    "ABILITIES",
+    "AdvisesMemory",
+    "Audits",
+    "AuditsOverTime",
+    "BoundsChosen",
+    "ChecksProblem",
+    "ChoosesMethod",
+    "ChoosesNotion",
+    "CopiesFiles",
+    "DescribesReading",
+    "Drafts",
+    "Explains",
+    "HasChannel",
+    "NeedsMemory",
+    "Plans",
+    "ProvesBound",
+    "PublishesFiles",
+    "Reopens",
+    "SolvesProgram",
+    "StatesDetails",
+    "StatesProof",
+    "TakesKinds",
+    "Warns",
+    "channel_of",
+    "check_memory",
+    "check_problem",
+    "details_of",
+    "meaning_of",
+    "member_of",
+    "notion_of",
+    "reopen",
+    "solves_program",
+]
+
 P = TypeVar("P", contravariant=True)
 R = TypeVar("R", contravariant=True)
 D = TypeVar("D", contravariant=True)
