@@ -12,6 +12,8 @@ from privopt.arrays import Figure
 from privopt.interfaces.result import Result
 from privopt.registry import load_class
 
+__all__ = ["Feature", "Layer", "Reporting", "Section", "open_reporting", "position_text"]
+
 P = TypeVar("P")
 R = TypeVar("R")
 

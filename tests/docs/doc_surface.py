@@ -38,6 +38,7 @@ FIRST = [
     "privopt.specs",
     "privopt.interfaces",
     "privopt.interfaces.abilities",
+    "privopt.interfaces.reporting",
     "privopt.errors",
     "privopt.declare",
     "privopt.declare.tables",

@@ -57,7 +57,7 @@ def test_shipped_mechanisms_define_abilities_with_the_arguments_that_are_asked_f
 
 
 @pytest.mark.parametrize(
-    "name", ["warning", "detail", "byte_needed", "public_file", "verifies", "audits_", "plans", "checkProblem"]
+    "name", ["warning", "detail", "byte_needed", "public_file", "audits_", "plans", "checkProblem"]
 )
 def test_the_kit_names_a_member_that_nearly_matches(name):
     [sentence] = misspelt_abilities(type("Careless", (Plain,), {name: lambda self: None}))

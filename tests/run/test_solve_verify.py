@@ -186,7 +186,7 @@ def test_a_certified_release_is_written_where_its_bound_takes_too_long(toy, tmp_
     [
         "privopt.interfaces.utility.UtilityLoss.restate",
         "privopt_metric_dp.mechanisms.base.MetricMechanism.proved",
-        "privopt.interfaces.mechanism.Mechanism.details",
+        "privopt.run.verify.details_of",
     ],
 )
 def test_a_limit_that_comes_while_a_folder_is_verified_says_nothing_of_it(solved_toy, monkeypatch, asked):
