@@ -319,3 +319,27 @@ def test_suspects_do_not_depend_on_the_order_of_rows(values):
         found.add(find_count_suspects(table, ["sex", "xyz"]))
     assert len(found) == 1
     assert found.pop().columns == ("xyz",)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.sampled_from([5, 10, 30, 80, 200]), st.sampled_from([1, 2, 5, 20, 100]), st.booleans())
+def test_few_persons_are_never_taken_for_counts(seed, number, regions, has_rooms):
+    """If the rows of a few persons happen to differ, it is not clear what they are, and init asks."""
+    draw = random.Random(seed)
+    rows = [
+        [f"R{draw.randrange(regions)}", draw.choice("FM"), draw.randrange(100), *[draw.randrange(6)] * has_rooms]
+        for _ in range(number)
+    ]
+    names = ["sex", "age", *["rooms"] * has_rooms]
+    text = "\n".join([",".join(["level_1,level_2", *names]), *("L," + ",".join(map(str, row)) for row in rows)])
+    table = LevelTable.read(File(name="t.csv", path=None, kept=text.encode()))
+    assert find_count_suspects(table, names).certain is None
+
+
+def test_counts_are_suspected_where_a_column_is_missing_or_a_row_is_doubled(tmp_path):
+    rows = [[region, place, age, count] for region, place, age, _, count in counts_of(4)]  # each cell twice: by sex
+    doubled = [row[:3] + row[4:] for row in counts_of(4, sexes=("F",))]
+    for number, table_rows in enumerate((rows, [*doubled, doubled[0]])):
+        table = write_table(tmp_path / f"{number}.csv", ["level_1", "level_2", "age", "xyz"], table_rows)
+        done = init(tmp_path, table)
+        assert (done.exit_code, "column xyz" in done.output) == (2, True)
