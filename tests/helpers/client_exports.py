@@ -87,7 +87,7 @@ def release_of(name: str, folder: Path) -> Path:
 
 
 def street_grid(folder: Path, side: int) -> None:
-    """Write points.csv and roads.csv of a town of side x side crossings, streets of some 100 to 200 m."""
+    """Write points.csv and roads.csv of a town of side x side crossings, streets of 150 to 250 m."""
     rng = np.random.default_rng(7)
     lines, roads = ["id,lat,lon"], ["from,to,km"]
     for r in range(side):
@@ -95,7 +95,7 @@ def street_grid(folder: Path, side: int) -> None:
             lines.append(f"r{r}c{c},{41.9 + 0.0013 * r:.6f},{12.5 + 0.0017 * c:.6f}")
             for other in ((r + 1, c), (r, c + 1)):
                 if max(other) < side:
-                    roads.append(f"r{r}c{c},r{other[0]}c{other[1]},{0.1 + 0.1 * rng.random():.3f}")
+                    roads.append(f"r{r}c{c},r{other[0]}c{other[1]},{0.15 + 0.1 * rng.random():.3f}")
     (folder / "points.csv").write_text("\n".join(lines) + "\n")
     (folder / "roads.csv").write_text("\n".join(roads) + "\n")
 

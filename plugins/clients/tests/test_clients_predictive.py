@@ -40,8 +40,8 @@ told.rows = JSON.parse(readFileSync(`${given}/ids.json`)).map((id) => {
 COUNTED = """
 const kept = inMemory();
 const stored = [];
-const storage = { get: kept.get, set: async (state) => { stored.push(state); await kept.set(state); } };
-const policy = () => new Policy(mechanism, { storage, limit: 3, per: "day" }); // each time another page
+const storage = () => ({ get: kept.get, set: async (state) => { stored.push(state); await kept.set(state); } });
+const policy = () => new Policy(mechanism, { storage: storage(), limit: 3, per: "day" }); // each time another page
 const [near, far] = [mechanism.ids[0], mechanism.ids.at(-1)];
 told.rows = [];
 for (let n = 0; n < 400; n += 1) {
@@ -53,11 +53,11 @@ const lost = { get: kept.get, set: async () => { throw new Error("no room"); } }
 told.lost = await new Policy(mechanism, { storage: lost, per: "day" }).report(near, FIRST + 9 * DAY)
   .catch((error) => error.message);
 const running = stored.find(({ kept: [one] }) => one.level);
-const stuck = { get: async () => running, set: lost.set };
+const stuck = () => ({ get: async () => running, set: lost.set });
 told.unwritten = [];
 for (let n = 0; n < 40; n += 1) {
   const day = new Date(running.time).getTime() + 1;
-  told.unwritten.push(await new Policy(mechanism, { storage: stuck, per: "day" }).report(n % 2 ? near : far, day)
+  told.unwritten.push(await new Policy(mechanism, { storage: stuck(), per: "day" }).report(n % 2 ? near : far, day)
     .catch((error) => error.message));
 }
 try { mechanism.steps(near, "none of them"); } catch (error) { told.other = error.message; }

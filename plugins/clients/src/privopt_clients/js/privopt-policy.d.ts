@@ -1,6 +1,6 @@
 import type { Input, Mechanism, Report } from "./privopt-client.mjs";
 
-/** Where kept reports lie. `set` ends when they are durable. */
+/** Where kept reports lie. `get` gives undefined or null at first; `set` ends when they are durable. */
 export interface Storage {
   get(): Promise<unknown>;
   set(state: unknown): Promise<void>;
@@ -22,6 +22,8 @@ export interface Options {
   limit?: number;
   /** Period, of UTC; "month" by default. */
   per?: "day" | "week" | "month";
+  /** How far the clock may be set back; 72 by default. An earlier time is a RangeError. */
+  backHours?: number;
 }
 
 export interface Given {
@@ -34,6 +36,9 @@ export interface Given {
 
 export class Policy {
   constructor(mechanism: Mechanism, options?: Options);
+  /** Whether policies and pages may share the storage: false without `navigator.locks`, and a second one is refused. */
+  readonly canShareStorage: boolean;
+  /** `now` is in milliseconds since 1970. */
   report(input: Input, now?: number): Promise<Given>;
 }
 
@@ -43,5 +48,5 @@ export class LostReportsError extends Error {}
 /** Storage for as long as the page is open. */
 export function inMemory(): Storage;
 
-/** Storage in IndexedDB, sealed by a key that the browser keeps and never shows. */
+/** Storage in IndexedDB, sealed by a key that the browser keeps and never shows; one object for each name. */
 export function sealed(name: string): Storage;

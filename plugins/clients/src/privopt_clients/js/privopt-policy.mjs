@@ -4,6 +4,7 @@
 import { nextReport } from "./privopt-prediction.mjs";
 
 const HOUR = 3600000; // milliseconds
+const LAST_TIME = Date.UTC(9999, 11, 31); // later times are of another unit: microseconds, nanoseconds
 const KM_PER_DEGREE = 111.19;
 
 /** Storage that has only part of what was stored, or was changed, or belongs to another release. */
@@ -20,8 +21,17 @@ export function inMemory() {
   };
 }
 
-/** Storage in IndexedDB, sealed by a key that the browser keeps and never shows. */
+const sealedStorages = new Map();
+
+/** Storage in IndexedDB, sealed by a key that the browser keeps and never shows; one object for each name. */
 export function sealed(name) {
+  if (!sealedStorages.has(name)) {
+    sealedStorages.set(name, makeSealed(name));
+  }
+  return sealedStorages.get(name);
+}
+
+function makeSealed(name) {
   const parts = (store) => ["key", "state"].map((part) => store.get(part));
   return {
     async get() {
@@ -68,13 +78,20 @@ async function within(name, mode, act) {
   }
 }
 
+// Storages that a policy of this page has, where pages and policies cannot wait for one another.
+const takenStorages = new WeakSet();
+
 /**
  * Decides which reports are drawn.
  *
  * `keep` is "predictive", the default of a predictive release: the last report again while a private test finds it
  * good; "time", the default of others: one report for each `hours`, by the clock alone; "place": a cell's first report
  * for good, and while the position is within `km` of the cell's centre; "nothing": each call draws. No more than
- * `limit` reports are drawn in a `per` ("day", "week", "month", of UTC); after that the last one is given again.
+ * `limit` reports are drawn in a `per` ("day", "week", "month", of UTC); after that the last one is given again. The
+ * clock may be set back by `backHours` at most, which opens no period again.
+ *
+ * Policies of one storage wait for one another by `navigator.locks`. Where there is none, `canShareStorage` is false,
+ * and a second policy on a storage is refused.
  */
 export class Policy {
   #mechanism;
@@ -82,7 +99,7 @@ export class Policy {
   #name;
   #turn = Promise.resolve();
 
-  constructor(mechanism, { storage, keep, hours = 24, km = 0, limit = 30, per = "month" } = {}) {
+  constructor(mechanism, { storage, keep, hours = 24, km = 0, limit = 30, per = "month", backHours = 72 } = {}) {
     const predictive = mechanism.prediction !== undefined;
     const chosen = keep ?? (predictive ? "predictive" : "time");
     if (!["predictive", "time", "place", "nothing"].includes(chosen) || !["day", "week", "month"].includes(per)) {
@@ -92,21 +109,41 @@ export class Policy {
     if (chosen === "predictive" && !predictive) {
       throw new RangeError('keep must be another than "predictive" for this release: solve predictive and export it');
     }
-    if (!(Number.isInteger(limit) && limit > 0 && hours > 0 && km >= 0)) {
-      throw new RangeError("limit must be a whole number of 1 or more, hours above 0 and km 0 or more, got others");
+    const areNumbers = [hours, km, backHours].every((value) => typeof value === "number");
+    if (!(areNumbers && Number.isSafeInteger(limit) && limit > 0 && hours > 0 && km >= 0 && backHours >= 0)) {
+      const wanted = "a whole number of 1 or more, hours above 0, km and backHours 0 or more";
+      throw new RangeError(`limit must be ${wanted}, got others`);
     }
     if (chosen === "place" && km > 0 && !mechanism.positions.length) {
       throw new RangeError("km must be left out where records have no positions");
     }
     this.#name = `privopt ${mechanism.release}`;
     this.#mechanism = mechanism;
-    this.#options = { storage: storage ?? sealed(this.#name), keep: chosen, hours, km, limit, per };
+    this.#options = { storage: storage ?? sealed(this.#name), keep: chosen, hours, km, limit, per, backHours };
+    if (!this.canShareStorage) {
+      if (takenStorages.has(this.#options.storage)) {
+        throw new RangeError("storage must have one policy where there is no navigator.locks, got a second one");
+      }
+      takenStorages.add(this.#options.storage);
+    }
   }
 
-  /** Gives a report, `{ report, drawn, left }`: whether it was drawn now, and how many may be in this period. */
+  /** Whether other policies and pages may use the storage: they wait for one another where `navigator.locks` is. */
+  get canShareStorage() {
+    return globalThis.navigator?.locks !== undefined;
+  }
+
+  /**
+   * Gives a report, `{ report, drawn, left }`: whether it was drawn now, and how many may be in this period.
+   *
+   * `now` is the time in milliseconds since 1970. A RangeError says that it is no such time, or too far back.
+   */
   report(input, now = Date.now()) {
+    if (typeof now !== "number" || !(now >= 0 && now <= LAST_TIME)) {
+      return Promise.reject(new RangeError("now must be milliseconds since 1970, a number, got another value"));
+    }
     const next = this.#turn.then(() =>
-      globalThis.navigator?.locks // another page of this site waits too
+      this.canShareStorage // another page of this site waits too
         ? navigator.locks.request(this.#name, () => this.#next(input, now))
         : this.#next(input, now));
     this.#turn = next.catch(() => undefined);
@@ -114,11 +151,13 @@ export class Policy {
   }
 
   async #next(input, now) {
-    const { storage, keep, hours, limit, per } = this.#options;
+    const { storage, keep, hours, limit, per, backHours } = this.#options;
     const release = this.#mechanism.release;
     const state = (await storage.get()) ?? { release, time: 0, drawn: 0, kept: [] };
-    if (state.release !== release) {
-      throw new LostReportsError("kept reports must be of this release, got another's: remove them to begin again");
+    checkState(state, this.#mechanism);
+    if (now < state.time - backHours * HOUR) {
+      const wanted = `at most ${backHours} hours before the last report's time`;
+      throw new RangeError(`now must be ${wanted}, got an earlier one: is the clock right?`);
     }
     const time = Math.max(now, state.time); // a clock that is set back opens no period and no slot again
     const drawn = periodOf(time, per) === periodOf(state.time, per) ? state.drawn : 0;
@@ -168,6 +207,44 @@ export class Policy {
     const across = east * Math.cos((first * Math.PI) / 180);
     return KM_PER_DEGREE * Math.hypot(input[0] - first, across) <= this.#options.km;
   }
+}
+
+/**
+ * Refuses a state that no policy of this release has stored: what it says of drawn reports could not be believed.
+ *
+ * A report that was counted is always kept, so that it can be given again when the limit is reached.
+ */
+function checkState(state, mechanism) {
+  const hasKeys = isPlain(state) && hasOnly(state, ["release", "time", "drawn", "kept"]) && Object.keys(state).length === 4;
+  if (hasKeys && typeof state.release === "string" && state.release !== mechanism.release) {
+    throw new LostReportsError("kept reports must be of this release, got another's: remove them to begin again");
+  }
+  const isWhole = hasKeys && state.release === mechanism.release && Number.isFinite(state.time) && state.time >= 0
+    && state.time <= LAST_TIME && Number.isSafeInteger(state.drawn) && state.drawn >= 0 && Array.isArray(state.kept)
+    && state.drawn > 0 === state.kept.length > 0 && Array.from(state.kept).every((entry) => isKept(entry, mechanism));
+  if (!isWhole) {
+    throw new LostReportsError("kept reports must be as a policy stored them, got others: remove them to begin again");
+  }
+}
+
+/** Whether an entry is a report with the cell that it was drawn in, or with the threshold of its segment. */
+function isKept(entry, mechanism) {
+  if (!isPlain(entry) || !hasOnly(entry, ["report", "cell", "level"]) || !isPlain(entry.report)) {
+    return false;
+  }
+  const { id, ...place } = entry.report;
+  const { cell, level } = entry;
+  return typeof id === "string" && Object.values(place).every(Number.isFinite)
+    && (cell === undefined || (typeof cell === "string" && mechanism.ids.includes(cell)))
+    && (level === undefined || (typeof level === "string" && /^\d+$/.test(level)));
+}
+
+function isPlain(value) {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function hasOnly(value, names) {
+  return Object.keys(value).every((name) => names.includes(name));
 }
 
 /** Returns the number of the day, week (from Monday) or month of UTC. */
