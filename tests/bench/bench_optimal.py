@@ -75,7 +75,7 @@ def _private(problem: Problem, z: np.ndarray, repaired: bool) -> str:
     """Verdict of exact arithmetic on the answer: as it is, or (ours) after the repair that every release gets."""
     from privopt.numbers import TOTAL
     from privopt_metric_dp.matrix.certify import certify
-    from privopt_metric_dp.matrix.repair import repair, rounded
+    from privopt_metric_dp.matrix.repair import repair, round_to_weights
 
     epsilon = Fraction(problem["epsilon"])
     if repaired:
@@ -83,7 +83,7 @@ def _private(problem: Problem, z: np.ndarray, repaired: bool) -> str:
         loss = float((problem["cost"] * done.weights).sum() / TOTAL)
         return f"yes, loss {loss:.9g}" if done.measured.holds else "no"
     z = np.maximum(z, 0)
-    weights = rounded(z)
+    weights = round_to_weights(z)
     return "yes" if certify(weights, problem["pairs"], problem["distances"], epsilon).holds else "no"
 
 

@@ -92,7 +92,7 @@ FEW_STEPS = """
 import sys
 from fractions import Fraction
 import numpy as np
-from privopt_metric_dp.matrix.certify import greatest_ratios
+from privopt_metric_dp.matrix.certify import max_ratios
 from privopt.numbers.distances import euclidean
 from privopt_metric_dp.space.metrics import EuclideanMetric
 from privopt_metric_dp.space.pairs import reduce_pairs, required_pairs
@@ -106,7 +106,7 @@ def answers():
     pairs, lengths = required_pairs(metric)
     kept = reduce_pairs(pairs, lengths)
     weights = rng.integers(0, 2**62, (9, 9), dtype=np.uint64)
-    ratios = greatest_ratios(weights, pairs)
+    ratios = max_ratios(weights, pairs)
     found = solve(Instance(cost=metric.table() / 9, pairs=pairs, distances=lengths, epsilon=4.0))
     bound = lower_bound(metric.table() / 9, pairs, lengths, Fraction(4), found.multipliers)
     return [metric.table(), kept, ratios, np.array(bound)], found.objective

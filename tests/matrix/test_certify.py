@@ -12,7 +12,7 @@ from privopt.errors import UsageError
 from privopt.execution import limits, memo
 from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.certify import certify
-from privopt_metric_dp.matrix.repair import repair, rounded
+from privopt_metric_dp.matrix.repair import repair, round_to_weights
 
 
 def all_pairs(distance):
@@ -146,7 +146,7 @@ def test_nothing_depends_on_threads(monkeypatch):
     z /= z.sum(axis=1, keepdims=True)
     here = repair(z, pairs, lengths, Fraction(2))
     assert not certify(here.weights, pairs, lengths, Fraction(6, 5)).holds
-    for module, name in (("certify", "MIN_SHARED"), ("closure", "MIN_SHARED")):
+    for module, name in (("certify", "MIN_RATIOS_PER_THREAD"), ("closure", "MIN_SHARED")):
         monkeypatch.setattr(sys.modules[f"privopt_metric_dp.matrix.{module}"], name, 0)
     monkeypatch.setattr(limits, "allowed_threads", lambda: 2)
     there = repair(z, pairs, lengths, Fraction(2))
@@ -173,7 +173,7 @@ def test_arguments_that_cannot_be_meant(pairs, distances):
 def test_the_order_in_which_pairs_are_measured_changes_nothing(columns, monkeypatch):
     module = importlib.import_module("privopt_metric_dp.matrix.certify")
     rng = np.random.default_rng(columns)
-    weights = rounded(rng.random((30, columns)) ** 8)
+    weights = round_to_weights(rng.random((30, columns)) ** 8)
     pairs = np.argwhere(np.triu(np.ones((30, 30)), 1))
     pairs = pairs[rng.random(len(pairs)) < 0.7]
     distances = rng.random(len(pairs)) * 9
@@ -186,8 +186,8 @@ def test_only_the_very_same_arrays_are_not_measured_again(monkeypatch):
     module = importlib.import_module("privopt_metric_dp.matrix.certify")
     weights, pairs, lengths = exponential_weights(np.random.default_rng(0), 9, 5, Fraction(1), 1.0)
     calls = []
-    measure = module.greatest_ratios
-    monkeypatch.setattr(module, "greatest_ratios", lambda *a: calls.append(1) or measure(*a))
+    measure = module.max_ratios
+    monkeypatch.setattr(module, "max_ratios", lambda *a: calls.append(1) or measure(*a))
     with memo.remembering():
         first = certify(weights, pairs, lengths, Fraction(1))
         assert certify(weights.copy(), pairs.copy(), lengths.copy(), Fraction(1)) == first

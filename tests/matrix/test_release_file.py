@@ -67,7 +67,7 @@ def solved(folder: Path, mechanism: str = "exponential", method: str = "exponent
 @pytest.fixture
 def few_stored(monkeypatch):
     """All required pairs are too many to be written, or to look for those that imply the others."""
-    monkeypatch.setattr(release_module, "MOST_STORED", 0)
+    monkeypatch.setattr(release_module, "MAX_STORED_PAIRS", 0)
     monkeypatch.setattr(metric_data, "MAX_REDUCED_PAIRS", 0)
 
 

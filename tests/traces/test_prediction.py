@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 import privopt
 from privopt.errors import InputError
 from privopt.numbers.sampling import seeded
-from privopt_metric_dp.matrix.repair import rounded
+from privopt_metric_dp.matrix.repair import round_to_weights
 from privopt_metric_dp.traces import prediction as grids
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 from privopt_metric_dp.traces.prediction import Prediction, Terms
@@ -49,7 +49,7 @@ class Line:
 def exponential_weights(data, epsilon):
     z = np.exp(-float(epsilon) * data.to_outputs / 2)
     z /= z.sum(axis=1, keepdims=True)
-    return rounded(z)
+    return round_to_weights(z)
 
 
 def walker_of(places, terms):

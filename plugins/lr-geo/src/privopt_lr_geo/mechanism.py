@@ -20,7 +20,7 @@ from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.attacks.meaning import interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
-from privopt_metric_dp.matrix.privacy import SAME_WITHIN
+from privopt_metric_dp.matrix.privacy import DISTANCE_TOLERANCE
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt_metric_dp.region.region import unlike
 from privopt_metric_dp.solvers.exponential import exponential_loss
@@ -204,5 +204,5 @@ def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> 
     if not np.array_equal(matrix.pairs, pairs):
         return [f"{where}: pairs: not the required ones"]
     # they are what was certified: a longer one would be a weaker promise
-    off = (matrix.distances > lengths) | (lengths - matrix.distances > SAME_WITHIN * lengths)
+    off = (matrix.distances > lengths) | (lengths - matrix.distances > DISTANCE_TOLERANCE * lengths)
     return [f"{where}: distances: {int(off.sum())} are not those of the problem"] if off.any() else []

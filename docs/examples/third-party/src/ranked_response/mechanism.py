@@ -8,7 +8,7 @@ from attrs import define
 
 from privopt.declare import key, non_negative, positive
 from privopt.dsl import Eq, Index, IndexSet, Model, total
-from privopt_metric_dp.matrix.privacy import MetricDP, both_ways
+from privopt_metric_dp.matrix.privacy import MetricDP, add_reversed_pairs
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
@@ -93,6 +93,6 @@ class RankedResponse(MetricMechanism):
         z, c, d = m.variable("z", X, X, lower=0), m.param("c", data.weighted), m.param("d", data.metric.between)
         m.minimize(total(c[i, k] * z[i, k], over=(i, k)))
         m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
-        pairs = both_ways(data.needed[0])
+        pairs = add_reversed_pairs(data.needed[0])
         self.privacy(problem, context.method).emit(m, z=z, i=i, j=j, k=k, d=d, pairs=pairs)
         return Matrix.of(m.solve(context.solver, time_limit=context.remaining), data, context)

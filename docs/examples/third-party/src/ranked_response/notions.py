@@ -16,7 +16,7 @@ from privopt.errors import CertificationError
 from privopt.interfaces import Certificate, Guarantee
 from privopt.numbers import exp_fixed
 from privopt.numbers.sampling import TOTAL
-from privopt_metric_dp.matrix.privacy import MatrixConstraint, both_ways
+from privopt_metric_dp.matrix.privacy import MatrixConstraint, add_reversed_pairs
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.kinds import MetricNotion
 
@@ -103,7 +103,7 @@ class ApproximateMetricDP(MatrixConstraint):
         """Return the greatest sum over the pairs, in integers: exp is enclosed from below, which enlarges each term."""
         worst = 0
         allowed = self.delta * TOTAL * 2**BITS
-        for (a, b), distance in zip(both_ways(release.pairs).tolist(), [*release.distances] * 2, strict=True):
+        for (a, b), distance in zip(add_reversed_pairs(release.pairs).tolist(), [*release.distances] * 2, strict=True):
             low, _ = exp_fixed(self.epsilon * Fraction(float(distance)), BITS)
             row, other = release.weights[a].tolist(), release.weights[b].tolist()
             excess = sum(max(0, (one << BITS) - low * two) for one, two in zip(row, other, strict=True))

@@ -17,7 +17,7 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import UtilityLoss
 from privopt.numbers.sampling import draw
 from privopt.run.attack_channel import attack_two, bayes_error, entropy_bits
-from privopt_metric_dp.matrix.certify import greatest_log_ratios
+from privopt_metric_dp.matrix.certify import max_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
@@ -100,7 +100,7 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
     """
     greatest = 0.0
     for pairs, distances in blocks:
-        spread, apart = greatest_log_ratios(probabilities, pairs), distances > 0
+        spread, apart = max_log_ratios(probabilities, pairs), distances > 0
         if (spread[~apart] > EQUAL).any():
             return math.inf
         greatest = max(greatest, float((spread[apart] / distances[apart]).max(initial=0.0)))

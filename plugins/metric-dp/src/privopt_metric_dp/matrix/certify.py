@@ -1,9 +1,9 @@
-"""The certificate: every required inequality of a release, proved.
+"""The certificate of metric DP: it proves every required inequality of a release.
 
 For integer weights w (rows summing to 2**63) and each required pair (i, j) at distance d, the claim is
-``w_ik <= exp(eps d) w_jk`` and the reverse, for every output k. Doubles with all roundings on the safe side decide the
-mass; what they cannot decide is decided by exact integers against ball arithmetic. exp of a rational other than 0 is
-irrational, so that second stage always ends.
+``w_ik <= exp(eps d) w_jk`` and the reverse, for every output k. Doubles that are rounded to the safe side decide most
+inequalities. Exact integers against ball arithmetic decide the others. This second stage always ends, because exp of a
+rational other than 0 is irrational.
 """
 
 from __future__ import annotations
@@ -28,36 +28,37 @@ __all__ = [
     "certify_in_doubles",
     "check_pairs",
     "exact_ratio",
-    "greatest_log_ratios",
-    "greatest_ratios",
-    "oriented",
-    "wrong_rows",
+    "make_failure",
+    "max_log_ratios",
+    "max_ratios",
+    "rows_with_wrong_sum",
 ]
 
 
-#: Relative room for the roundings of a ratio in doubles: conversions, reciprocals, a product (5 x 2**-53 at most).
-ROOM = 1.0 + 2.0**-50
-#: Stands for weight 0 in the doubles: 0 against 0 gives 1, 0 against positive more than any exp that is compared.
+#: Relative margin for the rounding errors of a ratio in doubles: conversion, reciprocal, product (at most 5 x 2**-53).
+RATIO_MARGIN = 1.0 + 2.0**-50
+#: Replaces weight 0 in doubles: 0 against 0 gives ratio 1, and 0 against a positive weight exceeds any exp compared.
 ZERO = 2.0**-200
-#: Ratios below which threads are not worth their start.
-MIN_SHARED = 5_000_000
+#: With fewer ratios than this, starting a thread takes longer than it saves.
+MIN_RATIOS_PER_THREAD = 5_000_000
 _BLOCK_COLUMNS = 128
-#: Rows up to which a block of `_BLOCK_COLUMNS` columns stays in a processor's cache; with more, another order.
+#: With up to this many rows, a block of `_BLOCK_COLUMNS` columns stays in the processor's cache. Pairs of more rows are
+#: sorted so that they reuse cached rows.
 IN_CACHE = 2_000
-#: Pairs times outputs up to which compiled code is not worth its loading.
+#: With up to this many ratios, loading compiled code takes longer than it saves.
 MIN_COMPILED_RATIOS = 10_000
 _MAX_SHOWN = 8
-#: Pairs whose log ratio is evaluated exactly, in search of the worst.
+#: Number of pairs with the largest estimates whose log ratio is evaluated exactly.
 _MAX_EXACT_PAIRS = 64
 
 
-def _key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
+def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
     return content_key(f"certify {weights.shape} {len(pairs)} {epsilon}", weights, pairs, distances)
 
 
 @frozen(kw_only=True)
 class Failure:
-    """One inequality that does not hold: weight (i, k) against weight (j, k)."""
+    """An inequality that does not hold: weight (i, k) is too large against weight (j, k)."""
 
     i: int
     j: int
@@ -69,16 +70,16 @@ class Measurements:
     """The measurements of a release.
 
     Attributes:
-        holds: every row sums to 2**63 and every inequality was proved.
-        worst: greatest log ratio / distance over all pairs and outputs, rounded up: by an ulp, or, if more than 64
+        holds: whether every row sums to 2**63 and every inequality was proved.
+        worst: largest log ratio / distance over all pairs and outputs, rounded up: by an ulp, or, if more than 64
             pairs are equally bad, by up to about 1e-15 / distance. It is infinite if 0 meets a positive weight or rows
             at distance 0 differ.
         allowed: epsilon as the nearest double.
-        checked: pairs times outputs; each both ways.
-        arithmetic: what the verdict rests on, in words.
-        worst_pair: the pair of records where ``worst`` was found; None where nothing is required.
-        failures: the first few inequalities that do not hold, in order of pairs.
-        failed: how many pairs have one that does not hold.
+        checked: pairs times outputs; each is checked in both directions.
+        arithmetic: a sentence on the arithmetic that decided.
+        worst_pair: the pair of records that attains ``worst``; None if no pair is required.
+        failures: the first few inequalities that do not hold, in the order of the pairs.
+        failed: number of pairs with an inequality that does not hold.
         wrong_rows: the first few rows that do not sum to 2**63.
     """
 
@@ -93,54 +94,58 @@ class Measurements:
     wrong_rows: tuple[int, ...] = ()
 
 
-def greatest_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return (P,) the greatest ratio of each pair, either way, over all columns; too low by less than 2**-50 of it."""
-    first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
-    if first.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
+def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
+    """Return the largest ratio of each pair of rows over all columns, in either direction.
+
+    Returns:
+        (P,) ratios, too low by a relative error below 2**-50.
+    """
+    left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
+    if left_rows.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
         values = np.where(weights == 0, ZERO, weights)
-        ratios = values[first] * (1.0 / values)[second]
-        found: Floats = np.maximum(np.maximum(ratios.max(axis=1), 1.0 / ratios.min(axis=1)), 1.0)
-        return found
+        ratios = values[left_rows] * (1.0 / values)[right_rows]
+        ratios_small: Floats = np.maximum(np.maximum(ratios.max(axis=1), 1.0 / ratios.min(axis=1)), 1.0)
+        return ratios_small
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_ratios
 
-    greatest, order = np.ones(first.size), None
-    if len(weights) > IN_CACHE and first.size > len(weights):  # four rows side by side meet each other row once
-        order = np.argsort(first // 4 * len(weights) + second, kind="stable")  # merges the runs that they are
-        first, second = first[order], second[order]
+    greatest, order = np.ones(left_rows.size), None
+    if len(weights) > IN_CACHE and left_rows.size > len(weights):  # four rows side by side meet each other row once
+        order = np.argsort(left_rows // 4 * len(weights) + right_rows, kind="stable")  # merges the runs that they are
+        left_rows, right_rows = left_rows[order], right_rows[order]
     for start in range(0, weights.shape[1], _BLOCK_COLUMNS):
         block = weights[:, start : start + _BLOCK_COLUMNS]
         values = np.ones((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         values[:, : block.shape[1]] = np.where(block == 0, ZERO, block)
         flat = (values.ravel(), (1.0 / values).ravel(), values.shape[1] // DOUBLE_LANES)
 
-        def measure(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
-            raise_to_ratios(*flat, first[start:stop], second[start:stop], greatest[start:stop])
+        def raise_block(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
+            raise_to_ratios(*flat, left_rows[start:stop], right_rows[start:stop], greatest[start:stop])
 
-        in_threads(measure, first.size, min_span=MIN_SHARED // values.shape[1])
+        in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // values.shape[1])
     if order is not None:
         greatest[order] = greatest.copy()
     return greatest
 
 
-def greatest_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
-    """Return (P,) the greatest |log z_ik / z_jk| over all columns, below the truth by less than 2**-50; for figures.
+def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
+    """Return the largest |log z_ik / z_jk| of each pair over all columns, for figures.
 
-    It is infinite if 0 meets a positive number.
+    It is too low by less than 2**-50, and infinite if 0 meets a positive number.
 
     Args:
         rows: (N, K) weights, or probabilities that are 0 or at least 2**-64.
         pairs: (P, 2).
     """
-    ratios = greatest_ratios(rows, pairs)
+    ratios = max_ratios(rows, pairs)
     return np.where(ratios > 2.0**100, np.inf, np.log(ratios))
 
 
 def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Floats]:
-    """Return the pairs and distances as contiguous arrays, refused where they cannot be meant so.
+    """Validate pairs and distances, and return them as contiguous arrays.
 
     Raises:
-        UsageError: wrong shapes, a record out of range, a pair of a record with itself, a distance that is negative
-            or not finite.
+        UsageError: A shape is wrong, a record is out of range, a pair has equal records, or a distance is negative or
+            not finite.
     """
     pairs = np.ascontiguousarray(pairs, dtype=np.int64).reshape(-1, 2)
     distances = np.ascontiguousarray(distances, dtype=np.float64)
@@ -154,81 +159,87 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
     return pairs, distances
 
 
-def wrong_rows(weights: Unsigned) -> Ints:
-    """Return the rows that do not sum to 2**63: halves of 32 bits, so that no sum can wrap."""
+def rows_with_wrong_sum(weights: Unsigned) -> Ints:
+    """Return the numbers of the rows that do not sum to exactly 2**63."""
+    # Halves of 32 bits are summed apart, because a sum of 64-bit weights could wrap.
 
-    def wrong(start: int, stop: int) -> Ints:
-        high = (weights[start:stop] >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
-        low = (weights[start:stop] & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
-        carried = high + (low >> np.uint64(32))
-        right = (carried == np.uint64(1 << 31)) & ((low & np.uint64(0xFFFFFFFF)) == 0)
-        return start + np.flatnonzero(~right).astype(np.int64)
+    def check_rows(start: int, stop: int) -> Ints:
+        high_sums = (weights[start:stop] >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
+        low_sums = (weights[start:stop] & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
+        carried_high = high_sums + (low_sums >> np.uint64(32))
+        is_right = (carried_high == np.uint64(1 << 31)) & ((low_sums & np.uint64(0xFFFFFFFF)) == 0)
+        return start + np.flatnonzero(~is_right).astype(np.int64)
 
-    return np.concatenate([np.zeros(0, dtype=np.int64), *in_threads(wrong, len(weights))])
+    return np.concatenate([np.zeros(0, dtype=np.int64), *in_threads(check_rows, len(weights))])
 
 
-def _at_most(left: int, right: int, exponent: Fraction) -> bool:
+def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
     """Decide exactly whether ``left <= exp(exponent) right``; the exponent is above 0."""
-    if left <= right:
+    if large <= small:
         return True
-    if right == 0:
+    if small == 0:
         return False
     if exponent > 45:
         return True  # left < 2**64 < exp(45) <= exp(exponent) right
     bits = 96
     while True:
-        low, high = exp_fixed(exponent, bits)
-        if left << bits <= low * right:
+        lower, upper = exp_fixed(exponent, bits)
+        if large << bits <= lower * small:
             return True
-        if left << bits > high * right:
+        if large << bits > upper * small:
             return False
         bits *= 2
 
 
-def _decide_pair(left: Unsigned, right: Unsigned, exponent: Fraction, lower: float) -> tuple[list[int], int]:
-    """Columns of one pair that fail, and how many inequalities needed exact integers."""
+def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: float) -> tuple[list[int], int]:
+    """Return the columns of a pair that fail, and the number of inequalities that needed exact integers."""
     if exponent == 0:
-        return np.flatnonzero(left != right).tolist(), left.size
-    a, b = left.astype(np.float64), right.astype(np.float64)
-    open_ = np.flatnonzero(np.maximum(a, b) * ROOM > np.minimum(a, b) * lower)
+        return np.flatnonzero(row_a != row_b).tolist(), row_a.size
+    a, b = row_a.astype(np.float64), row_b.astype(np.float64)
+    undecided = np.flatnonzero(np.maximum(a, b) * RATIO_MARGIN > np.minimum(a, b) * lower)
     failing = []
-    for k in open_.tolist():
-        small, large = sorted((int(left[k]), int(right[k])))
-        if not _at_most(large, small, exponent):
+    for k in undecided.tolist():
+        small, large = sorted((int(row_a[k]), int(row_b[k])))
+        if not _is_at_most(large, small, exponent):
             failing.append(k)
-    return failing, len(open_)
+    return failing, len(undecided)
 
 
-def exact_ratio(left: Unsigned, right: Unsigned) -> Fraction:
-    """Return the greatest ratio between two rows whose zeros are in the same columns, either way, exactly."""
-    above, below = np.maximum(left, right), np.maximum(np.minimum(left, right), 1)
-    near = above.astype(np.float64) / below.astype(np.float64)
-    columns = np.flatnonzero(near * ROOM >= near.max()).tolist()
-    return max((Fraction(int(above[k]), int(below[k])) for k in columns if above[k]), default=Fraction(1))
+def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
+    """Return the exact largest ratio of two rows in either direction; both have their zeros in the same columns."""
+    larger, smaller = np.maximum(row_a, row_b), np.maximum(np.minimum(row_a, row_b), 1)
+    approximate = larger.astype(np.float64) / smaller.astype(np.float64)
+    columns = np.flatnonzero(approximate * RATIO_MARGIN >= approximate.max()).tolist()
+    return max((Fraction(int(larger[k]), int(smaller[k])) for k in columns if larger[k]), default=Fraction(1))
 
 
-def _verified_worst(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
-    """Return a double v with ratio <= exp(v d) proved for every pair, at or just above the greatest log ratio / d."""
+def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
+    """Return a worst pair, and the smallest double v, or nearly so, with ratio <= exp(v d) proved for every pair.
+
+    Returns:
+        v, and the row of ``pairs`` with the largest log ratio / distance.
+    """
     estimates = np.log(ratios)
-    estimates += 2.0**-50  # at least log ROOM
+    estimates += 2.0**-50  # at least log RATIO_MARGIN
     with np.errstate(over="ignore"):
         estimates /= distances
-    top = np.arange(len(estimates))
+    top_pairs = np.arange(len(estimates))
     if len(estimates) > _MAX_EXACT_PAIRS:
-        top = np.sort(np.argpartition(estimates, -_MAX_EXACT_PAIRS)[-_MAX_EXACT_PAIRS:])
-    ratio_of = ((float(distances[p]), exact_ratio(*weights[pairs[p]])) for p in top.tolist())
+        top_pairs = np.sort(np.argpartition(estimates, -_MAX_EXACT_PAIRS)[-_MAX_EXACT_PAIRS:])
+    ratio_of = ((float(distances[p]), exact_ratio(*weights[pairs[p]])) for p in top_pairs.tolist())
     exact = [log_bounds(ratio, Fraction(distance))[1] for distance, ratio in ratio_of]
-    at, value = int(top[int(np.argmax(exact))]), max(exact)
-    # a quarter of a millionth below it no error of np.log matters; what lies closer is proved against exp
-    near = np.flatnonzero(estimates >= value * (1.0 - 2.0**-22))
-    near = near[~np.isin(near, top)]
+    worst_row, value = int(top_pairs[int(np.argmax(exact))]), max(exact)
+    # np.log errs by far less than 2**-22, so pairs further below cannot exceed the value. Closer ones are proved by
+    # exp.
+    near_pairs = np.flatnonzero(estimates >= value * (1.0 - 2.0**-22))
+    near_pairs = near_pairs[~np.isin(near_pairs, top_pairs)]
     step = 2.0**-52
-    while len(near) and math.isfinite(value):
-        lower, _ = exp_bounds(distances[near], Fraction(value))
-        if (ratios[near] * ROOM <= lower).all():
+    while len(near_pairs) and math.isfinite(value):
+        lower, _ = exp_bounds(distances[near_pairs], Fraction(value))
+        if (ratios[near_pairs] * RATIO_MARGIN <= lower).all():
             break
-        value, step = max(value, float(estimates[near].max())) * (1.0 + step), 2.0 * step
-    return value, at
+        value, step = max(value, float(estimates[near_pairs].max())) * (1.0 + step), 2.0 * step
+    return value, worst_row
 
 
 def certify(
@@ -237,19 +248,19 @@ def certify(
     distances: Floats,
     epsilon: Fraction,
 ) -> Measurements:
-    """Prove or refute that integer weights are a mechanism of metric privacy over the required pairs.
+    """Prove or refute that integer weights satisfy metric DP over the required pairs.
 
     Args:
         weights: (N, K) uint64; probability = weight / 2**63.
         pairs: (P, 2) records, undirected.
-        distances: (P,) each double the rational that it is.
+        distances: (P,) distances; each double stands for its exact value.
         epsilon: exact, >= 0, in 1 / unit of distance.
 
     Returns:
-        The verdict. Cost: 2 P K multiplications; exact integers only where a ratio lies within 2**-50 of its bound.
+        The measurements. Cost: 2 P K multiplications; exact integers only if a ratio lies within 2**-50 of its bound.
 
     Raises:
-        UsageError: arguments that cannot be meant so.
+        UsageError: An argument has a wrong type, shape or range.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:
@@ -257,34 +268,34 @@ def certify(
     if epsilon < 0:
         raise UsageError(f"epsilon must be at least 0, got {epsilon}")
     pairs, distances = check_pairs(pairs, distances, len(weights))
-    remembered = facts()
-    key = b"" if remembered is None else _key(weights, pairs, distances, epsilon)
-    if remembered is not None and key in remembered:
-        known: Measurements = remembered[key]
-        return known
-    ratios = greatest_ratios(weights, pairs)
-    measured = _judged(weights, pairs, distances, epsilon, ratios, exp_bounds(distances, epsilon))
-    if remembered is not None:
-        remembered[key] = measured
-    return measured
+    memo = facts()
+    key = b"" if memo is None else _content_key(weights, pairs, distances, epsilon)
+    if memo is not None and key in memo:
+        stored: Measurements = memo[key]
+        return stored
+    ratios = max_ratios(weights, pairs)
+    measurements = _judge(weights, pairs, distances, epsilon, ratios, exp_bounds(distances, epsilon))
+    if memo is not None:
+        memo[key] = measurements
+    return measurements
 
 
 def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
-    """Return :func:`certify`'s result, with its arguments, if doubles alone prove every inequality; else None.
+    """Return the result of :func:`certify` if doubles alone prove every inequality, or None.
 
-    Rows at distance 0 are looked at exactly where doubles see no difference.
+    Rows at distance 0 whose doubles are equal are compared exactly.
     """
-    ratios = greatest_ratios(weights, pairs)
+    ratios = max_ratios(weights, pairs)
     bounds = exp_bounds(distances, epsilon)
-    if not ((ratios * ROOM <= bounds[0]) | ((distances == 0) & (ratios == 1.0))).all():
+    if not ((ratios * RATIO_MARGIN <= bounds[0]) | ((distances == 0) & (ratios == 1.0))).all():
         return None
-    measured, remembered = _judged(weights, pairs, distances, epsilon, ratios, bounds), facts()
-    if remembered is not None:
-        remembered[_key(weights, pairs, distances, epsilon)] = measured
-    return measured
+    measurements, memo = _judge(weights, pairs, distances, epsilon, ratios, bounds), facts()
+    if memo is not None:
+        memo[_content_key(weights, pairs, distances, epsilon)] = measurements
+    return measurements
 
 
-def _judged(
+def _judge(
     weights: Unsigned,
     pairs: Ints,
     distances: Floats,
@@ -292,63 +303,63 @@ def _judged(
     ratios: Floats,
     bounds: tuple[Floats, Floats],
 ) -> Measurements:
-    """Return the verdict on pairs whose greatest ratios, and bounds of exp(epsilon d), are known in doubles."""
-    wrong = wrong_rows(weights)
+    """Decide all pairs, given their largest ratios and bounds of exp(epsilon d) in doubles."""
+    wrong_row_numbers = rows_with_wrong_sum(weights)
     lower, upper = bounds
-    broken = ratios > upper * (ROOM * ROOM)
-    failed = np.flatnonzero(broken).tolist()
+    is_broken = ratios > upper * (RATIO_MARGIN * RATIO_MARGIN)
+    failed = np.flatnonzero(is_broken).tolist()
     failures: list[Failure] = []
-    exact = 0
-    for p in np.flatnonzero(~broken & (~(ratios * ROOM <= lower) | (distances == 0))).tolist():
+    exact_count = 0
+    for p in np.flatnonzero(~is_broken & (~(ratios * RATIO_MARGIN <= lower) | (distances == 0))).tolist():
         exponent = epsilon * Fraction(float(distances[p]))
         columns, count = _decide_pair(weights[pairs[p, 0]], weights[pairs[p, 1]], exponent, float(lower[p]))
-        exact += count
+        exact_count += count
         if columns:
             failed.append(p)
     failed.sort()
     for p in failed[:_MAX_SHOWN]:
         i, j = pairs[p].tolist()
         columns, _ = _decide_pair(weights[i], weights[j], epsilon * Fraction(float(distances[p])), float(lower[p]))
-        failures.extend(oriented(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
-    worst, worst_pair = _worst(weights, ratios, pairs, distances, epsilon, failed)
+        failures.extend(make_failure(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
+    worst, worst_pair = _worst_pair(weights, ratios, pairs, distances, epsilon, failed)
     checked = len(pairs) * weights.shape[1]
     return Measurements(
-        holds=not failed and not len(wrong),
+        holds=not failed and not len(wrong_row_numbers),
         worst=worst,
         allowed=float(epsilon),
         checked=checked,
         arithmetic=(
-            f"row sums by exact integers; {checked - min(exact, checked)} inequalities (each both ways) by "
-            f"outward-rounded doubles, {exact} by exact integers against ball arithmetic"
+            f"row sums by exact integers; {checked - min(exact_count, checked)} inequalities (each both ways) by "
+            f"outward-rounded doubles, {exact_count} by exact integers against ball arithmetic"
         ),
         worst_pair=worst_pair,
         failures=tuple(failures),
         failed=len(failed),
-        wrong_rows=tuple(wrong[:_MAX_SHOWN].tolist()),
+        wrong_rows=tuple(wrong_row_numbers[:_MAX_SHOWN].tolist()),
     )
 
 
-def oriented(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """Return the failing inequality with its greater side first."""
+def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
+    """Return the failing inequality with the record of the larger weight first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 
-def _worst(
+def _worst_pair(
     weights: Unsigned, ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
 ) -> tuple[float, tuple[int, int] | None]:
-    """Return the greatest log ratio / distance, rounded up, and its pair."""
+    """Return the largest log ratio / distance, rounded up, and its pair."""
     if not len(pairs):
         return 0.0, None
-    endless = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
-    if endless:
-        return math.inf, (int(pairs[endless[0], 0]), int(pairs[endless[0], 1]))
+    unbounded_pairs = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
+    if unbounded_pairs:
+        return math.inf, (int(pairs[unbounded_pairs[0], 0]), int(pairs[unbounded_pairs[0], 1]))
     if not distances.any():
         return 0.0, (int(pairs[0, 0]), int(pairs[0, 1]))
     if not distances.all():
-        apart = distances > 0
-        pairs, distances, ratios = pairs[apart], distances[apart], ratios[apart]
-    value, at = _verified_worst(weights, pairs, distances, ratios)
+        separate_pairs = distances > 0
+        pairs, distances, ratios = pairs[separate_pairs], distances[separate_pairs], ratios[separate_pairs]
+    value, row = _max_verified_ratio(weights, pairs, distances, ratios)
     if not failed:
         value = min(value, float_up(epsilon))  # proved above, pair by pair
-    i, j = pairs[at].tolist()
+    i, j = pairs[row].tolist()
     return value, (i, j)

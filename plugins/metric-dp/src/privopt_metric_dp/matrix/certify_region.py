@@ -20,13 +20,13 @@ from privopt.errors import UsageError
 from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import ball_of, float_down, float_up, rational_of_ball
 from privopt_metric_dp.matrix.certify import (
-    ROOM,
+    RATIO_MARGIN,
     Failure,
     Measurements,
     exact_ratio,
-    greatest_ratios,
-    oriented,
-    wrong_rows,
+    make_failure,
+    max_ratios,
+    rows_with_wrong_sum,
 )
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, street_growth
 
@@ -59,7 +59,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
         return Measurements(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=found)
     measure = _on_plane if isinstance(region, Plane) else _on_streets
     failures, failed, exact, (worst, at) = measure(weights, cast("Any", region), epsilon)
-    wrong = wrong_rows(weights)
+    wrong = rows_with_wrong_sum(weights)
     checked = len(region.simplices) * weights.shape[1]
     return Measurements(
         holds=not failed and not len(wrong),
@@ -79,23 +79,23 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
 def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
     """First failures, simplices that fail, inequalities decided by integers, and the worst."""
-    ratios = greatest_ratios(weights, region.simplices)
+    ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
     low = np.array([float_down(min(factor, Fraction(2**1000))) for factor in factors])
     failures: list[Failure] = []
     failed = exact = 0
-    for s in np.flatnonzero(~(ratios * ROOM <= low)).tolist():
+    for s in np.flatnonzero(~(ratios * RATIO_MARGIN <= low)).tolist():
         if ratios[s] > low[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
             failed += 1  # beyond doubt, and enough are named
             continue
         a, b = region.simplices[s].tolist()
         above, below = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
-        doubt = np.flatnonzero(above.astype(np.float64) * ROOM > below.astype(np.float64) * low[s]).tolist()
+        doubt = np.flatnonzero(above.astype(np.float64) * RATIO_MARGIN > below.astype(np.float64) * low[s]).tolist()
         exact += len(doubt)
         top, bottom = factors[s].numerator, factors[s].denominator
         broken = [k for k in doubt if int(above[k]) * bottom > int(below[k]) * top]
         failed += bool(broken)
-        failures += [oriented(weights, a, b, k) for k in broken[: max(0, _MAX_SHOWN - len(failures))]]
+        failures += [make_failure(weights, a, b, k) for k in broken[: max(0, _MAX_SHOWN - len(failures))]]
     return failures, failed, exact, _worst_street(weights, region, ratios)
 
 
@@ -115,7 +115,9 @@ def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
     if endless.size:
         a, b = ends[endless[0]].tolist()
         return math.inf, (a, b)
-    upper, lower = (_rates(ratio, km, region.steps) for ratio in (ratios[unequal] * ROOM, ratios[unequal] / ROOM))
+    upper, lower = (
+        _rates(ratio, km, region.steps) for ratio in (ratios[unequal] * RATIO_MARGIN, ratios[unequal] / RATIO_MARGIN)
+    )
     near = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
     near = near[np.argsort(-upper[near], kind="stable")]
     rates = [
@@ -146,7 +148,7 @@ def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
     measured = certify_everywhere(weights, region, epsilon)
     if not isinstance(region, Streets) or not region.steps or not 0 < measured.worst < math.inf:
         return measured.worst
-    ratios = greatest_ratios(weights, region.simplices) * ROOM
+    ratios = max_ratios(weights, region.simplices) * RATIO_MARGIN
     unequal = _unequal(weights, region).tolist()
     found = max(_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
     return float_up(min(found, epsilon) if measured.holds else found)

@@ -21,7 +21,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
 from privopt.execution.limits import in_threads
 from privopt.numbers.exp_log_bounds import PRECISIONS, Ball, ball_of, float_up, rational_of_ball, sign_of
-from privopt_metric_dp.matrix.certify import MIN_SHARED, check_pairs
+from privopt_metric_dp.matrix.certify import MIN_RATIOS_PER_THREAD, check_pairs
 
 __all__ = ["Apart", "Least", "exact_sums", "least_epsilon"]
 
@@ -154,7 +154,7 @@ def _differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tup
         def measure(start: int, stop: int, flat: tuple[Floats, int] = flat) -> None:
             raise_to_differences(*flat, first[start:stop], second[start:stop], found[start:stop])
 
-        in_threads(measure, first.size, min_span=MIN_SHARED // logs.shape[1])
+        in_threads(measure, first.size, min_span=MIN_RATIOS_PER_THREAD // logs.shape[1])
     return found, OFF * largest
 
 

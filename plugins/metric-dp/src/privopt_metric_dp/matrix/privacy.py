@@ -27,11 +27,18 @@ from privopt_metric_dp.problem.metric_data import MetricData
 from privopt_metric_dp.space.exactly import Ways, at_most, is_above
 from privopt_metric_dp.space.pairs import not_implied
 
-__all__ = ["PRIVACY_ROWS", "SAME_WITHIN", "MatrixConstraint", "MetricDP", "both_ways", "not_covered"]
+__all__ = [
+    "DISTANCE_TOLERANCE",
+    "PRIVACY_ROWS",
+    "MatrixConstraint",
+    "MetricDP",
+    "add_reversed_pairs",
+    "uncovered_pairs",
+]
 
 PRIVACY_ROWS: Final = "geo-ind"
 """Name of the family of a model's rows of metric DP."""
-SAME_WITHIN: Final = 1e-9
+DISTANCE_TOLERANCE: Final = 1e-9
 """Relative difference allowed between a stored distance and the same distance computed again."""
 DISTANCE_SLACK: Final = Fraction(1, 10**24)
 """By how much more a stored distance may be too short: what doubles lose of distances below an atom."""
@@ -47,7 +54,7 @@ _STATEMENT = (
     "Whoever sees the output, and whatever else they know: the odds between {whose} change by at most "
     "exp({epsilon:g} d), where d is their distance."
 )
-_EVERYWHERE = (
+_REGION_STATEMENT = (
     "Whoever sees the output, and whatever else they know: the odds between {whose} change by at most "
     "exp({epsilon:g} d), where d is the length of a way between them inside the region. "
     "What is protected of a position outside is the point of the region that it is first taken to."
@@ -55,15 +62,15 @@ _EVERYWHERE = (
 
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
-    """A notion of privacy of an obfuscation matrix: also makes a release that keeps it of one that nearly does."""
+    """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies it."""
 
     along_paths: ClassVar[bool] = False
-    """Whether pairs of records along a path imply the pair of its ends, so that models need few of them."""
+    """Whether the pairs along a path imply the pair of its ends, so that models need only a few of the pairs."""
 
     @classmethod
     @abstractmethod
     def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
-        """Return the notion that a problem asks for, over its records.
+        """Create the notion from a problem's keys and data.
 
         Args:
             keys: the table ``[privacy]``, an instance of :meth:`keys`.
@@ -72,10 +79,10 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
 
     @abstractmethod
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """Return a release in integers that keeps the notion, near a matrix (N, K) that nearly does.
+        """Repair a matrix (N, K) that nearly satisfies the notion into a certified release of integers.
 
         Raises:
-            CertificationError: none was found.
+            CertificationError: No repair certifies.
         """
 
 
@@ -87,11 +94,12 @@ class MetricDP(MatrixConstraint):
         epsilon: exact, per unit of distance.
         unit: of epsilon, e.g. ``"per km"``.
         scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
-        within: greatest distance of a required pair where the scope is neighbours.
-        statement: what is promised, in words; made from the scope by default.
+        within: largest distance of a required pair if the scope is ``"neighbours"``.
+        statement: the guarantee as a sentence; derived from the scope by default.
         extra: further fields of the guarantee.
-        way: by which distance it is, in words behind the unit.
-        data: the problem's, from which distances are computed again; None: the release's own are used.
+        way: words behind the unit that name the distance, e.g. ``"by road"``.
+        data: the problem's data, from which distances are recomputed. If it is None, the distances that the release
+            states are used.
     """
 
     kind: ClassVar[str] = MetricPrivacy.kind
@@ -114,7 +122,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def of(cls, data: MetricData) -> Self:
-        """Return the notion that a metric problem asks for."""
+        """Create the notion from a metric problem's data."""
         scope = "all-pairs" if data.within is None else "neighbours"
         scope = scope if data.region is None else "everywhere"
         unit = f"per {data.unit}"
@@ -122,36 +130,38 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the class of the keys: epsilon, and how far required pairs reach."""
+        """Return the class of the table ``[privacy]``: epsilon, and the largest distance of required pairs."""
         return MetricPrivacy
 
     @classmethod
     def promise(cls, result: Result) -> str:
         """State the distance at which two records are hard to distinguish."""
-        return _promise(result.guarantee)
+        return _state_promise(result.guarantee)
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """List that every inequality is checked; other releases and other users are not."""
-        checked = [
+        """Return what the certificate checks and what it does not check, as sentences."""
+        checked_claims = [
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
         ]
         if result.guarantee.scope == "everywhere":
-            checked[0] = (
+            checked_claims[0] = (
                 f"{result.certificate.checked:,} gradients, of every output's probability on every simplex of the "
                 "region, on the integers that are drawn from: that is any two points, not only records."
             )
-        unchecked = [
+        unchecked_claims = [
             "Whoever draws the reports: it knows the true records, and must be trusted with them.",
             AGAIN,
             "What the sender reveals elsewhere, or by when and how often it reports.",
         ]
         if result.guarantee.scope == "everywhere":
-            unchecked.insert(0, "How far a position lay from the region, and that it is where its sender says.")
+            unchecked_claims.insert(0, "How far a position lay from the region, and that it is where its sender says.")
         if result.guarantee.scope == "own-matrix":
-            unchecked.insert(0, "Rows of different users against each other, and what the server learns from uploads.")
-        return checked, unchecked
+            unchecked_claims.insert(
+                0, "Rows of different users against each other, and what the server learns from uploads."
+            )
+        return checked_claims, unchecked_claims
 
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
         """See :meth:`MatrixRelease.from_matrix`."""
@@ -159,8 +169,8 @@ class MetricDP(MatrixConstraint):
 
     @property
     def guarantee(self) -> Guarantee:
-        """What a release that keeps it may claim."""
-        statement = self.statement or (_EVERYWHERE if self.scope == "everywhere" else _STATEMENT).format(
+        """The guarantee of a release that satisfies the notion."""
+        statement = self.statement or (_REGION_STATEMENT if self.scope == "everywhere" else _STATEMENT).format(
             epsilon=float(self.epsilon), whose=_SCOPES[self.scope]
         )
         extra = dict(self.extra) if self.within is None else {"neighbours_within": self.within, **self.extra}
@@ -190,22 +200,23 @@ class MetricDP(MatrixConstraint):
             )
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify a release over its own pairs, in exact arithmetic.
+        """Certify a release over the pairs that it stores, in exact arithmetic.
 
-        A pair's distance is the one that the release states where that is at most the exact one, else the problem's
-        rounded down. With a region it is certified over all points of that; the problem's own counts where it is known.
+        A stored distance is used if it is at most the exact one; otherwise the problem's distance, rounded down, is
+        used.
+        With a region, the release is certified over all points of the region: the problem's region if it is known.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
             from privopt_metric_dp.matrix.certify_region import certify_everywhere
 
-            everywhere = certify_everywhere(release.weights, region, self.epsilon)
-            return self.stated(everywhere, release.weights, release.records, release.outputs)
+            region_measurements = certify_everywhere(release.weights, region, self.epsilon)
+            return self.stated(region_measurements, release.weights, release.records, release.outputs)
         distances = release.distances
         if self.data is not None and len(release.records) == self.data.shape[0]:
             distances = self.data.not_above(release.pairs, distances)
-        measured = certify(release.weights, release.pairs, distances, self.epsilon)
-        return self.stated(measured, release.weights, release.records, release.outputs)
+        measurements = certify(release.weights, release.pairs, distances, self.epsilon)
+        return self.stated(measurements, release.weights, release.records, release.outputs)
 
     def stated(
         self,
@@ -215,7 +226,7 @@ class MetricDP(MatrixConstraint):
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,
     ) -> Certificate:
-        """Return the measurements of `certify` on integer weights (N, K), as a certificate."""
+        """Turn the measurements of `certify` on integer weights (N, K) into a certificate."""
         failures = tuple(
             f"records {records[f.i]} and {records[f.j]}, output {outputs[f.k]}: "
             f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
@@ -235,8 +246,8 @@ class MetricDP(MatrixConstraint):
         )
 
 
-def both_ways(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return each pair and its reverse, (2 P, 2)."""
+def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the pairs followed by their reverses, (2 P, 2)."""
     return np.concatenate([pairs, pairs[:, ::-1]])
 
 
@@ -246,7 +257,7 @@ def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floa
     The stand-alone checker has the same rule (docs/reference/proof.md), so comparisons near its edge are exact.
     ``computed`` are doubles of at most the exact distances.
     """
-    edge = 1.0 - SAME_WITHIN
+    edge = 1.0 - DISTANCE_TOLERANCE
     # Doubles decide all but the pairs near the edge: their rounding errors are far below the factor 2**-50.
     too_short = stored < computed * edge * (1.0 - 2.0**-50) - 2.0 * float(DISTANCE_SLACK)
     near_edge = ~too_short & (stored < data.metric.upper_distances(computed) * edge * (1.0 + 2.0**-50))
@@ -256,78 +267,78 @@ def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floa
     return too_short
 
 
-def _longer(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
-    """Find the required pairs, of some rows, whose exact distance is less than every way over given pairs (P, 2)."""
-    roads = [(i, j, Fraction(x)) for (i, j), x in zip(pairs.tolist(), distances.tolist(), strict=True)]
-    ways = Ways(roads, data.shape[0])
-    lengths, balls = ways.between(data.pairs[rows].tolist()), data.metric.exactly(data.pairs[rows])
-    beyond = [length is None or not at_most(length, ball) for length, ball in zip(lengths, balls, strict=True)]
-    return rows[np.array(beyond, dtype=np.bool_)]
+def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
+    """Return those ``rows`` of required pairs that no path of stored pairs (P, 2) implies, compared exactly."""
+    edges = [(i, j, Fraction(x)) for (i, j), x in zip(pairs.tolist(), distances.tolist(), strict=True)]
+    paths = Ways(edges, data.shape[0])
+    lengths, balls = paths.between(data.pairs[rows].tolist()), data.metric.exactly(data.pairs[rows])
+    is_uncovered = [length is None or not at_most(length, ball) for length, ball in zip(lengths, balls, strict=True)]
+    return rows[np.array(is_uncovered, dtype=np.bool_)]
 
 
-def _down(value: float) -> float:
-    """Two significant digits, rounded down."""
+def _round_down(value: float) -> float:
+    """Round a positive number down to two significant digits."""
     scale = 10.0 ** (1 - math.floor(math.log10(value)))
     return math.floor(value * scale) / scale
 
 
-def _promise(guarantee: Guarantee) -> str:
+def _state_promise(guarantee: Guarantee) -> str:
     assert guarantee.epsilon is not None  # the notion's own guarantee states it
     epsilon = float(guarantee.epsilon)
     unit = guarantee.unit.removeprefix("per ")
     unit = "" if unit == "unit of distance" else f" {unit}"
-    start, end = "Anyone who sees what was released, whatever else they know, can", "."
-    pair = "two points of the region" if guarantee.scope == "everywhere" else "two records"
+    opening, ending = "Anyone who sees what was released, whatever else they know, can", "."
+    subjects = "two points of the region" if guarantee.scope == "everywhere" else "two records"
     if guarantee.scope == "own-matrix":
-        start, pair = "Anyone who sees a report and knows the one matrix that it was drawn from can", "two places"
-        end = "; between different users, and towards the server, nothing of the kind is promised."
+        opening, subjects = "Anyone who sees a report and knows the one matrix that it was drawn from can", "two places"
+        ending = "; between different users, and towards the server, nothing of the kind is promised."
     within = guarantee.extra.get("neighbours_within")
-    two = _down(math.log(2) / epsilon)
-    start += f" distinguish {pair} only as far as their distance allows: "
-    likely = "as likely from the one as from the other, less the nearer and more the farther apart they are"
-    if within is not None and two > within:
-        return f"{start}at {within:g}{unit} a release is at most {factor(epsilon * within)} {likely}{end}"
+    doubling_distance = _round_down(math.log(2) / epsilon)
+    opening += f" distinguish {subjects} only as far as their distance allows: "
+    comparison = "as likely from the one as from the other, less the nearer and more the farther apart they are"
+    if within is not None and doubling_distance > within:
+        return f"{opening}at {within:g}{unit} a release is at most {factor(epsilon * within)} {comparison}{ending}"
     if within is not None:
-        likely += f" (records up to {within:g}{unit} apart are compared)"
-    return f"{start}at {two:g}{unit} a release is at most twice {likely}{end}"
+        comparison += f" (records up to {within:g}{unit} apart are compared)"
+    return f"{opening}at {doubling_distance:g}{unit} a release is at most twice {comparison}{ending}"
 
 
-def not_covered(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
-    """Return one line for each fault of the stored pairs.
+def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
+    """Return a line for each fault of the stored pairs.
 
-    A fault is a stored distance that is not the true one, or a required pair that is neither stored nor implied by a
-    path of stored pairs. Stored distances above the computed ones, which are rounded down, are compared exactly, as in
-    the certificate. Pairs that the file leaves to the problem are the required ones, at its distances.
+    A fault is a wrong stored distance, or a required pair that is neither stored nor implied by a path of stored pairs.
+    Stored distances above the computed ones, which are rounded down, are compared exactly, as in the certificate. Pairs
+    that the file leaves to the problem are the required ones, at its distances.
     """
     if release.follow is not None:
         return []
     pairs, distances = release.pairs, release.distances
     implying = data.standing if along_paths else data.required
-    again = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
-    least = data.not_above(pairs, distances)
-    off = np.flatnonzero(_are_too_short(data, pairs, distances, again) | (least < distances))
+    recomputed = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
+    lower_bounds = data.not_above(pairs, distances)
+    wrong_pairs = np.flatnonzero(_are_too_short(data, pairs, distances, recomputed) | (lower_bounds < distances))
     lines = [
-        f"mechanism.npz: distances: {_named(data, pairs[row])}: stored {distances[row]}, computed {again[row]}"
-        for row in off[:5].tolist()
+        f"mechanism.npz: distances: {_name_pair(data, pairs[row])}: stored {distances[row]}, computed {recomputed[row]}"
+        for row in wrong_pairs[:5].tolist()
     ]
     if lines:
         return lines
-    if again is implying[1] and (not along_paths or (distances <= again).all()):
+    if recomputed is implying[1] and (not along_paths or (distances <= recomputed).all()):
         return []
     if along_paths:
-        missing = not_implied(pairs, least, data.pairs, data.distances)
-        if (distances > again).any():
-            missing = _longer(data, pairs, distances, missing)
+        missing = not_implied(pairs, lower_bounds, data.pairs, data.distances)
+        if (distances > recomputed).any():
+            missing = _uncovered_pairs(data, pairs, distances, missing)
     else:
         n = len(release.records)
         missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
     implied = "nor implied by a path of stored pairs" if along_paths else "as this notion needs each of them to be"
     return [
-        f"mechanism.npz: pairs: {_named(data, data.pairs[row])}: a required pair that is not stored, {implied}"
+        f"mechanism.npz: pairs: {_name_pair(data, data.pairs[row])}: a required pair that is not stored, {implied}"
         for row in missing[:5].tolist()
     ]
 
 
-def _named(data: MetricData, pair: NDArray[np.int64]) -> str:
-    i, j = (data.records.ids[place] for place in pair.tolist())
+def _name_pair(data: MetricData, pair: NDArray[np.int64]) -> str:
+    i, j = (data.records.ids[row] for row in pair.tolist())
     return f"records {i} and {j}"

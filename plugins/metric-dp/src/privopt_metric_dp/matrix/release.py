@@ -35,7 +35,7 @@ __all__ = ["ARTEFACT", "MatrixRelease", "matrix_bytes", "matrix_of"]
 
 ARTEFACT: Final = "mechanism.npz"
 
-_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
+_ARRAY_FORMS: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
     "weights": (np.uint64, ("N", "K")),
     "records": (np.str_, ("N",)),
     "outputs": (np.str_, ("K",)),
@@ -44,10 +44,10 @@ _FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {
 }
 """Arrays of mechanism.npz, next to those of a region."""
 
-_FOLLOW: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
+_IMPLIED_FORM: Final[Mapping[str, tuple[Any, tuple[int | str, ...]]]] = {"implied": (np.int64, (0,))}
 """An array without values, in place of pairs that are all that the problem requires."""
 
-MOST_STORED: Final = 1_000_000
+MAX_STORED_PAIRS: Final = 1_000_000
 """Required pairs up to which they are written, 24 MB: those of 5,000 words were 300 MB of 512, and reading them 2 s."""
 
 
@@ -60,22 +60,22 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
 
 
-def _first_twice(pairs: Ints, count: int) -> list[int] | None:
+def _find_repeated_pair(pairs: Ints, count: int) -> list[int] | None:
     """Return the least pair of ``count`` records that is there twice, either way round, or None."""
     keys = pairs.min(axis=1, initial=count) * count + pairs.max(axis=1, initial=0)
     if (keys[1:] > keys[:-1]).all():  # as solve writes them
         return None
     keys.sort()
-    again = keys[1:][keys[1:] == keys[:-1]]
-    return None if not again.size else [int(again[0]) // count, int(again[0]) % count]
+    repeated_keys = keys[1:][keys[1:] == keys[:-1]]
+    return None if not repeated_keys.size else [int(repeated_keys[0]) // count, int(repeated_keys[0]) % count]
 
 
-def _of_no_problem() -> tuple[Ints, Floats]:
-    wanted = "pairs and distances, or to be read with the problem that they follow from"
-    raise InputError([Fault(ARTEFACT, "implied", "no pairs", wanted)])
+def _raise_no_problem() -> tuple[Ints, Floats]:
+    expectation = "pairs and distances, or to be read with the problem that they follow from"
+    raise InputError([Fault(ARTEFACT, "implied", "no pairs", expectation)])
 
 
-def _frozen_array(array: NDArray[Any]) -> NDArray[Any]:
+def _freeze_array(array: NDArray[Any]) -> NDArray[Any]:
     view = np.asarray(array).view()
     view.setflags(write=False)
     return view
@@ -99,11 +99,11 @@ class MatrixRelease(Release):
 
     artefact: ClassVar[str] = ARTEFACT
 
-    weights: NDArray[np.uint64] = field(converter=_frozen_array)
-    records: NDArray[np.str_] = field(converter=_frozen_array)
-    outputs: NDArray[np.str_] = field(converter=_frozen_array)
-    _pairs: NDArray[np.int64] = field(converter=_frozen_array)
-    _distances: NDArray[np.float64] = field(converter=_frozen_array)
+    weights: NDArray[np.uint64] = field(converter=_freeze_array)
+    records: NDArray[np.str_] = field(converter=_freeze_array)
+    outputs: NDArray[np.str_] = field(converter=_freeze_array)
+    _pairs: NDArray[np.int64] = field(converter=_freeze_array)
+    _distances: NDArray[np.float64] = field(converter=_freeze_array)
     follow: Callable[[], tuple[Ints, Floats]] | None = field(default=None, repr=False)
     region: Region | None = None
     repaired: RepairedWeights | None = None
@@ -142,7 +142,7 @@ class MatrixRelease(Release):
         if data.region is not None:  # its edges are held to more than the simplices ask for
             pairs, distances = pairs[:0], distances[:0]
         all_required = not along_paths or data.metric.implying(data.within) is None  # else pairs that imply the others
-        follow = all_required and len(pairs) > MOST_STORED
+        follow = all_required and len(pairs) > MAX_STORED_PAIRS
         return cls(
             weights=weights,
             records=np.asarray(data.records.ids, dtype=np.str_),
@@ -181,9 +181,9 @@ class MatrixRelease(Release):
     @property
     def probabilities(self) -> NDArray[np.float64]:
         """(N, K) doubles nearest to weight / 2**63, for figures; never for sampling."""
-        found = self.weights.astype(np.float64)
-        found /= float(TOTAL)
-        return found
+        probabilities_array = self.weights.astype(np.float64)
+        probabilities_array /= float(TOTAL)
+        return probabilities_array
 
     @property
     def walker(self) -> Walker | None:
@@ -224,8 +224,8 @@ class MatrixRelease(Release):
         Raises:
             InputError: it is missing or not of its form.
         """
-        found = cls.load(folder / ARTEFACT)
-        return found if found.follow is None else found.following(problem.data)
+        release = cls.load(folder / ARTEFACT)
+        return release if release.follow is None else release.following(problem.data)
 
     @classmethod
     def alone(cls, folder: Path) -> MatrixRelease:
@@ -239,23 +239,23 @@ class MatrixRelease(Release):
         Raises:
             InputError: it is missing or not of its form.
         """
-        found = read_arrays(path, _FORM, optional={**ARRAYS, **_FOLLOW})
-        parts: dict[str, Any] = {name: found[name] for name in _FORM}
+        arrays = read_arrays(path, _ARRAY_FORMS, optional={**ARRAYS, **_IMPLIED_FORM})
+        parts: dict[str, Any] = {name: arrays[name] for name in _ARRAY_FORMS}
         pairs, distances, count = parts["pairs"], parts["distances"], len(parts["records"])
         faults = Faults()
         if pairs.size and (pairs.min() < 0 or pairs.max() >= count):
             faults.add(path.name, "pairs", "a record that is not there", f"rows from 0 to {count - 1}")
-        elif (twice := _first_twice(pairs, count)) is not None:
-            faults.add(path.name, "pairs", f"{twice} more than once", "each pair once")
+        elif (repeated_pair := _find_repeated_pair(pairs, count)) is not None:
+            faults.add(path.name, "pairs", f"{repeated_pair} more than once", "each pair once")
         if not (np.isfinite(distances) & (distances >= 0)).all():
             faults.add(path.name, "distances", "a negative or infinite distance", "distances of at least 0")
-        ground = {name: found[name] for name in ARRAYS if name in found}
-        implied = "implied" in found
-        if implied and (pairs.size or distances.size or ground):
+        region_arrays = {name: arrays[name] for name in ARRAYS if name in arrays}
+        is_implied = "implied" in arrays
+        if is_implied and (pairs.size or distances.size or region_arrays):
             faults.add(path.name, "implied", "pairs or a region with it", "no pairs and no region")
         faults.check()
-        region = region_of(ground, count, path.name) if ground else None
-        return cls(**parts, region=region, follow=_of_no_problem if implied else None)
+        region = region_of(region_arrays, count, path.name) if region_arrays else None
+        return cls(**parts, region=region, follow=_raise_no_problem if is_implied else None)
 
     def sample(self, input_id: str, count: int) -> list[str]:
         """Draw ``count`` outputs for one record, exactly as certified.
@@ -266,8 +266,8 @@ class MatrixRelease(Release):
         row = np.flatnonzero(self.records == input_id)
         if row.size != 1:
             raise UnknownNameError("record", input_id, self.records.tolist())
-        drawn: list[str] = self.outputs[draw(self.weights[row[0]], count)].tolist()
-        return drawn
+        samples: list[str] = self.outputs[draw(self.weights[row[0]], count)].tolist()
+        return samples
 
     def channel(self) -> Channel:
         """Return the rows as a channel."""
@@ -295,8 +295,8 @@ class MatrixRelease(Release):
         Raises:
             DoesNotHoldError: its outputs are not as many records as the problem asks for, in the records' order.
         """
-        place = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
-        rows = np.array([place.get(name, -1) for name in self.outputs.tolist()], dtype=np.int64)
+        row_by_id = {name: row for row, name in enumerate(whole.records.ids[: len(whole.outputs)])}
+        rows = np.array([row_by_id.get(name, -1) for name in self.outputs.tolist()], dtype=np.int64)
         if len(rows) != whole.choose or rows.min(initial=0) < 0 or (np.diff(rows) <= 0).any():
             raise DoesNotHoldError(f"{ARTEFACT}: outputs: not {whole.choose} of the records, in their order")
         return rows

@@ -29,7 +29,7 @@ from privopt.search.incumbent import Answer, Incumbent
 from privopt.search.run_search import run_search
 from privopt.version import VERSION
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
-from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, not_covered
+from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, uncovered_pairs
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
 from privopt_metric_dp.matrix.remap import worse_outputs
 from privopt_metric_dp.mechanisms.answer import Matrix
@@ -284,7 +284,7 @@ class MetricMechanism(MatrixWords[D]):
             lines += worse_outputs(release, self.utility(problem, result.method), data)
         if release.region is not None or data.region is not None:
             return lines + unlike(release.region, data.region, release.pairs)
-        return lines or not_covered(release, data, along_paths=self.privacy(problem, result.method).along_paths)
+        return lines or uncovered_pairs(release, data, along_paths=self.privacy(problem, result.method).along_paths)
 
     def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
         """Return the bound that proof.npz proves, if the notion is metric DP and the loss the expected one."""

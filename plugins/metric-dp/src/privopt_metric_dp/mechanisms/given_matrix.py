@@ -18,13 +18,13 @@ from privopt.errors import Fault, Faults, InputError
 from privopt.files.archive import parse_npy
 from privopt.interfaces import SolveContext
 from privopt.numbers import TOTAL
-from privopt_metric_dp.matrix.certify import wrong_rows
+from privopt_metric_dp.matrix.certify import rows_with_wrong_sum
 from privopt_metric_dp.matrix.certify_region import certify_everywhere, steepest_output
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.least_epsilon import Apart, Least, exact_sums, least_epsilon
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.matrix.repair import rounded
+from privopt_metric_dp.matrix.repair import round_to_weights
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.mechanisms.certifier import MatrixOffers
@@ -104,7 +104,7 @@ class GivenMatrix:
     @cached_property
     def weights(self) -> Unsigned:
         """(N, K) integers that sum to 2**63: themselves, or the nearest."""
-        return self.values if self.exact else read_only(rounded(self.values))
+        return self.values if self.exact else read_only(round_to_weights(self.values))
 
     @property
     def rows(self) -> Floats:
@@ -153,7 +153,7 @@ class GivenMatrix:
 def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
     """Return a fault for each entry that is not a probability; of rows without such, for each sum that is not 1."""
     if values.dtype == np.uint64:
-        wrong = wrong_rows(values).tolist()
+        wrong = rows_with_wrong_sum(values).tolist()
         return [Fault(name, f"row {r} (from 0)", f"a sum of {sum(values[r].tolist())}", "2**63") for r in wrong]
     bad = ~(values >= 0) | ~np.isfinite(values)
     faults = [

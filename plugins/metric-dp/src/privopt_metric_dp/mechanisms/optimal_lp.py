@@ -11,7 +11,7 @@ from privopt import dsl
 from privopt.errors import SolverDiedError, SolverError
 from privopt.execution.clock import check
 from privopt.interfaces import SolveContext, UtilityLoss
-from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, both_ways
+from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, add_reversed_pairs
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.certifier import MatrixOffers, instance_view
@@ -40,7 +40,7 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
     utility.emit(m, z=z, i=i, k=k, c=c)
     m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
     pairs = data.needed[0] if privacy.along_paths else data.pairs
-    privacy.emit(m, z=z, i=i, j=j, k=k, d=d, pairs=both_ways(pairs))
+    privacy.emit(m, z=z, i=i, j=j, k=k, d=d, pairs=add_reversed_pairs(pairs))
     return m
 
 

@@ -18,10 +18,10 @@ from privopt.execution.memory import GB
 from privopt.interfaces import Result, SolveContext
 from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
-from privopt_metric_dp.matrix.privacy import SAME_WITHIN, MetricDP
+from privopt_metric_dp.matrix.privacy import DISTANCE_TOLERANCE, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.remap import remapped
-from privopt_metric_dp.matrix.repair import rounded
+from privopt_metric_dp.matrix.repair import round_to_weights
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.mechanisms.certifier import MatrixIncumbent, MatrixOffers
@@ -136,7 +136,9 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
     def _follows(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext) -> bool:
         """Check whether a release is what a method makes."""
         z, remap = self.matrix(problem, context).z, problem.data.remap
-        if not remap and z.any(axis=1).all() and _near(rounded(z), release):  # as it is where private, else repaired
+        if (
+            not remap and z.any(axis=1).all() and _near(round_to_weights(z), release)
+        ):  # as it is where private, else repaired
             return True
         again = MatrixRelease.from_matrix(z, problem.data, context)
         if remap:
@@ -147,7 +149,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
 def _near(weights: Unsigned, release: MatrixRelease) -> bool:
     if np.array_equal(weights, release.weights):
         return True
-    return np.allclose(weights / TOTAL, release.probabilities, rtol=SAME_WITHIN, atol=SAME_WITHIN)
+    return np.allclose(weights / TOTAL, release.probabilities, rtol=DISTANCE_TOLERANCE, atol=DISTANCE_TOLERANCE)
 
 
 class Exponential(_ClosedForm):

@@ -13,7 +13,7 @@ from privopt.arrays import Floats
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.report.charts import dot_size
 from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, RIM, axes_of, themed
-from privopt_metric_dp.matrix.certify import greatest_log_ratios
+from privopt_metric_dp.matrix.certify import max_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.space.places import Space
@@ -128,7 +128,7 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
     """Return (N,) the share of epsilon that each record uses: its worst log ratio / (epsilon d) to nearest records."""
     chosen = nearest_pairs(release)
-    share = greatest_log_ratios(release.weights, release.pairs[chosen]) / (epsilon * release.distances[chosen])
+    share = max_log_ratios(release.weights, release.pairs[chosen]) / (epsilon * release.distances[chosen])
     found = np.zeros(len(release.records))
     for end in release.pairs[chosen].T:
         np.maximum.at(found, end, share)
@@ -164,7 +164,7 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
     chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
-    worst, distance = greatest_log_ratios(release.weights, release.pairs[chosen]), release.distances[chosen]
+    worst, distance = max_log_ratios(release.weights, release.pairs[chosen]), release.distances[chosen]
     end = float(distance.max()) if len(distance) else 1.0
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")
     axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label="a required pair", zorder=3)

@@ -4,10 +4,10 @@ If every pair of records is required and hardly any lies on a straight path over
 pairs of 200 points, 124,750 of 500. A spanner of stretch ``1 + s`` has for each pair at distance ``d`` a path of at
 most ``(1 + s) d``. Its program is a relaxation: every bound on its optimum, and its multipliers with zeros for the
 pairs omitted, bound the loss of every mechanism that keeps all pairs. Its own answer keeps the other pairs up to the
-stretch only; `privopt_metric_dp.matrix.repair.mend` turns it into a mechanism for all pairs. Both lose little. On 100
-points of a square at epsilon times spacing .5 the gap between the two is .7, .25, .12 and .03 % at stretches of 1.1,
-1.03, 1.01 and 1.003. The spanners have 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by the stretch keeps
-all pairs too, and costs 6 % at 1.1.)
+stretch only; `privopt_metric_dp.matrix.repair.repair_in_doubles` turns it into a mechanism for all pairs. Both lose
+little. On 100 points of a square at epsilon times spacing .5 the gap between the two is .7, .25, .12 and .03 % at
+stretches of 1.1, 1.03, 1.01 and 1.003. The spanners have 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by
+the stretch keeps all pairs too, and costs 6 % at 1.1.)
 
 Where there is a limit, spanners come from coarse to fine. 400 such points took 2, 5, 29 and 55 processor seconds at
 1.3, 1.1, 1.03 and 1.01, to gaps of 6.2, 1.8, .43 and .21 %; all their pairs take 2 to 4 a step.
@@ -25,7 +25,7 @@ from attrs import evolve
 from privopt.arrays import Bools, Floats, Ints
 from privopt.execution.clock import clock
 from privopt.search.offers import evaluate
-from privopt_metric_dp.matrix.repair import mend
+from privopt_metric_dp.matrix.repair import repair_in_doubles
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 from privopt_metric_dp.space.pairs import reduce_pairs
@@ -101,7 +101,7 @@ class FewPairs:
         name = f"{self.name} {slack:.2g}"
 
         def mended(z: Floats) -> Floats:
-            return mend(z, instance.cost, instance.pairs, instance.lengths)
+            return repair_in_doubles(z, instance.cost, instance.pairs, instance.lengths)
 
         inner: PartOffers = offers.through(name, mended, lambda own: own.among(rows), firm=False)
         inner.gap = INNER_GAP_SHARE * max(offers.gap, _expected(slack))
