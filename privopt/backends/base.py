@@ -350,7 +350,7 @@ class _Search:
         if required_scale <= abs(conditioned.cost_scale):
             return conditioned
         if self.form.is_mip:
-            form = fix_dear_columns(self.form, float(result.objective or 0.0))
+            form = fix_dear_columns(conditioned, float(result.objective or 0.0))
             conditioned = conditioned if form is self.form else condition(form, backend.capabilities.bearing)
         largest = float(np.abs(conditioned.form.c).max(initial=0.0))
         if largest == 0.0:

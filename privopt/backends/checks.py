@@ -22,7 +22,7 @@ INTEGER_TOLERANCE = 1e-5
 LP_GAP = 1e-6
 """Relative gap between the objective of a linear program and the bound that its multipliers prove."""
 COLUMN_TOLERANCE = 1e-9
-"""A solver cannot tell a continuous column this near to its bound from one at it."""
+"""A solver's tolerance on rows and columns."""
 COST_TOLERANCE = 1e-7
 """The loosest tolerance on scaled reduced costs that a backend solves with."""
 MIP_RESOLUTION = 1e-5
@@ -129,26 +129,32 @@ def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
     return 0.0 if x is None else float(np.abs(form.c) @ np.abs(x)) + abs(form.c0)
 
 
-def fix_dear_columns(form: StandardForm, objective: float) -> StandardForm:
+def fix_dear_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
     """Fix the columns that cost more than a known objective wherever they are not at their cheapest bound.
 
     A penalty of 1e11 beside costs of 1e-3 leaves no digit for them in a solver's multipliers. A point of objective 0.05
     shows that what is penalised is 0 in every better point, to a solver's tolerance on columns.
 
     Args:
-        form: The model.
+        conditioned: The model.
         objective: Of a feasible point, in the form's units.
 
     Returns:
-        The model with these columns fixed at no cost; the form itself if there are none.
+        The form with these columns fixed at no cost; the form itself if there are none.
     """
+    form = conditioned.form
     flip = 1.0 if form.sense == "min" else -1.0
     cost = flip * form.c
     cheapest = np.where(cost > 0, form.col_lower, np.where(cost < 0, form.col_upper, 0.0))
     if not np.isfinite(cheapest).all():
         return form
     excess = flip * (objective - form.c0) - float(cost @ cheapest)
-    smallest_step = np.where(form.integrality == 1, 1.0 - INTEGER_TOLERANCE, COLUMN_TOLERANCE)
+    # Within this step a continuous column moves no row by more than a solver's tolerance.
+    entries = np.zeros(form.shape[1])
+    np.maximum.at(entries, conditioned.A.indices, np.abs(conditioned.A.data))
+    smallest_step = np.where(
+        form.integrality == 1, 1.0 - INTEGER_TOLERANCE, COLUMN_TOLERANCE / np.maximum(entries, 1.0)
+    )
     is_dear = np.abs(cost) * smallest_step > excess * (1.0 + 1e-6)
     if not is_dear.any() or excess < 0.0:
         return form

@@ -322,6 +322,7 @@ def test_an_unbounded_program_is_not_called_optimal_far_out(backend: str) -> Non
 
 
 @settings(max_examples=20)
+@example(exponent=-10.0, price=6.0, backend="highs", has_gain=True)
 @given(exponent=st.floats(-12, -3), price=st.floats(0, 6), backend=st.sampled_from(BACKENDS), has_gain=st.booleans())
 def test_a_tiny_coefficient_counts(exponent: float, price: float, backend: str, has_gain: bool) -> None:
     tiny, cost = 10.0**exponent, 10.0**price
@@ -331,6 +332,7 @@ def test_a_tiny_coefficient_counts(exponent: float, price: float, backend: str, 
     model.maximize(gain * b - cost * p)
     model.require("paid", Le(tiny * b, p))
     solution = model.solve(backend)
+    assert solution.status == "optimal"
     assert solution.objective == pytest.approx(max(0.0, gain - cost * tiny), abs=2e-6)
 
 
