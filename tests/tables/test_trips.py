@@ -12,6 +12,7 @@ import pytest
 import privopt as po
 from privopt.declare import table_files as files
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
+from privopt_tables.application import Application
 from privopt_tables.apply import apply
 from privopt_tables.secret_columns import Secret
 
@@ -97,13 +98,14 @@ def test_fields_of_structures_and_copies_of_the_secret_are_warned_of(release):
 
 
 @pytest.mark.parametrize("rows", [1, 1000])
-def test_a_copy_of_geometries_is_warned_of_in_any_parts(release, tmp_path, monkeypatch, rows):
+def test_drops_a_copy_of_geometries_in_any_parts(release, tmp_path, monkeypatch, rows):
     points = [struct.pack("<BIdd", 1, 1, east, 41.9) for east in (12.4, 12.41, 12.4)]
     table = {"geometry": points, "raw": points, "other": [*points[:2], points[1]]}
     pl.DataFrame(table).write_parquet(tmp_path / "t.parquet")
     monkeypatch.setattr(files, "BATCH_ROWS", rows)
     done = apply(release.opened.folder, tmp_path / "t.parquet", tmp_path / "o.parquet", Secret.of(geometry="geometry"))
-    assert [line for line in done.warnings if "column raw stays as it is and is equal to what is protected" in line]
+    assert done.dropped[0] == "raw"
+    assert [line for line in done.warnings if "column raw was dropped" in line]
 
 
 def test_a_table_is_not_written_over_itself(release, tmp_path, privopt):
@@ -199,3 +201,18 @@ def test_positions_a_world_away_are_told_to_the_owner_alone(release, tmp_path, p
     with pytest.warns(po.PrivoptWarning) as told:
         release.apply(far, lat="lat", lon="lon", ledger=tmp_path / "b.ledger", subject="who", sticky=True)
     assert [line for line in map(said, told) if "2 of 2 positions more than" in line]
+
+
+def test_drops_columns_that_state_the_position_unless_kept(release, tmp_path):
+    table = pl.DataFrame({"lat": [41.901234, 41.9], "lon": [12.401234, 12.43]}).with_columns(
+        note=pl.format("met at {}, {}", "lat", "lon"), spot=pl.format("POINT ({} {})", "lon", "lat"), fare=pl.lit(3)
+    )
+    table.write_csv(tmp_path / "t.csv")
+    secret = Secret.of(lat="lat", lon="lon")
+    done = apply(release.opened.folder, tmp_path / "t.csv", tmp_path / "o.csv", secret, Application(keep=("note",)))
+    assert done.to_json()["dropped"] == ["spot"]
+    assert pl.read_csv(tmp_path / "o.csv").columns[:2] == ["note", "fare"]
+    assert [line for line in done.warnings if "note stays and states the secret" in line]
+    with pytest.warns(po.PrivoptWarning, match="column spot was dropped"):
+        made = release.apply(table, lat="lat", lon="lon", keep=["note"])
+    assert made.columns[:2] == ["note", "fare"]

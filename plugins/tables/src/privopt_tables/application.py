@@ -45,6 +45,7 @@ class Application:
         positions: several positions of a row, by the prefix of each: all are reported, or none.
         batch: name of a batch, which can be repeated after a kill.
         text: column of sentences whose words are reported one by one, in place of a secret of one record a row.
+        keep: columns that stay although they state the secret; nothing protects them there.
         unknown: what becomes of words there that no record is called: "drop" or "mask".
     """
 
@@ -58,6 +59,7 @@ class Application:
     batch: str | None = None
     text: str | None = field(default=None, converter=normal_column)
     unknown: Literal["drop", "mask"] = "drop"
+    keep: tuple[str, ...] = ()
 
     @property
     def whose(self) -> str | None:

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 
 import narwhals as nw
+import numpy as np
 from attrs import asdict, evolve, field, frozen
 
 from privopt.declare.column_texts import naming
-from privopt.errors import DoesNotHoldError, UsageError
+from privopt.errors import DoesNotHoldError, UsageError, cut
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress, Release
 from privopt.interfaces.cost import Cost
@@ -23,13 +24,18 @@ from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_tables.application import Application
 from privopt_tables.charge_rows import RowCharger
+from privopt_tables.column_names import is_of_report, like_places, like_positions
+from privopt_tables.find_positions import MIN_DROPPED_SHARE, find_position_columns
 from privopt_tables.protect import Protector
 from privopt_tables.protect_text import TextProtector
 from privopt_tables.protecting import SampledProtector, TableProtector
-from privopt_tables.secret_columns import GeoSource, Secret
+from privopt_tables.secret_columns import GeoSource, Secret, is_box
 from privopt_tables.trace_rows import check_subject
 
 __all__ = ["ApplySummary", "applied", "cost_of_row", "whole_secret"]
+
+SEARCHED_ROWS: Final = 5_000
+"""Rows of a table's first part in which columns that state the secret are looked for."""
 
 STEP_ROWS: Final = 1_000
 """Rows that a release draws for at once where it draws for itself: then it is said how far it is."""
@@ -47,6 +53,7 @@ class ApplySummary:
         protector: that drew the reports; None where a finished batch needed none.
         sequence: what holds of all reports of a subject, where they are repeated.
         counts: of words, where sentences were protected.
+        dropped: columns that were dropped because their values state the secret.
     """
 
     rows: int
@@ -56,6 +63,7 @@ class ApplySummary:
     protector: TableProtector | None = None
     sequence: str | None = None
     counts: Mapping[str, int] = field(factory=dict)
+    dropped: tuple[str, ...] = ()
 
     @property
     def reported(self) -> int:
@@ -64,7 +72,9 @@ class ApplySummary:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that ``privopt apply --json`` prints."""
-        more = {} if self.sequence is None else {"sequence": self.sequence}
+        more: dict[str, Any] = {} if self.sequence is None else {"sequence": self.sequence}
+        if self.dropped:
+            more["dropped"] = list(self.dropped)
         return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **self.counts, **more}
 
 
@@ -104,6 +114,7 @@ def applied(
     coins = None if batch is None else batch.coins(sums)
     protector = _protector_of(opened, secret, asked, charging, coins)
     protector.check(list(source.columns), source.name)
+    protector = _without_leaks(protector, source, asked)
     with ExitStack() as stack:
         digest = charged_digest = None
         if charging is not None:
@@ -147,10 +158,45 @@ def applied(
             protector=protector,
             sequence=protector.sequence if protector.keeps else None,
             counts=protector.counts,
+            dropped=tuple(leak.name for leak in protector.leaks if leak.name in protector.secret.also),
         )
         if not done.reported:
             raise protector.no_report_error(source.place)
     return done
+
+
+def _without_leaks(protector: TableProtector, source: GeoSource, asked: Application) -> TableProtector:
+    """Return a protector that drops the columns whose values state the secret, by a sample of the table's first part.
+
+    A column that is named like a position of its own, such as a trip's other end, is dropped if most of the sample's
+    rows state the secret in it; otherwise it is named alone: round trips state it too.
+    """
+    for name in asked.keep:
+        if name not in source.columns:
+            raise UsageError(f"keep must name columns of the table, got {cut(name)}")
+    frame = next(source.batches(), None)
+    if frame is None or not len(frame):
+        return protector
+    secret, names = protector.secret, list(source.columns)
+    charged = () if asked.charge is None else (asked.charge.subject,)
+    needed = {*secret.columns, *secret.also, *secret.geometries, asked.whose, asked.time, *charged}
+    others = [
+        name
+        for name in names
+        if name not in needed and not is_of_report(name, names) and not is_box(frame[name])  # refused by Secret.without
+    ]
+    positions_in_names = {*like_positions(names), *like_places(names)}
+    if len(frame) > SEARCHED_ROWS:
+        frame = frame[np.unique(np.linspace(0, len(frame) - 1, SEARCHED_ROWS).astype(np.int64)).tolist()]
+    with naming(source.name):
+        leaks = tuple(find_position_columns(frame, protector.row_secrets(frame), others))
+    dropped = tuple(
+        leak.name
+        for leak in leaks
+        if leak.name not in asked.keep
+        and (leak.name not in positions_in_names or leak.rows >= MIN_DROPPED_SHARE * leak.sampled)
+    )
+    return evolve(protector, secret=evolve(secret, also=(*secret.also, *dropped)), leaks=leaks)
 
 
 def _read_through(

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import narwhals as nw
 from attrs import define, field
 
-__all__ = ["LeakyColumns", "like_places", "like_positions"]
+__all__ = ["LeakyColumns", "is_of_report", "like_places", "like_positions"]
 
 _DEGREES: Final = frozenset(
-    {"lat", "lats", "latitude", "lon", "lng", "lons", "longitude", "latlon", "latlng", "lonlat"}
+    {"lat", "lats", "latitude", "lon", "lng", "lons", "longitude", "latlon", "latlng", "lonlat", "latitud", "longitud"}
+    | {"latitudine", "longitudine", "breitengrad", "laengengrad", "langengrad", "breddegrad", "lengdegrad", "szerokosc"}
+    | {"dlugosc", "breedtegraad", "lengtegraad", "enlem", "boylam", "inptlat", "intptlat", "intptlong"}
 )
 _WHOLE: Final = frozenset(
     {"geometry", "geom", "wkt", "wkb", "geohash", "coordinates", "coords", "position", "gps", "easting", "northing"}
+    | {"w3w", "mgrs", "utm", "quadkey", "maidenhead", "locator", "olc", "pluscode", "pluscodes", "geopoint", "shape"}
+    | {"polyline", "linestring", "trajectory", "track", "route", "xcoord", "ycoord", "wgs84", "gridref", "osgb"}
+    | {"what3words", "geojson", "gpx", "coordonnees", "coordenadas", "koordinaten", "koordinate", "coordinata"}
+    | {"coordinaten", "coordenada", "point", "multipoint", "multipolygon", "tile"}
     | {"bbox", "minx", "miny", "maxx", "maxy", "xmin", "ymin", "xmax", "ymax"}
 )
 _AXES: Final = frozenset({"x", "y", "long"})
@@ -29,9 +36,15 @@ _PLACES: Final = frozenset(
     | {"zone", "place", "places", "location", "locations", "loc", "city", "town", "village", "suburb", "neighbourhood"}
     | {"neighborhood", "borough", "district", "ward", "block", "tract", "area", "region", "county", "fips", "geoid"}
     | {"venue", "site", "dock", "depot", "terminal", "hub", "airport", "building", "shop", "store", "school", "lsoa"}
-    | {"origin", "destination", "dest", "intersection", "home", "workplace"}
+    | {"origin", "destination", "dest", "intersection", "home", "workplace", "osm", "node", "edge", "ip", "precinct"}
+    | {"elevation", "altitude", "locality", "municipality", "parish", "canton", "department", "province", "hamlet"}
+    | {"adresse", "strasse", "stadt", "ort", "ortsteil", "gemeinde", "bezirk", "kreis", "stadtteil", "kanton"}
+    | {"rue", "commune", "ville", "arrondissement", "quartier", "departement", "comune", "indirizzo", "citta", "via"}
+    | {"quartiere", "provincia", "calle", "ciudad", "municipio", "barrio", "direccion", "endereco", "rua", "cidade"}
+    | {"bairro", "straat", "gemeente", "woonplaats", "ulica", "miasto", "gmina", "gata", "kommun", "kommune"}
 )
-_PAIRS: Final = ({"post", "code"}, {"plus", "code"}, {"h", "3"}, {"s", "2"})
+_PAIRS: Final = ({"post", "code"}, {"plus", "code"}, {"h", "3"}, {"s", "2"}, {"timeline", "path"})
+_WHOLE_PAIRS: Final = ({"geo", "point"}, {"geo", "shape"}, {"x", "wgs"}, {"y", "wgs"}, {"w", "3"}, {"what", "words"})
 _JOINED: Final = re.compile(r"(?:station|stop|street|place|location|zone)(?:id|name|nr|no|code)s?")
 _NO_PLACES: Final = frozenset(
     {"time", "timezone", "date", "day", "hour", "minute", "seconds", "timestamp", "email", "mail", "count", "km"}
@@ -47,7 +60,7 @@ def like_positions(names: Sequence[str]) -> list[str]:
     >>> like_positions(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
     """
-    return [name for name in names if _like_position(_words(name)) and not _of_report(name, names)]
+    return [name for name in names if _like_position(_words(name)) and not is_of_report(name, names)]
 
 
 def like_places(names: Sequence[str]) -> list[str]:
@@ -61,24 +74,27 @@ def like_places(names: Sequence[str]) -> list[str]:
         words = _words(name)
         told = bool(words & _PLACES) or any(map(_JOINED.fullmatch, words)) or any(pair <= words for pair in _PAIRS)
         told = (told and not words & _NO_PLACES) or bool(words & {"from", "to"} and words <= _ENDS)
-        if told and not _like_position(words) and not _of_report(name, names):
+        if told and not _like_position(words) and not is_of_report(name, names):
             found.append(name)
     return found
 
 
 def _words(name: str) -> frozenset[str]:
     """Return a column's name in words: ``PULocationID`` is pu, location, id."""
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    plain = "".join(
+        sign for sign in unicodedata.normalize("NFKD", name.replace("ß", "ss")) if not unicodedata.combining(sign)
+    )
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
     return frozenset(re.findall(r"[a-z]+|[0-9]+", apart.lower()))
 
 
 def _like_position(words: frozenset[str]) -> bool:
-    if _DEGREES & words or _WHOLE & words:
+    if _DEGREES & words or _WHOLE & words or any(pair <= words for pair in _WHOLE_PAIRS):
         return True
     return bool(_AXES & words) and words <= _AXES | _BESIDE
 
 
-def _of_report(name: str, names: Sequence[str]) -> bool:
+def is_of_report(name: str, names: Sequence[str]) -> bool:
     """Check whether a column says where an earlier report lies, or marks it, and the report is in the table too."""
     report, mark = _REPORT.fullmatch(name), _MARK.fullmatch(name)
     return (report is not None and report["report"] in names) or (

@@ -126,6 +126,13 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
     help="One of several positions of each row, instead of --lat and --lon, --x and --y, or --id (NAME=COL): added "
     "columns are NAME_report, ...; a row gets all its reports or none, and is charged for all.",
 )
+@click.option(
+    "--keep",
+    metavar="COLUMN",
+    multiple=True,
+    callback=lambda context, parameter, values: tuple(utf8(context, parameter, name) for name in values),
+    help="Keep a column whose values state the row's own position or record. Such columns are dropped by default.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
 @QUIET
 @click.option("--force", is_flag=True, help="Replace TABLE2.")
@@ -148,6 +155,7 @@ def apply(
     key: Path | None,
     prefix: str | None,
     positions: dict[str, list[str]],
+    keep: tuple[str, ...],
     as_json: bool,
     quiet: bool,
     force: bool,
@@ -189,6 +197,7 @@ def apply(
         batch=batch,
         text=text,
         unknown=unknown or "drop",
+        keep=keep,
     )
     with progress_display(quiet=quiet) as progress:
         done = run(

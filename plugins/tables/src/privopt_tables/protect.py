@@ -27,6 +27,7 @@ from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.traces.interpolate import Ways
 from privopt_tables.application import BETWEEN_RECORDS, Application, check_asked, limits_of, positions_asked
 from privopt_tables.charge_rows import Drawn, Places, RowCharger
+from privopt_tables.find_positions import RowSecrets
 from privopt_tables.nearest_record import Snap, Strays, on_earth
 from privopt_tables.protecting import SEEDED, TableProtector
 from privopt_tables.secret_columns import Secret, positions_of
@@ -192,6 +193,38 @@ class Protector(TableProtector):
         columns += [pl.Series(name, mark) for name, mark in zip(self._traces, marks, strict=True)]
         columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
         return self.with_columns(frame, columns)
+
+    def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
+        """Return ids and positions of some rows; the record of a position is the nearest one, also by its name."""
+        places, secrets = self.snap.places, []
+        ids = self.release.records.tolist()
+        for _, columns in self.positions:
+            numbers, reason = self.snap.rows(frame, columns, fixed=True)
+            is_known = (reason < 0).tolist()
+            own = [
+                ids[row] if known and row < len(ids) else None
+                for row, known in zip(numbers.tolist(), is_known, strict=True)
+            ]
+            texts: list[list[str | None]] = [own]
+            row_of_id = {} if places is None else {name: row for row, name in enumerate(places.ids)}
+            if places is not None and places.names is not None:
+                texts.append([None if name not in row_of_id else places.names[row_of_id[name]] for name in own])
+            positions, is_geographic = None, columns.kind == "geographic"
+            if columns.kind != "id":
+                positions = np.where((reason < 0)[:, None], positions_of(frame, columns)[0], np.nan)
+            elif self.outputs is not None and places is not None and places.on_map is not None:
+                is_geographic = places.kind == "geographic"
+                rows = [row_of_id.get(name or "", -1) for name in own]
+                positions = np.where(np.array(rows)[:, None] >= 0, places.on_map[rows], np.nan)
+            secrets.append(
+                RowSecrets(
+                    positions=positions,
+                    is_geographic=is_geographic,
+                    texts=tuple(texts),
+                    text_chance=1.0 / max(2, len(ids)),
+                )
+            )
+        return secrets
 
     def _drawn(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> Drawn:
         """Draw a report for each position of some rows, by output number: for all of a row's positions, or none."""

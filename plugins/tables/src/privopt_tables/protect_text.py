@@ -187,7 +187,7 @@ class TextProtector(TableProtector):
             unknown = len(words[row]) - int(known[row])
             self.word_counts["words"] += int(known[row])
             self.word_counts["masked" if self.masks else "dropped"] += unknown
-        order = frame.columns
+        order = [name for name in frame.columns if name not in self.secret.also]
         marks = [pl.Series(SEEDED, [True] * len(made), dtype=pl.Boolean)] if self.marked else []
         text = pl.Series(self.secret.columns[0], made, dtype=pl.String)
         return self.with_columns(frame, [text, *marks]).select(*order, *self.added)

@@ -24,6 +24,7 @@ from privopt.numbers.sampling import Source
 from privopt_tables.application import Application, check_asked, limits_of, positions_asked, words_of
 from privopt_tables.charge_rows import RowCharger
 from privopt_tables.column_names import LeakyColumns, like_places, like_positions
+from privopt_tables.find_positions import PositionColumn, RowSecrets
 from privopt_tables.nearest_record import REASONS
 from privopt_tables.secret_columns import Secret
 
@@ -45,6 +46,7 @@ class TableProtector(ABC):
         coins: of a batch, from which each draw has a stream of its own; None for ``source``.
         charging: charges each row to its subject, before the secret is looked at; None to charge no one.
         refused: how often each reason has come so far.
+        leaks: columns whose values state the secret: those in ``secret.also`` are dropped, the others stay.
         telling: columns that stay and reveal the secret whatever their names are, so far.
     """
 
@@ -55,6 +57,7 @@ class TableProtector(ABC):
     coins: Coins | None = None
     charging: RowCharger | None = None
     refused: Counter[str] = field(factory=Counter)
+    leaks: tuple[PositionColumn, ...] = ()
     telling: LeakyColumns = field(init=False, factory=LeakyColumns)
 
     @property
@@ -75,6 +78,13 @@ class TableProtector(ABC):
             frame: rows of the table.
             first: number of the first of them in the whole table.
         """
+
+    def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
+        """Return what must not occur in other columns of some rows: here their ids, or sentences."""
+        return [
+            RowSecrets(positions=None, is_geographic=False, texts=(texts_of(frame[columns.columns[0]]).to_list(),))
+            for _, columns in self.positions
+        ]
 
     @property
     def price(self) -> str | None:
@@ -171,10 +181,12 @@ class TableProtector(ABC):
         """
         gone = {*self.secret.columns, *self.secret.also, *self.secret.geometries}
         copies = [name for name in self.telling.same if name not in gone]
+        gone |= {leak.name for leak in self.leaks}
         left = [name for name in names if name not in {*gone, *copies}]
         positions = [*like_positions(left), *self.telling.positions]
         places = [*like_places(left), *self.telling.places]
         return (
+            *(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks),
             *_stays(copies, "equal to what is protected, which nothing protects there"),
             *_stays(self.secret.geometries, "of geometries, which nothing protects"),
             *_stays(positions, "named like positions, which nothing protects"),
@@ -191,6 +203,14 @@ def _several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
         f"what holds of a row adds up over its {count} positions,{epsilon} between tables in "
         "which the same rows have usable positions, for a row is reported completely or not at all",
     )
+
+
+def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
+    """Say in a sentence that a column's values state the secret, and what became of it."""
+    rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')} of a sample"
+    if is_dropped:
+        return f"column {cut(leak.name)} was dropped: it states the secret ({leak.form}) in {rows} (--keep keeps it)"
+    return f"column {cut(leak.name)} stays and states the secret ({leak.form}) in {rows}: leave it out"
 
 
 def _stays(names: Sequence[str], reason: str) -> tuple[str, ...]:

@@ -130,6 +130,7 @@ class ReleasedRows(OpenRelease):
         sticky_within: float | None = None,
         text: str | None = None,
         unknown: Literal["drop", "mask"] = "drop",
+        keep: Sequence[str] = (),
     ) -> T:
         """Return a table with a report in each row in place of the secret's columns; the same kind of table comes back.
 
@@ -161,6 +162,8 @@ class ReleasedRows(OpenRelease):
                 none, and is charged epsilon for each column of reports, whatever can be used.
             sticky_within: km from the centre of its cell up to which a kept report is repeated, with ``sticky``.
             text: column of sentences, in place of ``id`` and so on, where records are words.
+            keep: columns that stay although their values state the row's own position or record. Other such columns are
+                dropped, and a :class:`PrivoptWarning` names them.
             unknown: "drop" or "mask", for words of sentences that the release does not know.
 
         Raises:
@@ -185,6 +188,7 @@ class ReleasedRows(OpenRelease):
             positions=positions or {},
             text=text,
             unknown=unknown,
+            keep=tuple(keep),
         )
         columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
         made, notes = protected(self.opened, table, columns, asked)

@@ -20,7 +20,7 @@ from privopt.errors import Fault, InputError, UsageError
 from privopt.ledger.batches import secrets_of
 from privopt_metric_dp.space.wkb import check_degrees, geometries_of, points_in
 
-__all__ = ["GeoSource", "Secret", "positions_of"]
+__all__ = ["GeoSource", "Secret", "is_box", "positions_of"]
 
 Kind = Literal["id", "geographic", "planar"]
 
@@ -130,7 +130,7 @@ class Secret:
         """
         left = frame.drop([name for name in frame.columns if name in self.columns or name in self.also])
         for name in left.columns:
-            if _is_box(left[name]):
+            if is_box(left[name]):
                 wanted = "no such boxes (drop the column first, or leave it out of the table)"
                 found = "boxes (xmin, ymin, xmax, ymax) that would stay"
                 raise InputError([Fault(TABLE, f"column {name}", found, wanted)])
@@ -186,7 +186,7 @@ class Secret:
             raise InputError(faults)
 
 
-def _is_box(column: nw.Series[Any]) -> bool:
+def is_box(column: nw.Series[Any]) -> bool:
     """Check whether a column holds boxes as GeoParquet writes them; in pandas they are dicts."""
     if isinstance(column.dtype, nw.Struct):
         return {field.name.lower() for field in column.dtype.fields} >= _BOX
