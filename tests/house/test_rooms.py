@@ -93,11 +93,6 @@ def test_the_top_of_the_core_stays_small():
     assert len(rooms) <= 26, sorted(rooms)  # privopt.sql among them: users import it by this name
 
 
-def test_every_folder_of_modules_is_a_package():
-    folders = {path.parent for path in modules().values()}
-    assert [folder for folder in folders if not (folder / "__init__.py").is_file()] == []
-
-
 # --- storeys: core, metric DP, papers -------------------------------------------------------------------
 
 

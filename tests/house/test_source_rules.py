@@ -39,8 +39,6 @@ CALLERS = {
 """Who waits for others, or tidies up: these alone catch an interrupt."""
 IN_ONE_GO = {"privopt_hierarchical_dp", "privopt_photo_censor"}
 """Plugins whose mechanisms compute in the caller's thread, and end there with what they have."""
-UNTYPED = 25
-"""Public functions with a parameter or result annotated exactly Any; the number only gets smaller."""
 NAMES = {role: set(registry().names(role)) for role in registry().of("role")}
 NOTIONS = NAMES["notion"] - {NOTHING}
 RELEASES = (MatrixRelease, TraceRelease, Release)
@@ -99,12 +97,6 @@ def test_no_loop_compares_the_monotonic_clock():
     assert lines(each for each in found if not named(each[0], CLOCKS | {"backends/workers.py"})) == []
 
 
-def test_threads_come_from_one_room():
-    """``DaemonCall``, ``in_threads`` and executors take the caller's scopes along; a bare thread would not."""
-    bare = [path for path, text in texts() if re.search(r"\bThread\(|ThreadPoolExecutor\(", text)]
-    assert [p for p in bare if "execution" not in p.parts and not named(p, {"command/terminal.py"})] == []
-
-
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
 def test_interrupts_are_the_callers_alone(error):
     def elsewhere(path):
@@ -142,20 +134,6 @@ def test_array_types_have_one_name_each():
         and modules()[name].name != "arrays.py"
     ]
     assert not again
-
-
-def test_public_functions_that_take_or_give_anything_get_fewer():
-    def untyped(node):
-        given = node.args
-        every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-        said = [argument.annotation for argument in every if argument is not None]
-        return any(isinstance(what, ast.Name) and what.id == "Any" for what in (*said, node.returns))
-
-    public = (
-        each for each in nodes(ast.FunctionDef, ast.AsyncFunctionDef, having="Any") if not each[1].name.startswith("_")
-    )
-    found = lines(each for each in public if untyped(each[1]))
-    assert len(found) <= UNTYPED, "\n".join(found)
 
 
 # --- kinds --------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from hypothesis import strategies as st
 
 from faults.drawn import Budget
@@ -90,12 +90,6 @@ class Response(LocalDP):
         )
 
 
-class _Blind(Response):
-    def measure(self, release: Any) -> Certificate:
-        honest = super().measure(release)
-        return evolve(honest, holds=True, worst=honest.allowed)
-
-
 @frozen(kw_only=True)
 class TrueAnswers(UtilityLoss):
     """Share of answers that are not the true one."""
@@ -131,30 +125,6 @@ class RightAnswers(Mechanism):
 
     def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
         return [] if len(release.weights) == problem.answers else ["answers.json: other answers"]
-
-
-class _BlindAnswers(RightAnswers):
-    def privacy(self, problem: Any, method: str) -> Response:
-        return _Blind(epsilon=problem.privacy.epsilon)
-
-
-class AnswersOnePercent(_BlindAnswers):
-    """Keeps 1.01 times epsilon."""
-
-    def rows(self, problem: Any, factor: float = 1.0) -> Any:
-        return super().rows(problem, 1.01)
-
-
-@frozen(kw_only=True, eq=False)
-class _Truthful(AnswerRelease):
-    def sample(self, input_id: str, count: int) -> list[str]:
-        return [input_id if n % 3 == 0 else drawn for n, drawn in enumerate(super().sample(input_id, count))]
-
-
-class AnswersTruthfully(RightAnswers):
-    """Certified weights, and every third report is the truth."""
-
-    release_class = _Truthful
 
 
 def answer_problem(answers: int, epsilon: str) -> GeneratedProblem:
@@ -203,12 +173,6 @@ class RightFloors(RightMatrix):
 
     def privacy(self, problem: Any, method: str) -> Any:
         return MetricDP.of(problem.data)
-
-
-class FloorsInHalves(RightFloors):
-    """Counts two steps from floor to floor where the promise is per floor."""
-
-    apart = 2.0
 
 
 def floors_apart(problem: Any) -> Iterator[tuple[str, str, float]]:

@@ -121,27 +121,6 @@ class RightFlips(RightChoice):
         return next(place for place in order if chance.random() <= keep[place])
 
 
-class FlipsUntold(RightFlips):
-    """At 1.5 times its epsilon; what it tells the kit is right."""
-
-    sharp = 1.5
-
-
-class FlipsUnknown(RightFlips):
-    """At twice its epsilon; its profile does not say how likely each place is."""
-
-    kit = "faults.choice:FLIPS_UNKNOWN"
-    sharp = 2.0
-
-
-class SaysWhichIsTrue(RightChoice):
-    """Says in result.json whether it chose the place with the most people."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        return evolve(outcome, details={"hit": bool(outcome.release.number == int(np.argmax(problem.loaded)))})
-
-
 def flip_rates(problem: Any, sharp: float) -> Any:
     """How likely each place is kept when it comes up."""
     counts = np.asarray(problem.loaded, dtype=float)
@@ -180,38 +159,8 @@ SHARP = evolve(
     CHOICE, probabilities=lambda problem, method: shares(problem.loaded, 2.0 * float(problem.declared.privacy.epsilon))
 )
 FLIPS = evolve(CHOICE, neighbours=one_person_moves, probabilities=lambda problem, method: flip_shares(problem, 1.0))
-FLIPS_UNKNOWN = evolve(FLIPS, probabilities=None)
 
 
-def rounded_shares(problem: Any, method: str) -> list[float]:
-    """Of the exponential mechanism, in whole parts of 2**63, at least one each; what is over goes to the likeliest."""
-    total = 1 << 63
-    parts = [
-        max(1, int(share * total)) for share in shares(problem.loaded, 0.5 * float(problem.declared.privacy.epsilon))
-    ]
-    parts[int(np.argmax(problem.loaded))] += total - sum(parts)
-    return [part / total for part in parts]
-
-
-class RoundedUp(RightChoice):
-    """No place has less than one part in 2**63, which is much where counts are far apart; its profile tells so."""
-
-    kit = "faults.choice:ROUNDED"
-
-
-class LittleOver(RightChoice):
-    """A thousandth above an epsilon that is next to nothing; its profile tells so."""
-
-    kit = "faults.choice:LITTLE"
-
-
-ROUNDED = evolve(
-    CHOICE,
-    problems=st.builds(
-        lambda first, second: count_problem((first, second), "1"), st.integers(80, 99), st.integers(0, 9)
-    ),
-    probabilities=rounded_shares,
-)
 LITTLE = evolve(
     CHOICE,
     problems=st.builds(lambda count: count_problem((count, 5), "0.0000001"), st.integers(0, 9)),

@@ -181,19 +181,6 @@ class RightMiles(Mechanism):
 
 
 @frozen(kw_only=True, eq=False)
-class _Sharper(MileRelease):
-    def sample(self, input_id: str, count: int) -> list[str]:
-        here = self.place(input_id)
-        return [str(here + shift) for shift in draw_laplace(count, 2 * self.rate).tolist()]
-
-
-class HalfTheShift(RightMiles):
-    """Draws at half the scale that it states."""
-
-    release_class = _Sharper
-
-
-@frozen(kw_only=True, eq=False)
 class _Again(MileRelease):
     def sample(self, input_id: str, count: int) -> list[str]:
         here = self.place(input_id)
@@ -276,28 +263,3 @@ class RoundedToHundredths(RightMiles):
     """Draws by probabilities rounded to hundredths, and states them: a few percent more than epsilon."""
 
     release_class = _Hundredths
-
-
-@frozen(kw_only=True, eq=False)
-class _Wider(LineRelease):
-    def sample(self, input_id: str, count: int) -> list[str]:
-        return LineRelease(miles=self.miles, rate=self.rate / 2).sample(input_id, count)
-
-
-class ChannelNarrower(RightMiles):
-    """Draws with twice the noise that it states: private, and every estimate is wrong."""
-
-    release_class = _Wider
-
-
-@frozen(kw_only=True, eq=False)
-class _Forgetful(LineRelease):
-    def channel(self) -> Channel:
-        whole = super().channel()
-        return evolve(whole, inputs=whole.inputs[1:], probabilities=whole.probabilities[1:])
-
-
-class ChannelWithoutTheFirst(RightMiles):
-    """States no row for the first milestone."""
-
-    release_class = _Forgetful

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from attrs import evolve
 
 from faults.matrix import Blind, RightMatrix, Unchecked
 from privopt_metric_dp.kit.reference import optimum
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.repair import repair
-from privopt_metric_dp.region.mesh import twice_areas
-from privopt_metric_dp.region.region import Plane
 
 
 class NearestRecord(RightMatrix):
@@ -42,25 +39,3 @@ class RecordsAlone(Unchecked):
         if z is None:
             return release
         return evolve(release, weights=repair(z, data.pairs, lengths, data.epsilon, loss=data.weighted).weights)
-
-
-class TrianglesOverlap(RightMatrix):
-    """Claims any two points of a plane where some have two rows: squares are halved both ways at once."""
-
-    def found(self, data: Any) -> Any:
-        z = super().found(data)
-        return (z + z.mean(axis=0)) / 2  # so that every triangle alone keeps epsilon
-
-    def load(self, declared: Any, file: str) -> Any:
-        instance = super().load(declared, file)
-        region = instance.data.region
-        if not isinstance(region, Plane):
-            return instance
-        more = list[list[int]]()
-        for a, b, c in np.concatenate([np.roll(region.simplices, turn, axis=1) for turn in range(3)]).tolist():
-            beside = region.simplices[np.isin(region.simplices, [b, c]).sum(axis=1) == 2]
-            for d in np.setdiff1d(beside, [a, b, c]).tolist():
-                twice = twice_areas(region.vertices[[[a, b, d]]])[0]
-                more += [[a, b, d] if twice > 0 else [a, d, b]] if twice else []
-        simplices = np.concatenate([region.simplices, np.array(more, dtype=np.int64).reshape(-1, 3)])
-        return evolve(instance, data=evolve(instance.data, region=evolve(region, simplices=simplices)))

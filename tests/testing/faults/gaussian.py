@@ -92,39 +92,12 @@ class RightApprox(RightSquares):
         return rho_of(problem.declared.privacy.epsilon, DELTA)
 
 
-class HalfTheDeviation(RightSquares):
-    """Half the standard deviation, and a certificate that takes a quarter of the square."""
-
-    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
-        epsilon, rho = problem.declared.privacy.epsilon, self.budget(problem)
-        return Squares(epsilon=epsilon, rho=rho, kind=self.notion_claimed, square=2)
-
-    def variance(self, problem: Any) -> Fraction:
-        return super().variance(problem) / 4
-
-
-class SumsForSquares(RightSquares):
-    """The L1 sensitivity, 3, taken for the square of the L2 one, 9."""
-
-    def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
-        return Squares(epsilon=problem.declared.privacy.epsilon, rho=self.budget(problem), square=MOST_CHANGED)
-
-    def variance(self, problem: Any) -> Fraction:
-        return super().variance(problem) * MOST_CHANGED / MOST_CHANGED**2
-
-
 class VarianceUnseen(RightSquares):
     """A certificate of the variance that was meant."""
 
     def privacy(self, problem: Any, method: str) -> PrivacyConstraint:
         epsilon, rho = problem.declared.privacy.epsilon, self.budget(problem)
         return Squares(epsilon=epsilon, rho=rho, meant=self.variance(problem))
-
-
-class DeltaForgotten(RightApprox):
-    """Noise for epsilon and a delta, and only epsilon is claimed."""
-
-    notion_claimed = "pure-dp"
 
 
 def one_person_comes_or_goes(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import zipfile
-from fractions import Fraction
 from itertools import count as counter
 from pathlib import Path
 from typing import Any
@@ -14,84 +12,12 @@ import numpy as np
 from attrs import evolve, frozen
 
 from faults.counts import Additive, CountRelease, RightCounts
-from faults.drawn import MileRelease, RightMiles, TrueRecordFirst
-from faults.gaussian import RightSquares, Squares
-from faults.noise import SortedByTruth, own_noise
+from faults.drawn import MileRelease, RightMiles
+from faults.noise import own_noise
 from privopt.interfaces import Certificate, Outcome
 from privopt.interfaces.reporting import Reporting, Section
 from privopt.numbers import draw_laplace
 from privopt.numbers.noise import discrete_laplace
-from privopt_metric_dp.matrix.release import MatrixRelease
-
-
-@frozen(kw_only=True, eq=False)
-class _AloneTrue(MatrixRelease):
-    def sample(self, input_id: str, count: int) -> list[str]:
-        return [input_id] if count == 1 and input_id in self.outputs else super().sample(input_id, count)
-
-
-class TruthAlone(TrueRecordFirst):
-    """Certified weights, followed by many samples at once; asked for one, it tells the truth."""
-
-    release_class = _AloneTrue
-
-
-@frozen(kw_only=True, eq=False)
-class _Counted(MatrixRelease):
-    calls: Any
-
-    @classmethod
-    def read(cls, folder: Path, problem: Any) -> MatrixRelease:
-        honest = MatrixRelease.read(folder, problem)
-        names = ("weights", "records", "outputs", "pairs", "distances")
-        return cls(**{name: getattr(honest, name) for name in names}, calls=counter())
-
-    def sample(self, input_id: str, count: int) -> list[str]:
-        row = self.weights[self.records.tolist().index(input_id)].tolist()
-        return random.Random(next(self.calls)).choices(self.outputs.tolist(), row, k=count)
-
-
-class SeededByCall(TrueRecordFirst):
-    """Right probabilities, other draws at every call; whoever reads the release gets the same ones in turn."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super(TrueRecordFirst, self).solve(problem, context)
-        names = ("weights", "records", "outputs", "pairs", "distances")
-        held = {name: getattr(outcome.release, name) for name in names}
-        return evolve(outcome, release=_Counted(**held, calls=counter()))
-
-    release_class = _Counted
-
-
-@frozen(kw_only=True, eq=False)
-class _Seldom(MileRelease):
-    def sample(self, input_id: str, count: int) -> list[str]:
-        here, chance = self.place(input_id), random.SystemRandom()
-        shifted = (str(here + shift) for shift in draw_laplace(count, self.rate).tolist())
-        return [f"{here}.0" if chance.random() < 0.01 else output for output in shifted]
-
-
-class OneInAHundred(RightMiles):
-    """A sampler that tells the truth once in a hundred times, in a form of its own."""
-
-    release_class = _Seldom
-
-
-class OwnSharedNoise(RightCounts):
-    """The same, with a sampler of its own."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        noisy, scales = own_noise(problem, context)
-        return problem.loaded + int(noisy[0] - problem.loaded[0]), scales
-
-
-class NormalTails(RightCounts):
-    """Gaussian noise of the variance that Laplace noise would have, by a sampler of its own."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        scale = 1 / problem.declared.privacy.epsilon
-        drawn = np.random.default_rng(context.seed).normal(0, 2**0.5 * float(scale), len(problem.loaded))
-        return problem.loaded + np.round(drawn).astype(int), (scale,)
 
 
 class TailsCutOff(RightCounts):
@@ -155,33 +81,6 @@ class _Twice(Additive):
         return super().measure(evolve(release, scales=tuple(scale / 2 for scale in release.scales)))
 
 
-class ThirdOfTheVariance(RightSquares):
-    """zCDP by Gaussian noise of a third of its variance, by a sampler of its own."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        variance = self.variance(problem)
-        drawn = np.random.default_rng(context.seed).normal(0, float(variance / 3) ** 0.5, len(problem.loaded))
-        return problem.loaded + np.round(drawn).astype(int), (variance,)
-
-
-@frozen(kw_only=True)
-class _Downward(Squares):
-    def measure(self, release: Any) -> Certificate:
-        honest = super().measure(release)
-        assert honest.worst is not None
-        return evolve(honest, worst=min(honest.worst, float(self.rho)), holds=honest.worst <= float(self.rho) * 1.005)
-
-
-class RoundsDown(RightSquares):
-    """A variance that is short by three parts in a thousand, and a certificate that rounds that away."""
-
-    def privacy(self, problem: Any, method: str) -> Any:
-        return _Downward(epsilon=problem.declared.privacy.epsilon, rho=self.budget(problem))
-
-    def variance(self, problem: Any) -> Fraction:
-        return super().variance(problem) * Fraction(997, 1000)
-
-
 @frozen(kw_only=True, eq=False)
 class _Padded(CountRelease):
     people: int = 0
@@ -219,31 +118,6 @@ class DateTold(SizeTells):
     release_class = _Dated
 
 
-@frozen(kw_only=True, eq=False)
-class _Commented(_Padded):
-    def write(self, folder: Path) -> None:
-        CountRelease.write(self, folder)
-        with zipfile.ZipFile(folder / "sizes.zip", "w") as archive:
-            archive.writestr(zipfile.ZipInfo("places.txt"), "\n".join(self.ids))
-            archive.comment = str(self.people % 7).encode()
-
-
-class CommentTold(SizeTells):
-    """Writes an archive whose comment tells of the total, with a sampler of its own."""
-
-    release_class = _Commented
-
-
-class TiesBySecretOrder(SortedByTruth):
-    """Lists the greatest noisy counts first, and equal ones as the secret table does."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super(SortedByTruth, self).solve(problem, context)
-        noisy = dict(zip(outcome.release.ids, outcome.release.noisy, strict=True))
-        ids = tuple(sorted(problem.listed.tolist(), key=lambda name: -noisy[name]))
-        return evolve(outcome, release=evolve(outcome.release, ids=ids, noisy=tuple(noisy[name] for name in ids)))
-
-
 class _Telling(Reporting[Any, Any]):
     def report_check(self, release: Any, result: Any, folder: Path) -> Any:
         secret = folder / "private" / "problem" / "counts.csv"
@@ -254,24 +128,6 @@ class TitleTold(RightCounts):
     """Names the most people at a place in a heading of the report, from what stands in private/."""
 
     reporting = f"{__name__}:_Telling"
-
-
-@frozen(kw_only=True, eq=False)
-class _Packed(CountRelease):
-    odd: int
-
-    def write(self, folder: Path) -> None:
-        super().write(folder)
-        (np.savez_compressed if self.odd else np.savez)(folder / "places.npz", ids=np.array(self.ids))
-
-
-class PackedByParity(RightCounts):
-    """Compresses an archive of public names where the total is odd."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        release, odd = outcome.release, int(problem.loaded.sum()) % 2
-        return evolve(outcome, release=_Packed(ids=release.ids, noisy=release.noisy, scales=release.scales, odd=odd))
 
 
 CHANCE = random.Random()

@@ -219,15 +219,6 @@ class SeedIgnored(RightMatrix):
         return (1 - share) * super().found(data) + share / data.shape[1]
 
 
-class WorkerDependent(RightMatrix):
-    """Depends on the order of a set of text, which differs from process to process."""
-
-    def found(self, data: Any) -> Any:
-        first = next(iter({f"share {n}" for n in range(50)}))
-        share = 0.1 + int(first.split()[1]) / 1000
-        return (1 - share) * super().found(data) + share / data.shape[1]
-
-
 class Mutates(RightMatrix):
     """Changes the prior in place."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,8 @@ from attrs import evolve, frozen
 
 from faults.counts import COUNTS, REGIONS, Additive, CountRelease, RightCounts, RightRegions
 from privopt.interfaces import Certificate, Outcome
-from privopt.numbers.noise import discrete_laplace, stated_scale
-from privopt.testing import Query, csv_bytes
+from privopt.numbers.noise import discrete_laplace
+from privopt.testing import Query
 
 
 def own_noise(problem: Any, context: Any, factor: float = 1.0) -> Any:
@@ -61,55 +60,11 @@ class SecretInDetails(RightCounts):
         return evolve(super().solve(problem, context), details={"largest": int(problem.loaded.max())})
 
 
-class SecretInArchive(RightCounts):
-    """Leaves the true counts in a compressed archive beside the release."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        release = outcome.release
-        whole = _WithArchive(ids=release.ids, noisy=release.noisy, scales=release.scales, counts=problem.loaded)
-        return evolve(outcome, release=whole)
-
-
-@frozen(kw_only=True, eq=False)
-class _WithArchive(CountRelease):
-    counts: Any
-
-    def write(self, folder: Path) -> None:
-        super().write(folder)
-        np.savez_compressed(folder / "state.npz", counts=self.counts)
-
-
 class NamesUnchecked(RightCounts):
     """Publishes the places beside their counts, and never compares them with the problem's."""
 
     def verify(self, problem: Any, release: Any, result: Any) -> list[str]:
         return []
-
-
-@frozen(kw_only=True, eq=False)
-class _NamesUnread(CountRelease):
-    @classmethod
-    def read(cls, folder: Path, problem: Any) -> CountRelease:
-        honest = CountRelease.read(folder, problem)
-        return cls(ids=tuple(problem.names.tolist()), noisy=honest.noisy, scales=honest.scales)
-
-
-class NamesUnread(RightCounts):
-    """Reads its release back with the problem's names in place of those that stand in it."""
-
-    release_class = _NamesUnread
-
-
-@frozen(kw_only=True, eq=False)
-class _AnyScale(CountRelease):
-    number = staticmethod(Fraction)
-
-
-class ScaleWithoutEnd(RightCounts):
-    """Works out whatever scale stands in its file."""
-
-    release_class = _AnyScale
 
 
 class SortedByTruth(RightCounts):
@@ -160,14 +115,6 @@ class FirstAppearance(RightCounts):
         return []
 
 
-class HowItWasWritten(RightCounts):
-    """Says how long the secret file was, which is another for every program that writes it."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        return evolve(outcome, details={"told": {"bytes": len(problem.declared.counts.table.here.read_bytes())}})
-
-
 class AlwaysTheSameNoise(RightCounts):
     """A seed of its own: the noise is the same every time."""
 
@@ -176,43 +123,11 @@ class AlwaysTheSameNoise(RightCounts):
         return noisy, (record.scale,)
 
 
-@frozen(kw_only=True, eq=False)
-class _InText(CountRelease):
-    def write(self, folder: Path) -> None:
-        rows = map("{} {}".format, self.ids, self.noisy)
-        (folder / "noisy.txt").write_text("\n".join([*map(str, self.scales), *rows]), "utf-8")
-
-    @classmethod
-    def read(cls, folder: Path, problem: Any) -> CountRelease:
-        scale, *lines = (folder / "noisy.txt").read_text("utf-8").splitlines()
-        rows = [line.split(" ") for line in lines]
-        noisy = tuple(int(count) for _, count in rows)
-        return cls(ids=tuple(name for name, _ in rows), noisy=noisy, scales=(stated_scale(scale),))
-
-
-class SameNoiseInText(AlwaysTheSameNoise):
-    """The same, in a file that is no table."""
-
-    release_class = _InText
-
-
 class SeedNotTold(RightCounts):
     """Takes the seed and does not say so."""
 
     def solve(self, problem: Any, context: Any) -> Outcome:
         return evolve(super().solve(problem, context), seeded=False)
-
-
-class SecretInPublicFile(RightCounts):
-    """Publishes the counts in place of the secret file."""
-
-    def public_files(self, problem: Any, release: Any) -> dict[str, bytes]:
-        rows = list(zip(problem.names.tolist(), problem.loaded.tolist(), strict=True))
-        return {problem.declared.counts.table.name: csv_bytes(["id", "count"], rows)}
-
-
-def _beside(outcome: Outcome, **told: Any) -> Outcome:
-    return evolve(outcome, details={"told": told})
 
 
 class ModeTold(RightCounts):
@@ -233,52 +148,6 @@ class _Mode(CountRelease):
         super().write(folder)
         for path in folder.iterdir():
             path.chmod(0o666 if self.odd else 0o644)
-
-
-class OwnNoiseErrorTold(RightCounts):
-    """Tells how large the error is, with a sampler of its own: another number at each run."""
-
-    def noisy(self, problem: Any, context: Any) -> Any:
-        return own_noise(problem, context)
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        outcome = super().solve(problem, context)
-        return _beside(outcome, error=int(np.abs(np.array(outcome.release.noisy) - problem.loaded).sum()))
-
-
-class StepsTold(RightCounts):
-    """Says under the solver's figures how many counts it found above nought."""
-
-    def solve(self, problem: Any, context: Any) -> Outcome:
-        return evolve(
-            super().solve(problem, context), solver={"name": "own", "iterations": int((problem.loaded > 0).sum())}
-        )
-
-
-@frozen(kw_only=True)
-class _AsAsked(Additive):
-    def measure(self, release: Any) -> Certificate:
-        return super().measure(evolve(release, scales=(1 / self.epsilon,)))
-
-
-class ScaleUnseen(RightCounts):
-    """Certifies the scale that was asked for, whatever was drawn at."""
-
-    def privacy(self, problem: Any, method: str) -> Any:
-        return _AsAsked(epsilon=problem.declared.privacy.epsilon)
-
-
-class HalfTheCountOfCalls(RightRegions):
-    """Draws two calls of noise, and counts what one of them costs."""
-
-    def privacy(self, problem: Any, method: str) -> Any:
-        return _OneCall(epsilon=problem.declared.privacy.epsilon, kind="pure-dp")
-
-
-@frozen(kw_only=True)
-class _OneCall(Additive):
-    def measure(self, release: Any) -> Certificate:
-        return super().measure(evolve(release, scales=release.scales[:1]))
 
 
 __all__ = ["HALF", "REGIONS"]

@@ -93,14 +93,6 @@ class Uncharged(Plain):
     charges_segments = False
 
 
-class TestUncharged(Plain):
-    """Charges a segment without what its tests tell."""
-
-    def begin(self, level, shared, subject, charge, chance):
-        terms = self.terms
-        return super().begin(level, shared, subject, lambda who, cost: charge(who, cost - 2 * terms.test), chance)
-
-
 class Trusting(TraceDP):
     """Looks at fresh reports alone."""
 
@@ -119,13 +111,6 @@ class Forged(Predictive):
     def privacy(self, problem, method):
         data = problem.data
         return Trusting.over(data, problem.declared.terms(data))
-
-
-class NoiseForged(Forged):
-    """Tests have half the noise that is stated."""
-
-    def forged(self, numbers, data):
-        return evolve(numbers, test=2 * numbers.test)
 
 
 class Cheap(Terms):
@@ -148,7 +133,6 @@ class TestForgotten(Predictive):
     problem_class = CheapProblem
 
 
-TestUnchargedWalk = planted(TestUncharged)
 RightWalk, ThresholdReusedWalk, NoiseSharedWalk, LooksAheadWalk, UnchargedWalk = map(
     planted, (Plain, ThresholdReused, NoiseShared, LooksAhead, Uncharged)
 )
