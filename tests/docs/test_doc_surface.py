@@ -122,7 +122,7 @@ def test_an_unlisted_import_is_found(tmp_path, fence):
     path.write_text(fence.format(code) if fence else code)
     hidden = ["privopt.numbers.noise.os"]
     assert list(unlisted_imports(path)) == [
-        "privopt_metric_dp.matrix.closure.close",
+        "privopt_metric_dp.matrix.closure.close_matrix",
         *hidden,
         "privopt.arrays",
         "privopt.arrays.Floats",

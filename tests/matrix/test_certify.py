@@ -146,7 +146,7 @@ def test_nothing_depends_on_threads(monkeypatch):
     z /= z.sum(axis=1, keepdims=True)
     here = repair(z, pairs, lengths, Fraction(2))
     assert not certify(here.weights, pairs, lengths, Fraction(6, 5)).holds
-    for module, name in (("certify", "MIN_RATIOS_PER_THREAD"), ("closure", "MIN_SHARED")):
+    for module, name in (("certify", "MIN_RATIOS_PER_THREAD"), ("closure", "MIN_WORK_PER_THREAD")):
         monkeypatch.setattr(sys.modules[f"privopt_metric_dp.matrix.{module}"], name, 0)
     monkeypatch.setattr(limits, "allowed_threads", lambda: 2)
     there = repair(z, pairs, lengths, Fraction(2))

@@ -13,7 +13,7 @@ from scipy.spatial import Delaunay, QhullError
 
 from privopt.errors import InputError
 from privopt_metric_dp.kit.check_region import _pairs, greatest_excess, street_share
-from privopt_metric_dp.matrix.certify_region import certify_everywhere, steepest
+from privopt_metric_dp.matrix.certify_region import certify_everywhere, max_snapping_epsilon
 from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.region.mesh import lattice, plane_of, refined
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Streets, street_growth
@@ -157,7 +157,7 @@ def test_the_certificate_is_the_rational_one(region, kept, asked, seed):
 def test_what_streets_achieve_is_their_steepest_piece(region, kept, asked, seed):
     """Of every piece of every street in rationals, by the curve for the claimed epsilon: more than worst may say."""
     weights = released(region, kept, region.lengths(kept), seed)
-    found = steepest(weights, region, asked)
+    found = max_snapping_epsilon(weights, region, asked)
     true, pieces = Fraction(0), 2 * max(region.steps, 1)
     for (a, b), km in zip(region.simplices.tolist(), region.km.tolist(), strict=True):
         reach = asked * Fraction(km)
@@ -185,7 +185,7 @@ def test_a_long_street_achieves_more_than_its_worst():
     street = Streets(size=2, simplices=[[0, 1]], km=[8.0], steps=8)
     weights = np.array([[TOTAL // 6, TOTAL - TOTAL // 6], [TOTAL // 2, TOTAL // 2]], dtype=np.uint64)
     worst = certify_everywhere(weights, street, Fraction(1)).worst
-    assert worst < steepest(weights, street, Fraction(1)) * 0.6
+    assert worst < max_snapping_epsilon(weights, street, Fraction(1)) * 0.6
 
 
 @settings(max_examples=20)

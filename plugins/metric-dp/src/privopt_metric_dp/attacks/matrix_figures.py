@@ -151,9 +151,9 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     """
     z, prior = release.probabilities, data.prior
     if data.region is not None:
-        from privopt_metric_dp.matrix.certify_region import steepest
+        from privopt_metric_dp.matrix.certify_region import max_snapping_epsilon
 
-        achieved = steepest(release.weights, data.region, data.epsilon)
+        achieved = max_snapping_epsilon(release.weights, data.region, data.epsilon)
         release = release.along_edges(data)
     else:
         few = data.metric.implying()  # along a way log ratios add up as its lengths do

@@ -1,10 +1,10 @@
 """The certificate of a guarantee between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-On a street that is z_b <= (1 + a) z_a in both directions. On a triangle let p = z_B - z_A, q = z_C - z_A, D twice its
-area, and the dash a quarter turn. The gradient of the linear function through its corners' probabilities is (p AC' - q
-AB') / D. With integer weights and millimetres all these are whole numbers, and so are both sides of the inequality
-between its square and (epsilon D min z)^2. Doubles with bounds on their roundings decide nearly all inequalities, whole
-numbers the others. Proof that this is enough, and necessary: docs/guide/everywhere.md.
+On a street this is z_b <= (1 + a) z_a in both directions. On a triangle ABC let p = z_B - z_A, q = z_C - z_A, let D be
+twice its area, and let the dash denote a quarter turn. The linear function through the probabilities at the corners has
+the gradient (p AC' - q AB') / D. With integer weights and coordinates in millimetres, both sides of the inequality
+between the squared gradient and (epsilon D min z)^2 are integers. Doubles with error bounds decide nearly all
+inequalities, integers the others. docs/guide/everywhere.md proves that the condition is necessary and sufficient.
 """
 
 from __future__ import annotations
@@ -30,274 +30,288 @@ from privopt_metric_dp.matrix.certify import (
 )
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, street_growth
 
-__all__ = ["certify_everywhere", "steepest", "steepest_output"]
+__all__ = ["certify_everywhere", "find_steepest_output", "max_snapping_epsilon"]
 
 _MAX_SHOWN: Final = 8
 _MAX_EXACT_RATIOS: Final = 4_096
-"""Inequalities that are evaluated exactly in search of the worst; of more the bounds in doubles are taken."""
+"""At most this many inequalities are evaluated exactly to find the worst one; beyond, bounds in doubles are used."""
 
 Worst = tuple[float, tuple[int, int] | None]
 
 
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
-    """Prove or refute that integer weights keep epsilon between any two points of a region, snapped at random.
+    """Prove or refute metric DP between any two points of a region whose positions are snapped at random.
 
     Args:
-        weights: (N, K) uint64, a row a vertex; probability = weight / 2**63.
-        region: with N vertices.
+        weights: (N, K) uint64, one row for each vertex; probability = weight / 2**63.
+        region: a region with N vertices.
         epsilon: exact, above 0, per km of path inside the region.
 
     Returns:
-        The verdict; ``checked`` is simplices times outputs; ``worst`` on a plane the greatest |grad z_k| / min z_k per
-        km, on streets the least epsilon whose factors 1 + a cover all ratios, each rounded up.
+        The measurements. ``checked`` is simplices times outputs. On a plane, ``worst`` is the largest |grad z_k| /
+        min z_k per km; on streets, the smallest epsilon whose factors 1 + a cover all ratios. Both are rounded up.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:
         raise UsageError(f"weights must be uint64 of shape (N, K), got {weights.dtype} of shape {weights.shape}")
     if len(weights) != region.size:
-        found = f"nothing: {len(weights)} rows for {region.size} vertices"
-        return Measurements(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=found)
-    measure = _on_plane if isinstance(region, Plane) else _on_streets
-    failures, failed, exact, (worst, at) = measure(weights, cast("Any", region), epsilon)
-    wrong = rows_with_wrong_sum(weights)
+        reason = f"nothing: {len(weights)} rows for {region.size} vertices"
+        return Measurements(holds=False, worst=math.inf, allowed=float(epsilon), checked=0, arithmetic=reason)
+    measure = _certify_plane if isinstance(region, Plane) else _certify_streets
+    failures, failed, exact_count, (worst, steepest_pair) = measure(weights, cast("Any", region), epsilon)
+    wrong_row_numbers = rows_with_wrong_sum(weights)
     checked = len(region.simplices) * weights.shape[1]
     return Measurements(
-        holds=not failed and not len(wrong),
+        holds=not failed and not len(wrong_row_numbers),
         worst=worst if failed else min(worst, float_up(epsilon)),
         allowed=float(epsilon),
         checked=checked,
         arithmetic=(
-            f"row sums by exact integers; {checked - exact} simplices and outputs by doubles with bounds on their "
-            f"roundings, {exact} by exact integers"
+            f"row sums by exact integers; {checked - exact_count} simplices and outputs by doubles with bounds on "
+            f"their roundings, {exact_count} by exact integers"
         ),
-        worst_pair=at,
+        worst_pair=steepest_pair,
         failures=tuple(failures),
         failed=failed,
-        wrong_rows=tuple(wrong[:_MAX_SHOWN].tolist()),
+        wrong_rows=tuple(wrong_row_numbers[:_MAX_SHOWN].tolist()),
     )
 
 
-def _on_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """First failures, simplices that fail, inequalities decided by integers, and the worst."""
+def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
+    """Certify streets; return the first failures, the counts of failing and exactly decided ones, and the worst."""
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
-    low = np.array([float_down(min(factor, Fraction(2**1000))) for factor in factors])
+    lower_factors = np.array([float_down(min(factor, Fraction(2**1000))) for factor in factors])
     failures: list[Failure] = []
-    failed = exact = 0
-    for s in np.flatnonzero(~(ratios * RATIO_MARGIN <= low)).tolist():
-        if ratios[s] > low[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
+    failed = exact_count = 0
+    for s in np.flatnonzero(~(ratios * RATIO_MARGIN <= lower_factors)).tolist():
+        if ratios[s] > lower_factors[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
             failed += 1  # beyond doubt, and enough are named
             continue
         a, b = region.simplices[s].tolist()
-        above, below = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
-        doubt = np.flatnonzero(above.astype(np.float64) * RATIO_MARGIN > below.astype(np.float64) * low[s]).tolist()
-        exact += len(doubt)
-        top, bottom = factors[s].numerator, factors[s].denominator
-        broken = [k for k in doubt if int(above[k]) * bottom > int(below[k]) * top]
-        failed += bool(broken)
-        failures += [make_failure(weights, a, b, k) for k in broken[: max(0, _MAX_SHOWN - len(failures))]]
-    return failures, failed, exact, _worst_street(weights, region, ratios)
+        larger, smaller = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
+        undecided = np.flatnonzero(
+            larger.astype(np.float64) * RATIO_MARGIN > smaller.astype(np.float64) * lower_factors[s]
+        ).tolist()
+        exact_count += len(undecided)
+        numerator, denominator = factors[s].numerator, factors[s].denominator
+        failing = [k for k in undecided if int(larger[k]) * denominator > int(smaller[k]) * numerator]
+        failed += bool(failing)
+        failures += [make_failure(weights, a, b, k) for k in failing[: max(0, _MAX_SHOWN - len(failures))]]
+    return failures, failed, exact_count, _find_worst_street(weights, region, ratios)
 
 
-def _unequal(weights: Unsigned, region: Streets) -> Ints:
+def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
     """Return the streets whose ends have different rows."""
     tails, heads = region.simplices.T
     return np.flatnonzero((weights[tails] != weights[heads]).any(axis=1))
 
 
-def _worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """Return the least epsilon whose factors cover all ratios, rounded up, and the ends of the street where it is."""
-    unequal = _unequal(weights, region)
+def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
+    """Return the smallest epsilon whose factors cover all ratios, rounded up, and the endpoints of that street."""
+    unequal = _streets_with_unequal_ends(weights, region)
     if not unequal.size:
         return 0.0, None
-    ends, km = region.simplices[unequal], region.km[unequal]
-    endless = np.flatnonzero((km == 0) | (ratios[unequal] > 2.0**100))
-    if endless.size:
-        a, b = ends[endless[0]].tolist()
+    endpoints, km = region.simplices[unequal], region.km[unequal]
+    unbounded_streets = np.flatnonzero((km == 0) | (ratios[unequal] > 2.0**100))
+    if unbounded_streets.size:
+        a, b = endpoints[unbounded_streets[0]].tolist()
         return math.inf, (a, b)
     upper, lower = (
-        _rates(ratio, km, region.steps) for ratio in (ratios[unequal] * RATIO_MARGIN, ratios[unequal] / RATIO_MARGIN)
+        _estimate_rates(ratio, km, region.steps)
+        for ratio in (ratios[unequal] * RATIO_MARGIN, ratios[unequal] / RATIO_MARGIN)
     )
-    near = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
-    near = near[np.argsort(-upper[near], kind="stable")]
+    candidates = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
+    candidates = candidates[np.argsort(-upper[candidates], kind="stable")]
     rates = [
-        _rate_up(exact_ratio(weights[ends[s, 0]], weights[ends[s, 1]]), float(km[s]), region.steps)
-        for s in near[:_MAX_EXACT_RATIOS].tolist()
+        _round_rate_up(exact_ratio(weights[endpoints[s, 0]], weights[endpoints[s, 1]]), float(km[s]), region.steps)
+        for s in candidates[:_MAX_EXACT_RATIOS].tolist()
     ]
-    best = int(np.argmax(rates))
-    value = rates[best]
-    if len(near) > _MAX_EXACT_RATIOS:
-        value = max(value, float(upper[near[_MAX_EXACT_RATIOS:]].max()) * (1.0 + 2.0**-40))
-    a, b = ends[near[best]].tolist()
+    worst_candidate = int(np.argmax(rates))
+    value = rates[worst_candidate]
+    if len(candidates) > _MAX_EXACT_RATIOS:
+        value = max(value, float(upper[candidates[_MAX_EXACT_RATIOS:]].max()) * (1.0 + 2.0**-40))
+    a, b = endpoints[candidates[worst_candidate]].tolist()
     return value, (a, b)
 
 
-def steepest(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
-    """Return the least epsilon between any two points of a region, as positions are snapped for a claimed one.
+def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
+    """Return the smallest epsilon that holds between any two points of a region if positions are snapped as claimed.
 
-    On a plane that is the certificate's worst. On streets the curve of
-    :func:`privopt_metric_dp.region.snap_to_region.far_share` goes by the claimed epsilon, whatever rows are: the
-    greatest |dz_k / dx| / min z_k over the pieces of each street, rounded up. It may be much more than the epsilon for
-    which another curve would do, which the certificate calls worst.
+    On a plane it equals the certificate's worst. On streets, positions are snapped along the curve of
+    :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
+    the largest |dz_k / dx| / min z_k over the pieces of each street, rounded up. It may be much larger than the
+    certificate's worst, which assumes the curve that suits the weights best.
 
     Args:
-        weights: (N, K) uint64, a row a vertex; probability = weight / 2**63.
-        region: with N vertices.
-        epsilon: the claimed one, per km of way, by which positions are snapped.
+        weights: (N, K) uint64, one row for each vertex; probability = weight / 2**63.
+        region: a region with N vertices.
+        epsilon: the claimed epsilon per km of path, by which positions are snapped.
     """
-    measured = certify_everywhere(weights, region, epsilon)
-    if not isinstance(region, Streets) or not region.steps or not 0 < measured.worst < math.inf:
-        return measured.worst
+    measurements = certify_everywhere(weights, region, epsilon)
+    if not isinstance(region, Streets) or not region.steps or not 0 < measurements.worst < math.inf:
+        return measurements.worst
     ratios = max_ratios(weights, region.simplices) * RATIO_MARGIN
-    unequal = _unequal(weights, region).tolist()
-    found = max(_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
-    return float_up(min(found, epsilon) if measured.holds else found)
+    unequal = _streets_with_unequal_ends(weights, region).tolist()
+    slope = max(_max_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
+    return float_up(min(slope, epsilon) if measurements.holds else slope)
 
 
-def steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
-    """Return the output that changes most, to its least probability, on the simplices with two vertices."""
+def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
+    """Return the output with the largest relative change on the simplices that contain both vertices of ``pair``."""
     values = weights[list(pair)]
     if not isinstance(region, Plane):
-        top, low = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
-        return int(np.argmax(np.divide(top, low, out=np.where(top > 0, np.inf, 0.0), where=low > 0)))
+        max_weights, min_weights = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
+        return int(
+            np.argmax(
+                np.divide(max_weights, min_weights, out=np.where(max_weights > 0, np.inf, 0.0), where=min_weights > 0)
+            )
+        )
     sides = np.ascontiguousarray(region.vertices[region.simplices][:, 1:] - region.vertices[region.simplices][:, :1])
-    both = [(region.simplices == end).any(axis=1) for end in pair]
-    above = np.zeros(weights.shape[1])
-    for s in np.flatnonzero(both[0] & both[1]).tolist():
-        above = np.maximum(above, _steepness(weights, region, sides, s))
-    return int(np.argmax(above))
+    has_vertex = [(region.simplices == end).any(axis=1) for end in pair]
+    max_steepness = np.zeros(weights.shape[1])
+    for s in np.flatnonzero(has_vertex[0] & has_vertex[1]).tolist():
+        max_steepness = np.maximum(max_steepness, _bound_steepness(weights, region, sides, s))
+    return int(np.argmax(max_steepness))
 
 
-def _street_slope(grown: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
-    """Return the greatest |dz / dx| / z on a street with z at one end and 1 + ``grown`` times z at the other.
+def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
+    """Return the largest |dz / dx| / z on a street with z at one end and 1 + ``grown`` times z at the other.
 
     On piece j of the half next to the lesser end z rises by grown (1 + t)^j epsilon / a and starts at
     1 + grown ((1 + t)^j - 1) / a. Where grown <= a their ratio is greatest on the last of them, else on the first;
     on the other half it is less.
     """
     a, t = street_growth(epsilon, km, steps), epsilon * Fraction(km) / (2 * steps)
-    power = (1 + t) ** (steps - 1) if grown <= a else Fraction(1)
-    return epsilon * grown * power / (a + grown * (power - 1))
+    power = (1 + t) ** (steps - 1) if growth <= a else Fraction(1)
+    return epsilon * growth * power / (a + growth * (power - 1))
 
 
-def _rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """Return the epsilon whose factor over a length is a ratio, in doubles."""
-    grown = np.maximum(ratios - 1.0, 0.0)
-    rates: Floats = (grown if steps == 0 else 2 * steps * np.expm1(np.log1p(grown / 2) / steps)) / km
+def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
+    """Return the epsilon whose factor over each length equals the ratio, in doubles."""
+    growth = np.maximum(ratios - 1.0, 0.0)
+    rates: Floats = (growth if steps == 0 else 2 * steps * np.expm1(np.log1p(growth / 2) / steps)) / km
     return rates
 
 
-def _rate_up(ratio: Fraction, km: float, steps: int) -> float:
-    """Return the least epsilon whose factor covers a ratio over a length, rounded up."""
+def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
+    """Return the smallest epsilon whose factor over a length covers a ratio, rounded up."""
     if steps == 0:
         return float_up((ratio - 1) / Fraction(km))
     import flint
 
     with flint.ctx.workprec(320):
         root = (ball_of((ratio + 1) / 2).log() / steps).exp()
-        high = (2 * steps * (root - 1) / flint.arb(km)).upper()
-    return float_up(rational_of_ball(high))
+        upper = (2 * steps * (root - 1) / flint.arb(km)).upper()
+    return float_up(rational_of_ball(upper))
 
 
-def _on_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """First failures, simplices that fail, inequalities decided by integers, and the worst."""
+def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
+    """Certify triangles; return the first failures, the counts of failing and exactly decided ones, and the worst."""
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC
     upper, lower = np.zeros(len(sides)), np.zeros(len(sides))
-    _gradients(weights, region.simplices, sides, upper, lower)
+    _bound_gradients(weights, region.simplices, sides, upper, lower)
     per_mm = epsilon / MM_PER_KM
-    top, over = float_down(per_mm), float_up(per_mm)
+    lower_epsilon, upper_epsilon = float_down(per_mm), float_up(per_mm)
     failures: list[Failure] = []
-    failed = exact = 0
-    for s in np.flatnonzero(~(upper <= top)).tolist():
-        if lower[s] > over and len(failures) == _MAX_SHOWN:
+    failed = exact_count = 0
+    for s in np.flatnonzero(~(upper <= lower_epsilon)).tolist():
+        if lower[s] > upper_epsilon and len(failures) == _MAX_SHOWN:
             failed += 1  # beyond doubt, and enough are named
             continue
-        columns = np.flatnonzero(~(_steepness(weights, region, sides, s) <= top)).tolist()
-        exact += len(columns)
-        broken = [k for k in columns if not _keeps(weights, region, sides, s, k, per_mm)]
-        failed += bool(broken)
-        for k in broken[: max(0, _MAX_SHOWN - len(failures))]:
-            here = weights[region.simplices[s], k]
-            i, j = region.simplices[s, int(here.argmax())], region.simplices[s, int(here.argmin())]
+        columns = np.flatnonzero(~(_bound_steepness(weights, region, sides, s) <= lower_epsilon)).tolist()
+        exact_count += len(columns)
+        failing = [k for k in columns if not _satisfies_epsilon(weights, region, sides, s, k, per_mm)]
+        failed += bool(failing)
+        for k in failing[: max(0, _MAX_SHOWN - len(failures))]:
+            corner_weights = weights[region.simplices[s], k]
+            i, j = region.simplices[s, int(corner_weights.argmax())], region.simplices[s, int(corner_weights.argmin())]
             failures.append(Failure(i=int(i), j=int(j), k=k))
-    return failures, failed, exact, _worst_triangle(weights, region, sides, upper, float(lower.max(initial=0.0)))
+    return (
+        failures,
+        failed,
+        exact_count,
+        _find_worst_triangle(weights, region, sides, upper, float(lower.max(initial=0.0))),
+    )
 
 
 @jit()
-def _gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
-    """Bounds of max over k of |grad z_k| / min z_k on each triangle, per millimetre.
+def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
+    """Bound the maximum over k of |grad z_k| / min z_k on each triangle, per millimetre.
 
-    Differences of weights are exact before they become doubles, so p and q are off by 2^-53 of themselves, each product
-    by little more: the sum of their sizes times 2^-49 covers all of it.
+    Differences of weights are exact before they are converted, so p and q have relative errors of 2^-53, and each
+    product little more. The sum of their absolute values times 2^-49 covers all rounding errors.
     """
     for s in range(len(simplices)):
         a, b, c = simplices[s]
         bx, by, cx, cy = sides[s, 0, 0] * 1.0, sides[s, 0, 1] * 1.0, sides[s, 1, 0] * 1.0, sides[s, 1, 1] * 1.0
-        twice = float(sides[s, 0, 0] * sides[s, 1, 1] - sides[s, 0, 1] * sides[s, 1, 0])
+        double_area = float(sides[s, 0, 0] * sides[s, 1, 1] - sides[s, 0, 1] * sides[s, 1, 0])
         for k in range(weights.shape[1]):
             za, zb, zc = weights[a, k], weights[b, k], weights[c, k]
             p = float(zb - za) if zb >= za else -float(za - zb)
             q = float(zc - za) if zc >= za else -float(za - zc)
             if p == 0.0 and q == 0.0:
                 continue
-            least = min(za, min(zb, zc))
-            if least == 0:
+            min_weight = min(za, min(zb, zc))
+            if min_weight == 0:
                 upper[s] = lower[s] = np.inf
                 break
             gx, gy = p * cy - q * by, q * bx - p * cx
-            size = np.sqrt(gx * gx + gy * gy)
-            room = 2.0**-49 * (abs(p) * (abs(cx) + abs(cy)) + abs(q) * (abs(bx) + abs(by)))
-            scale = 1.0 / (twice * float(least))
-            upper[s] = max(upper[s], (size + room) * scale * (1.0 + 2.0**-48))
-            lower[s] = max(lower[s], (size - room) * scale * (1.0 - 2.0**-48))
+            norm = np.sqrt(gx * gx + gy * gy)
+            error_bound = 2.0**-49 * (abs(p) * (abs(cx) + abs(cy)) + abs(q) * (abs(bx) + abs(by)))
+            scale = 1.0 / (double_area * float(min_weight))
+            upper[s] = max(upper[s], (norm + error_bound) * scale * (1.0 + 2.0**-48))
+            lower[s] = max(lower[s], (norm - error_bound) * scale * (1.0 - 2.0**-48))
 
 
-def _steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
-    """(K,) bounds from above of |grad z_k| / min z_k on one triangle, per millimetre."""
+def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
+    """Return upper bounds (K,) of |grad z_k| / min z_k on one triangle, per millimetre."""
     columns = np.ascontiguousarray(weights[region.simplices[s]].T)
-    above, below = np.zeros(len(columns)), np.zeros(len(columns))
-    corner = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)
-    _gradients(columns.reshape(-1, 1), corner, np.repeat(sides[s : s + 1], len(columns), axis=0), above, below)
-    return above
+    upper_bounds, lower_bounds = np.zeros(len(columns)), np.zeros(len(columns))
+    corners = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)
+    _bound_gradients(
+        columns.reshape(-1, 1), corners, np.repeat(sides[s : s + 1], len(columns), axis=0), upper_bounds, lower_bounds
+    )
+    return upper_bounds
 
 
-def _exactly(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int) -> tuple[int, int]:
-    """Return the squares of D grad z_k, and of D times the least z_k, on one triangle, in units of the weights."""
+def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int) -> tuple[int, int]:
+    """Return the squares of D |grad z_k| and of D min z_k on one triangle, in units of the weights."""
     za, zb, zc = (int(w) for w in weights[region.simplices[s], k])
     (bx, by), (cx, cy) = sides[s].tolist()
-    p, q, twice = zb - za, zc - za, bx * cy - by * cx
-    return (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2, (twice * min(za, zb, zc)) ** 2
+    p, q, double_area = zb - za, zc - za, bx * cy - by * cx
+    return (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2, (double_area * min(za, zb, zc)) ** 2
 
 
-def _keeps(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int, per_mm: Fraction) -> bool:
-    gradient, least = _exactly(weights, region, sides, s, k)
-    return gradient * per_mm.denominator**2 <= least * per_mm.numerator**2
+def _satisfies_epsilon(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int, per_mm: Fraction) -> bool:
+    gradient, min_square = _exact_squares(weights, region, sides, s, k)
+    return gradient * per_mm.denominator**2 <= min_square * per_mm.numerator**2
 
 
-def _worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats, lower: float) -> Worst:
-    """Return the greatest |grad z_k| / min z_k per km, rounded up, and two corners of the triangle where it is."""
+def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats, lower: float) -> Worst:
+    """Return the largest |grad z_k| / min z_k per km, rounded up, and two corners of that triangle."""
     if math.isinf(lower):
         a, b = region.simplices[int(np.argmax(upper)), :2].tolist()
         return math.inf, (a, b)
-    best, at, left = Fraction(0), None, _MAX_EXACT_RATIOS
-    over = 0.0
+    max_square, worst_pair, remaining_count = Fraction(0), None, _MAX_EXACT_RATIOS
+    uncounted_rate = 0.0
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
-        columns = np.flatnonzero(_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
-        if len(columns) > left:
-            over = max(over, float(upper[s]))
+        columns = np.flatnonzero(_bound_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
+        if len(columns) > remaining_count:
+            uncounted_rate = max(uncounted_rate, float(upper[s]))
             continue
-        left -= len(columns)
+        remaining_count -= len(columns)
         for k in columns:
-            rate = Fraction(*_exactly(weights, region, sides, s, k))
-            if rate > best or at is None:
-                best, at = rate, tuple(region.simplices[s, :2].tolist())
-    value = max(_root_up(best * MM_PER_KM**2), over * MM_PER_KM * (1.0 + 2.0**-50))
-    return value, cast("tuple[int, int] | None", at)
+            rate = Fraction(*_exact_squares(weights, region, sides, s, k))
+            if rate > max_square or worst_pair is None:
+                max_square, worst_pair = rate, tuple(region.simplices[s, :2].tolist())
+    value = max(_round_root_up(max_square * MM_PER_KM**2), uncounted_rate * MM_PER_KM * (1.0 + 2.0**-50))
+    return value, cast("tuple[int, int] | None", worst_pair)
 
 
-def _root_up(square: Fraction) -> float:
-    """Return the least double that is at least a square root, or its neighbour."""
+def _round_root_up(square: Fraction) -> float:
+    """Return the square root of a rational as a double, rounded up by at most one double more than needed."""
     bits = 256
     root = math.isqrt((square.numerator << bits) // square.denominator) + (square > 0)
     return float_up(Fraction(root, 1 << (bits // 2)))

@@ -1,8 +1,8 @@
-"""Closing a matrix under its privacy rows: the kernels of the repair.
+"""The max-times closure of a matrix under its privacy constraints: the kernels of the repair.
 
-The max-times closure of z is the least matrix above it with ``z_ik >= f_ij z_jk`` for each required pair, where
-f_ij = exp(-eps' d_ij); it always exists: max_j exp(-eps' D_ij) z_jk with D the shortest paths over the pairs. Here
-it is reached by sweeps along the pairs: two or three when the distances are a metric, more along sparse graphs.
+The closure of z is the smallest matrix above z with ``z_ik >= f_ij z_jk`` for each required pair, where
+f_ij = exp(-eps' d_ij). It always exists: it is max_j exp(-eps' D_ij) z_jk, with D the shortest paths over the pairs.
+Sweeps along the pairs compute it: two or three if the distances are a metric, more on sparse graphs.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from privopt.execution.compiled import jit
 from privopt.execution.limits import in_threads
 from privopt.numbers.graphs import components, neighbours
 
-__all__ = ["Graph", "close", "lower"]
+__all__ = ["Graph", "close_matrix", "lower_rows"]
 
 
-#: Pairs times outputs below which threads are not worth their start.
-MIN_SHARED = 10_000_000
+#: With fewer pairs times outputs than this, starting a thread takes longer than it saves.
+MIN_WORK_PER_THREAD = 10_000_000
 _BLOCK_COLUMNS = 64
 
 
 class Graph:
-    """Required pairs as rows of neighbours.
+    """The graph of required pairs, as neighbour lists in CSR form.
 
     Attributes:
-        first, second: (P,) the pairs.
+        first, second: (P,) the records of each pair.
         exponents: (P,) eps d in doubles, all above 0.
-        indptr: (N + 1,) where each record's neighbours start.
+        indptr: (N + 1,) start of each record's neighbours.
         indices: (2 P,) neighbours.
-        edges: (2 P,) which pair each is.
+        edges: (2 P,) the pair that each neighbour belongs to.
         labels: (N,) connected component of each record.
-        components: how many there are.
+        components: number of components.
     """
 
     def __init__(self, pairs: Ints, exponents: Floats, records: int) -> None:
@@ -46,120 +46,123 @@ class Graph:
 
 
 @jit()
-def _gather(top, z, rows, factors, count):  # type: ignore[no-untyped-def]
-    """top_k = max over the first ``count`` rows r of factors_r z_rk, four rows at a time."""
-    top[:] = 0.0
+def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-def]
+    """Set maxima[k] to the maximum of factors[r] z[r, k] over the first ``count`` rows r."""
+    # Four rows at a time, so that each entry of ``maxima`` is loaded and stored once for four products.
+    maxima[:] = 0.0
     full = count - count % 4
     for s in range(0, full, 4):
         a, b, c, d = rows[s], rows[s + 1], rows[s + 2], rows[s + 3]
         fa, fb, fc, fd = factors[s], factors[s + 1], factors[s + 2], factors[s + 3]
-        for k in range(top.size):
+        for k in range(maxima.size):
             u, v, w, x = fa * z[a, k], fb * z[b, k], fc * z[c, k], fd * z[d, k]
             u = u if u > v else v
             w = w if w > x else x
             u = u if u > w else w
-            top[k] = u if u > top[k] else top[k]
+            maxima[k] = u if u > maxima[k] else maxima[k]
     for s in range(full, count):
         a, fa = rows[s], factors[s]
-        for k in range(top.size):
+        for k in range(maxima.size):
             u = fa * z[a, k]
-            top[k] = u if u > top[k] else top[k]
+            maxima[k] = u if u > maxima[k] else maxima[k]
 
 
 @jit()
-def _sweeps(block, indptr, indices, factors, whole, limit):  # type: ignore[no-untyped-def]
-    """Sweep until nothing rises, pulling rows only from neighbours that rose since; False where the limit was met.
+def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
+    """Sweep until no entry rises, updating rows only from neighbours that rose since their last visit.
 
-    A rise by less than 2**-50, relative, is a rounding and pulls no one: the slack tau covers what it leaves.
+    Returns:
+        Whether the sweeps settled within ``max_sweeps``.
     """
+    # A relative rise below 2**-50 counts as rounding and triggers no update; the slack tau covers the difference.
     n, width = block.shape
-    top = np.empty(width)
+    maxima = np.empty(width)
     rows, scales = np.empty(n, dtype=np.int64), np.empty(n)
-    before = np.ones(n, dtype=np.bool_)
-    for sweep in range(limit):
-        now = np.zeros(n, dtype=np.bool_)
+    rose_before = np.ones(n, dtype=np.bool_)
+    for sweep in range(max_sweeps):
+        rose_now = np.zeros(n, dtype=np.bool_)
         any_raised = False
         for step in range(n):
             j = step if sweep % 2 == 0 else n - 1 - step
             count = 0
             for e in range(indptr[j], indptr[j + 1]):
-                if before[indices[e]] or now[indices[e]]:
+                if rose_before[indices[e]] or rose_now[indices[e]]:
                     rows[count], scales[count] = indices[e], factors[e]
                     count += 1
             if count == 0:
                 continue
-            _gather(top, block, rows, scales, count)
+            _gather_maxima(maxima, block, rows, scales, count)
             raised = 0
             for k in range(width):
-                value = np.ceil(top[k]) if whole else top[k]
+                value = np.ceil(maxima[k]) if is_integer else maxima[k]
                 if value > block[j, k]:
                     raised += value > block[j, k] * 1.0000000000000009
                     block[j, k] = value
             if raised > 0:
-                now[j] = True
+                rose_now[j] = True
                 any_raised = True
         if not any_raised:
             return True
-        before = now
+        rose_before = rose_now
     return False
 
 
-def close(z: Floats, graph: Graph, shrink: float, *, whole: bool) -> None:
+def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) -> None:
     """Replace z by its closure at exponents (1 - shrink) eps d.
 
     Args:
         z: (N, K) finite, >= 0; changed in place.
         graph: the required pairs.
         shrink: tau, 0 <= tau < 1.
-        whole: every raised entry is rounded up to an integer, so that integers stay integers.
+        is_integer: round every raised entry up to an integer, so that integers stay integers.
 
     Raises:
-        CertificationError: it did not settle, which no finite input does.
-        OutOfTime: the end has come.
+        CertificationError: The sweeps did not settle, which cannot happen for finite input.
+        OutOfTime: The time limit has passed.
     """
     if not len(graph.first):
         return
-    # rounded up, by more than exp can be wrong: the closure may only be too high
+    # Factors are rounded up by more than the error of exp, because the closure may only be too high.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
 
-    def fill(first: int, last: int) -> None:
-        for number in range(first, last):
+    def fill(first_block: int, end_block: int) -> None:
+        for block_number in range(first_block, end_block):
             check()
-            part = slice(number * _BLOCK_COLUMNS, (number + 1) * _BLOCK_COLUMNS)
-            block = np.array(z[:, part], order="C")
-            if not _sweeps(block, graph.indptr, graph.indices, factors, whole, 2 * len(block) + 64):
+            columns = slice(block_number * _BLOCK_COLUMNS, (block_number + 1) * _BLOCK_COLUMNS)
+            block = np.array(z[:, columns], order="C")
+            if not _sweep_until_closed(block, graph.indptr, graph.indices, factors, is_integer, 2 * len(block) + 64):
                 raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
-            z[:, part] = block
+            z[:, columns] = block
 
     blocks = -(-z.shape[1] // _BLOCK_COLUMNS)
-    in_threads(fill, blocks, min_span=2 if len(graph.first) * z.shape[1] > MIN_SHARED else blocks + 1)
+    in_threads(fill, blocks, min_span=2 if len(graph.first) * z.shape[1] > MIN_WORK_PER_THREAD else blocks + 1)
 
 
 @jit()
-def _lower(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
-    """Take each row's excess out of entries that lie above what their neighbours require, dearest first."""
+def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
+    """Subtract each row's excess from entries above the bounds of their neighbours, the most expensive ones first."""
     n, width = z.shape
-    bound = np.empty(width)
+    lower_bounds = np.empty(width)
     for j in range(n):
-        left = excess[j]
-        if left <= 0.0:
+        remaining_excess = excess[j]
+        if remaining_excess <= 0.0:
             continue
         span = slice(indptr[j], indptr[j + 1])
-        _gather(bound, z, indices[span], factors[span], indptr[j + 1] - indptr[j])
+        _gather_maxima(lower_bounds, z, indices[span], factors[span], indptr[j + 1] - indptr[j])
         for k in np.argsort(-cost[j]):
-            room = z[j, k] - bound[k]
-            if room >= left:
-                z[j, k] = max(bound[k], z[j, k] - left)
+            slack = z[j, k] - lower_bounds[k]
+            if slack >= remaining_excess:
+                z[j, k] = max(lower_bounds[k], z[j, k] - remaining_excess)
                 break
-            if room > 0.0:
-                z[j, k] = bound[k]
-                left -= room
+            if slack > 0.0:
+                z[j, k] = lower_bounds[k]
+                remaining_excess -= slack
 
 
-def lower(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
-    """Lower rows by ``excess`` (N,) as far as the closure at (1 - shrink) eps d allows, dearest entries first.
+def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
+    """Lower rows by ``excess`` (N,) as far as the closure at (1 - shrink) eps d allows, most expensive entries first.
 
-    A closed matrix stays closed: an entry falls no lower than its neighbours require, and its fall only relaxes theirs.
+    A closed matrix stays closed: no entry falls below the bound of its neighbours, and lowering it relaxes theirs.
     """
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
-    _lower(z, excess, cost, graph.indptr, graph.indices, factors)
+    _lower_rows(z, excess, cost, graph.indptr, graph.indices, factors)

@@ -33,7 +33,7 @@ from privopt.execution.clock import check, clock
 from privopt.execution.limits import in_threads
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.certify import Measurements, certify, certify_in_doubles, check_pairs
-from privopt_metric_dp.matrix.closure import Graph, close, lower
+from privopt_metric_dp.matrix.closure import Graph, close_matrix, lower_rows
 from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge, quotient
 
 __all__ = ["RepairedWeights", "repair", "repair_in_doubles", "round_to_weights"]
@@ -253,7 +253,7 @@ def _max_drift(sums: Floats, graph: Graph) -> float:
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
     """Bring the rows to sum 1, up to a drift that tau covers; return also the share of mass that was moved."""
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
-        close(z, graph, tau, whole=False)
+        close_matrix(z, graph, tau, is_integer=False)
         _fill_empty_components(z, graph)
         sums = z.sum(axis=1)
         if not remaining_rounds or np.abs(sums - 1.0).max() <= 0.01:
@@ -264,7 +264,7 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
         if _max_drift(sums, graph) <= tau / 4:
             return _normalize_rows(z, sums), 0.0
         z /= _min_sums_by_component(sums, graph)[:, None]  # one factor for each component keeps z in the cone
-        lower(z, z.sum(axis=1) - 1.0, cost, graph, tau)
+        lower_rows(z, z.sum(axis=1) - 1.0, cost, graph, tau)
     return _share_deficits(z, cost, graph, tau)
 
 
@@ -311,7 +311,7 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
     """Round to integers whose rows sum to exactly 2**63 and that satisfy the privacy constraints."""
     for _ in range(6):
         units = np.rint(z * float(TOTAL))
-        close(units, graph, tau, whole=True)
+        close_matrix(units, graph, tau, is_integer=True)
         weights = units.astype(np.uint64)
         missing_units = (np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)).view(np.int64)
         relative_errors = missing_units / float(TOTAL)

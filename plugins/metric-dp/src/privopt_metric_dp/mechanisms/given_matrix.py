@@ -19,7 +19,7 @@ from privopt.files.archive import parse_npy
 from privopt.interfaces import SolveContext
 from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.certify import rows_with_wrong_sum
-from privopt_metric_dp.matrix.certify_region import certify_everywhere, steepest_output
+from privopt_metric_dp.matrix.certify_region import certify_everywhere, find_steepest_output
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.least_epsilon import Apart, Least, exact_sums, least_epsilon
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
@@ -141,7 +141,7 @@ class GivenMatrix:
         if found.worst_pair is None:
             return Least(epsilon=worst, holds=found.holds)
         i, j = found.worst_pair
-        k = steepest_output(self.weights, data.region, (i, j))
+        k = find_steepest_output(self.weights, data.region, (i, j))
         likelier = self.weights[i, k] >= self.weights[j, k]
         return Least(epsilon=worst, holds=found.holds, pair=(i, j) if likelier else (j, i), output=k)
 
