@@ -100,7 +100,7 @@ def test_no_loop_compares_the_monotonic_clock():
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
 def test_interrupts_are_the_callers_alone(error):
     def elsewhere(path):
-        callers = named(path, CALLERS | {"execution/cluster.py", "privopt.decompose/benders.py"})
+        callers = named(path, CALLERS | {"execution/cluster.py", "decompose/benders.py"})
         return not (callers or {"testing", *IN_ONE_GO} & set(path.parts))
 
     caught = (
