@@ -157,7 +157,12 @@ class Snap:
         if secret.kind == "id":
             row_of = {name: row for row, name in enumerate(self.ids.tolist())}
             texts = texts_of(frame[secret.columns[0]])
-            found = texts.replace_strict(row_of, default=-1, return_dtype=pl.Int64).to_numpy()
+            # pandas writes whole numbers beside gaps as 132.0: the id 132, unless a record has that very id
+            whole = texts.str.replace(r"^(-?\d+)\.0+$", "${1}")
+            exact, rounded = (
+                column.replace_strict(row_of, default=-1, return_dtype=pl.Int64).to_numpy() for column in (texts, whole)
+            )
+            found = np.where(exact < 0, rounded, exact)
             return np.maximum(found, 0), np.where(found < 0, _UNKNOWN, -1)
         positions, wrong = positions_of(frame, secret)
         reason = _impossible(positions, wrong > 0, geographic=secret.kind == "geographic")

@@ -21,10 +21,15 @@ from privopt_tables.studies.draft_text import relative
 
 __all__ = ["RecognisedTable", "recognised"]
 
-LATITUDES: Final = ("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat")
+LATITUDES: Final = (
+    *("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat"),
+    *("start station latitude", "decimallatitude", "intptlat", "gps_lat", "geo_lat", "latitude (deg)"),
+)
 LONGITUDES: Final = (
     *("lon", "lng", "long", "longitude", "start_lon", "start_lng", "start_longitude"),
     *("pickup_longitude", "pickup_lon", "pickup_lng", "stop_lon"),
+    *("start station longitude", "decimallongitude", "intptlong", "gps_lon", "gps_lng", "geo_lon", "geo_lng"),
+    "longitude (deg)",
 )
 PLANES: Final = (("x", "y"), ("x_km", "y_km"))
 
@@ -121,6 +126,8 @@ def recognised(points: Path, folder: Path, *, ids_alone: bool) -> RecognisedTabl
 def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:
     """Return the table, and its column of geometries where it is GeoParquet."""
     file = File.read(points, str(points), wanted="a table")
+    if file.contents.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b"<"):  # no message quotes what may be secret
+        raise InputError([Fault(points.name, "", "JSON or XML", "a table: CSV, Parquet or GeoParquet")])
     frame = table_of(file)
     if not file.contents.startswith(PARQUET):
         return frame, None
