@@ -220,7 +220,9 @@ def test_drops_columns_that_state_the_position_unless_kept(release, tmp_path):
 
 
 def test_ids_that_pandas_wrote_as_decimals_are_those_of_records(tmp_path):
-    records = po.records({"id": ["1", "132", "138"], "lat": [45.0, 45.1, 45.2], "lon": [7.0, 7.0, 7.0]})
+    records = po.records(
+        {"id": ["1", "132", "138"], "lat": [45.0, 45.1, 45.2], "lon": [7.0, 7.0, 7.0]}, id="id", lat="lat", lon="lon"
+    )
     problem = po.metric_problem(records, distance="haversine", epsilon="1/km")
     table = pd.DataFrame({"n": [1, 2, 3], "id": ["1.0", "132.0", "138.00"]})
     with pytest.warns(po.PrivoptWarning):
