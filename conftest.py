@@ -13,6 +13,8 @@ import numpy.random  # noqa: F401 - seeds itself once, as it is imported
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["helpers.fixtures"]
+
 # Importing and collecting make millions of objects that stay: looking through them again and again finds no garbage.
 gc.disable()
 
@@ -82,7 +84,13 @@ def pytest_cmdline_main(config):
 
 
 TOGETHER = {
-    "reports": ("tests/browser/test_check", "tests/browser/test_looks", "tests/browser/test_reports", "tests/report/"),
+    "reports": (
+        "tests/browser/test_check",
+        "tests/browser/test_looks",
+        "tests/browser/test_reports",
+        "tests/report/",
+        "plugins/metric-dp/tests/report/",
+    ),
     "site": ("tests/browser/test_pages_fit", "tests/browser/test_search", "tests/docs/test_site"),
     "rooms": ("tests/docs/test_house", "tests/house/test_rooms", "tests/house/test_source_rules"),
     "clients": ("plugins/clients/",),
@@ -101,7 +109,7 @@ LONGEST = (
     "rooms",
     "tests/testing/test_judge.py",
     "plugins/fl-linear/tests/test_fl_kit.py",
-    "tests/region/test_folders.py",
+    "plugins/metric-dp/tests/region/test_folders.py",
     "tests/docs/test_doc_blocks.py",
     "tests/testing/test_kinds_kit.py",
     "plugins/lr-geo/tests/test_lr_geo_kit.py",

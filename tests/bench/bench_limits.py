@@ -1,9 +1,9 @@
 """What each method of optimal-lp comes to under a limit, `auto` beside those asked for by name.
 
 Run as ``python tests/bench/bench_limits.py [--only TEXT] [--limits 5,10,20]``. Seconds are processor seconds of the
-command and its workers, by the clock of ``tests/solvers/test_ladder.py``: what else the machine does counts for
-nothing, two threads count for two. The limit ends the search; certifying and writing follow. Loss is a share of the
-exponential mechanism's.
+command and its workers, by the clock of ``plugins/metric-dp/tests/solvers/test_ladder.py``: what else the machine does
+counts for nothing, two threads count for two. The limit ends the search; certifying and writing follow. Loss is a
+share of the exponential mechanism's.
 """
 
 from __future__ import annotations

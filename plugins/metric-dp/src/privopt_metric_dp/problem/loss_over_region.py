@@ -91,7 +91,7 @@ def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     Each street is in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which the
     shortest path to an output changes direction adds an error of that piece. Each triangle, or even part of it, is in
     seven points, exact up to degree 5: mean distances over two triangles, to a corner or the middle, are off by less
-    than 1e-7 of themselves (tests/region/test_loss.py).
+    than 1e-7 of themselves (plugins/metric-dp/tests/region/test_loss.py).
 
     Args:
         region: the vertices' mesh.

@@ -1,4 +1,4 @@
-"""Small problems that several test files share."""
+"""A pytest plugin: small problems and commands that the tests of the core and of plugins share."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+
 from helpers.examples import EXAMPLES, SECRETIVE
 from helpers.toys import write_toy
 
@@ -34,7 +35,6 @@ def solved_toy(tmp_path_factory):
 def town(tmp_path_factory):
     """DIR of a town of twelve places, which ledgers are charged for; the problem file lies beside it."""
     from helpers.charging import made
-
     from privopt.run.solve import solve
 
     folder = tmp_path_factory.mktemp("town")
@@ -123,7 +123,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
-        cwd=Path(__file__).parents[1],
+        cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
         check=False,

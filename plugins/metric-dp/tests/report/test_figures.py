@@ -16,7 +16,7 @@ from privopt_metric_dp.attacks.meaning import _percent
 from privopt_metric_dp.report import explorer
 from privopt_metric_dp.report.figures import over_time
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize(
