@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
 from privopt.errors import StoppedError
 from privopt.interfaces.channel import Channel, NoisyCounts
+from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.plan import Plan
 from privopt.interfaces.release import Release
 from privopt.interfaces.result import Result
@@ -315,14 +316,24 @@ class HasChannel(Protocol[P, R]):
 class Drafts(Protocol):
     """Writes a problem file from a table (``init``). Without it: ``init`` takes a table of places."""
 
-    def draft(self, table: Path, out: Path, *, force: bool, **options: Any) -> Sequence[str]:
+    def draft(
+        self,
+        table: Path,
+        out: Path,
+        *,
+        force: bool,
+        count: str | None = None,
+        persons: bool = False,
+        totals: Sequence[str] = (),
+        keep_totals: bool = False,
+    ) -> Sequence[str]:
         """Write the problem file; return what was guessed, a sentence each.
 
         Args:
             table: the table of individuals.
             out: the problem file.
             force: whether to replace it.
-            options: those of ``count``, ``persons``, ``totals`` and ``keep_totals`` that the command was given.
+            count, persons, totals, keep_totals: options of the command, about rows that stand for several people.
         """
 
 
@@ -423,7 +434,7 @@ def solves_program(mechanism: object) -> bool:
     return isinstance(mechanism, SolvesProgram) and mechanism.programs
 
 
-def reopen(mechanism: Any, declared: Any, file: str, folder: Path) -> tuple[Any, Release]:
+def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: Path) -> tuple[Any, Release]:
     """Return the problem and the release that a folder holds, from its files and nothing else."""
     if isinstance(mechanism, Reopens):
         return mechanism.reopen(declared, file, folder)

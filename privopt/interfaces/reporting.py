@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 from attrs import frozen
 
 from privopt.arrays import Figure
+from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.result import Result
 from privopt.registry import load_class
 
@@ -123,7 +124,7 @@ class Reporting(Generic[P, R]):
         return None
 
 
-def open_reporting(mechanism: Any) -> Reporting[Any, Any]:
+def open_reporting(mechanism: Mechanism[Any, Any]) -> Reporting[Any, Any]:
     """Return what shows a mechanism's releases; the class that :attr:`Mechanism.reporting` names is imported now.
 
     Raises:

@@ -34,7 +34,7 @@ CALLERS = {
     "run/solve.py",
     "registry/discovery.py",
     "__main__.py",
-    "privopt_tables.studies/curve.py",
+    "studies/curve.py",
 }
 """Who waits for others, or tidies up: these alone catch an interrupt."""
 IN_ONE_GO = {"privopt_hierarchical_dp", "privopt_photo_censor"}

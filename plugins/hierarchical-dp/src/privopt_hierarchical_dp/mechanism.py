@@ -304,11 +304,21 @@ class HierarchicalTables(CountsMechanism):
         design = problem.design(method)
         return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
 
-    def draft(self, table: Path, out: Path, *, force: bool, **options: Any) -> Sequence[str]:
+    def draft(
+        self,
+        table: Path,
+        out: Path,
+        *,
+        force: bool,
+        count: str | None = None,
+        persons: bool = False,
+        totals: Sequence[str] = (),
+        keep_totals: bool = False,
+    ) -> Sequence[str]:
         """Write a problem file for a table of individuals."""
         from privopt_hierarchical_dp.tables.draft import init
 
-        return init(table, out, force=force, **options)
+        return init(table, out, force=force, count=count, persons=persons, totals=totals, keep_totals=keep_totals)
 
 
 def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: SolveContext) -> tuple[Fit, bool]:

@@ -85,7 +85,7 @@ def init(
     if sum(given is not None for given in (points, osm, vectors)) != 1:
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
     named = {"count": count, "persons": persons, "totals": totals, "keep_totals": keep_totals}
-    of_individuals = {name: value for name, value in named.items() if value}
+    of_individuals: dict[str, Any] = {name: value for name, value in named.items() if value}
     if ids is not None and vectors is None:
         raise UsageError("--ids must be given with --vectors: it names their rows")
     if vectors is not None:
