@@ -396,11 +396,11 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def closing_seconds(self) -> float:
         """Seconds to reserve for certifying, proving and writing, based on their durations so far in this run.
 
-        Writing certifies what it has read back, so it is expected to take as long as certifying.
+        Writing certifies and proves what it has read back, so it is expected to take as long as both.
         """
         certify_seconds, prove_seconds = self.step_seconds["certify"], self.step_seconds["prove"]
         # Compilation happens once, so that a duration that includes it says nothing about writing.
-        write_seconds = 0.0 if "certify" in self.cold_steps else certify_seconds
+        write_seconds = sum(self.step_seconds[step] for step in self.step_seconds.keys() - self.cold_steps)
         return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
 
     def begin_closing(self, seconds: float) -> None:
