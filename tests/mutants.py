@@ -23,7 +23,7 @@ over a plane are asked for in the checker's suite again. The place that exports 
 no test: it told 700 of any larger epsilon, which is refused now.
 
 Where tests were deleted for others that hold the same, faults of that place were written by hand and the others run:
-columns named twice (apply_table.py), positions without places (nearest_record.py) and a sign of the interior-point step
+columns named twice (apply_parts.py), positions without places (nearest_record.py) and a sign of the interior-point step
 (row_kernels.py) were killed; numbers taken for times (periods.py) and charges of any purpose (balances.py) were not:
 their tests are back.
 """

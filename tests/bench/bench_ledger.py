@@ -70,8 +70,8 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
     """``apply`` without a ledger, with one, and with reports that are kept."""
     from privopt.ledger.charge import Charge
     from privopt.run.solve import solve
-    from privopt_tables.application import Application
     from privopt_tables.apply import apply
+    from privopt_tables.options import ApplyOptions
     from privopt_tables.secret_columns import Secret
 
     (folder / "p.toml").write_text(
@@ -91,7 +91,7 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
         ("kept reports, again", Charge(ledger=folder / "b", subject="who", sticky=True)),
     ):
         clock, cpu = time.perf_counter(), time.process_time()
-        apply(out, folder / "t.csv", folder / "o.csv", Secret.of(id="place"), Application(charge=charge), force=True)
+        apply(out, folder / "t.csv", folder / "o.csv", Secret.of(id="place"), ApplyOptions(charge=charge), force=True)
         said(f"apply, {rows:,} rows, {name}", time.perf_counter() - clock, time.process_time() - cpu)
 
 

@@ -102,7 +102,7 @@ FURTHER = [
     "privopt.files.release_folder",
     "privopt.report.write_report",
     "privopt_tables.apply",
-    "privopt_tables.apply_table",
+    "privopt_tables.apply_parts",
     "privopt_tables.studies.curve",
     "privopt_tables.secret_columns",
     "privopt.testing.noise",

@@ -24,8 +24,8 @@ from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_tables import apply as module
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
+from privopt_tables.options import ApplyOptions
 from privopt_tables.secret_columns import Secret
 
 TOWN = """
@@ -108,7 +108,7 @@ def test_rows_without_a_report_are_counted_by_reason(town, tmp_path, privopt, mo
         assert f"{count:,} {reason}" in done.stderr
     monkeypatch.setattr(files, "SAMPLE_ROWS", 100)
     monkeypatch.setattr(files, "BATCH_ROWS", 700)
-    again = apply(town, table, tmp_path / "o.parquet", POSITION, Application(max_snap=5.0))
+    again = apply(town, table, tmp_path / "o.parquet", POSITION, ApplyOptions(max_snap=5.0))
     assert again.refused == wanted
     for found in (pl.read_csv(tmp_path / "o.csv"), pl.read_parquet(tmp_path / "o.parquet")):
         assert found["n"].cast(pl.Int64).to_list() == list(range(5_000))
@@ -124,7 +124,7 @@ def test_planar_records_take_km(solved_toy, tmp_path):
     with pytest.raises(UsageError, match="must be x and y"):
         apply(solved_toy, table, tmp_path / "p.csv", Secret.of(lat="e", lon="n"))
     with pytest.raises(UsageError, match="max-snap"):
-        apply(solved_toy, table, tmp_path / "p.csv", Secret.of(id="e"), Application(max_snap=1.0))
+        apply(solved_toy, table, tmp_path / "p.csv", Secret.of(id="e"), ApplyOptions(max_snap=1.0))
 
 
 def test_geoparquet_in_any_form_of_binary(town, tmp_path):
@@ -170,7 +170,7 @@ def test_both_ends_of_a_trip_as_geometries(town, tmp_path):
     done = apply(town, tmp_path / "t.parquet", tmp_path / "half.parquet", Secret.of(geometry="from_"))
     assert "column there stays as it is and is of geometries, which nothing protects" in done.warnings[0]
     secret = Secret.of(geometry="there")
-    done = apply(town, tmp_path / "half.parquet", tmp_path / "both.parquet", secret, Application(prefix="end"))
+    done = apply(town, tmp_path / "half.parquet", tmp_path / "both.parquet", secret, ApplyOptions(prefix="end"))
     assert not done.warnings
     reports = [f"{before}report{end}" for before in ("", "end_") for end in ("", "_lat", "_lon")]
     assert pl.read_parquet(tmp_path / "both.parquet").columns == ["n", *reports]
@@ -207,7 +207,7 @@ def test_what_a_table_cannot_be_is_said(town, tmp_path, privopt):
     with pytest.raises(UsageError, match="lies in"):
         apply(town, tmp_path / "t.parquet", town / "o.parquet", Secret.of(id="id"))
     with pytest.raises(UsageError, match=r"max-snap must be .*, got nan"):
-        apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", POSITION, Application(max_snap=float("nan")))
+        apply(town, tmp_path / "t.parquet", tmp_path / "o.csv", POSITION, ApplyOptions(max_snap=float("nan")))
 
 
 def test_a_seed_repeats_and_marks(town, tmp_path, privopt):

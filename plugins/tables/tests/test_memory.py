@@ -20,7 +20,7 @@ from privopt.registry import registry
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_tables.application import limits_of
+from privopt_tables.options import describe_limits
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "guide" / "in-memory.md"
@@ -120,7 +120,7 @@ def test_a_release_that_promises_less_says_so():
     with pytest.warns(po.PrivoptWarning, match="between records up to 1.2 km apart: nothing is promised beyond"):
         near.apply({"id": ["a"]}, id="id")
     none = evolve(near.guarantee, kind="none")
-    assert limits_of(none) == ("nothing holds: reports of this release may reveal what they were drawn for",)
+    assert describe_limits(none) == ("nothing holds: reports of this release may reveal what they were drawn for",)
 
 
 def test_a_release_that_changed_on_disk_is_not_saved(release, tmp_path):

@@ -16,8 +16,8 @@ from privopt.ledger.charge import Charge
 from privopt.registry import Registered, registry, using
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_tables.application import Application
-from privopt_tables.apply import apply, protected
+from privopt_tables.apply import apply, apply_in_memory
+from privopt_tables.options import ApplyOptions
 from privopt_tables.secret_columns import Secret
 
 
@@ -62,7 +62,7 @@ def test_each_row_is_charged_before_it_is_drawn(line, tmp_path):
     )
     epsilon = open_verified(line).result.guarantee.epsilon
     said("budget", tmp_path / "book", "--set", str(3 * epsilon))
-    asked = Application(charge=Charge(ledger=tmp_path / "book", subject="who"))
+    asked = ApplyOptions(charge=Charge(ledger=tmp_path / "book", subject="who"))
     done = apply(line, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="place"), asked)
     assert done.refused == {"unknown id": 1, "budget spent": 2}
     assert Counter(name for name, _ in charged(tmp_path / "book")) == {"anna": 3, "bert": 1}
@@ -80,14 +80,14 @@ def test_the_release_in_python_protects_tables(line):
 
 def test_in_memory_and_what_takes_a_matrix(line, tmp_path):
     opened = open_verified(line)
-    made, _ = protected(opened, {"place": ["0"] * 2_500}, {"id": "place"}, Application())
+    made, _ = apply_in_memory(opened, {"place": ["0"] * 2_500}, {"id": "place"}, ApplyOptions())
     assert len(made["report"]) == 2_500
     for more in ({"seed": 1}, {"max_snap": 1.0}):
         with pytest.raises(UsageError, match="this release draws for itself, and has no matrix"):
-            protected(opened, {"place": ["0"]}, {"id": "place"}, Application(**more))
+            apply_in_memory(opened, {"place": ["0"]}, {"id": "place"}, ApplyOptions(**more))
     with pytest.raises(UsageError, match="must be id, got a position: this release draws for its records"):
-        protected(opened, {"x": [0.0], "y": [0.0]}, {"x": "x", "y": "y"}, Application())
+        apply_in_memory(opened, {"x": [0.0], "y": [0.0]}, {"x": "x", "y": "y"}, ApplyOptions())
     table = {"s": ["0", "1"], "e": ["1", "x"]}
-    made, _ = protected(opened, table, {}, Application(positions={"start": ["s"], "end": ["e"]}))
+    made, _ = apply_in_memory(opened, table, {}, ApplyOptions(positions={"start": ["s"], "end": ["e"]}))
     assert list(made) == ["start_report", "end_report"]
     assert [report is None for name in made for report in made[name]] == [False, True] * 2

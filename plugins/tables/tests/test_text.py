@@ -24,10 +24,10 @@ from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
 from privopt_tables.charge_rows import RowCharger
-from privopt_tables.protect_text import MASK, split_words, vocabulary, word_number
+from privopt_tables.options import ApplyOptions
+from privopt_tables.rows.by_word import MASK, split_words, vocabulary, word_number
 from privopt_tables.secret_columns import Secret
 
 WORDS = ["the", "cat", "café", "sat", "Rome", "don't"]
@@ -100,7 +100,7 @@ def test_nothing_of_a_sentence_survives_but_protected_words_and_masks(words, tmp
     assert [len((text or "").split(" ")) for text in out["said"][:2]] == [4, 1]
     assert out["said"][2:].is_null().all()
     assert {word for text in out["said"][:2] for word in text.split(" ")} <= set(WORDS)
-    masked = apply(words, rows, tmp_path / "m.csv", TEXT, Application(text="said", unknown="mask"))
+    masked = apply(words, rows, tmp_path / "m.csv", TEXT, ApplyOptions(text="said", unknown="mask"))
     counts = {"rows": 4, "reported": 3, "words": 5, "dropped": 0, "masked": 5}
     assert masked.to_json() | {"refused": {}} == counts | {"refused": {}}
     shown = pl.read_csv(tmp_path / "m.csv")["said"].to_list()
@@ -110,7 +110,7 @@ def test_nothing_of_a_sentence_survives_but_protected_words_and_masks(words, tmp
 
 def test_words_are_as_likely_as_certified_and_of_their_own_coins(words, tmp_path):
     rows = table(tmp_path / "t.csv", *["cat cat sat"] * 6_000)
-    apply(words, rows, tmp_path / "o.csv", TEXT, Application(text="said"))
+    apply(words, rows, tmp_path / "o.csv", TEXT, ApplyOptions(text="said"))
     release = open_verified(words).release
     parted = [text.split(" ") for text in pl.read_csv(tmp_path / "o.csv")["said"]]
     for at, word in enumerate(["cat", "cat", "sat"]):
@@ -126,7 +126,7 @@ def test_words_are_as_likely_as_certified_and_of_their_own_coins(words, tmp_path
 def test_each_known_word_is_charged_and_a_shorter_sentence_that_fits_is_reported(words, tmp_path):
     said("budget", tmp_path / "book", "--set", "2")
     rows = table(tmp_path / "t.csv", "the cat", "the cat sat", "30 40", "don't 30")
-    asked = Application(text="said", charge=Charge(ledger=tmp_path / "book", subject="who"))
+    asked = ApplyOptions(text="said", charge=Charge(ledger=tmp_path / "book", subject="who"))
     done = apply(words, rows, tmp_path / "o.csv", TEXT, asked)
     assert done.to_json()["refused"] == {"no known word": 1, "budget spent": 1}
     assert done.counts == {"words": 3, "dropped": 1}
@@ -174,18 +174,18 @@ def test_a_batch_of_sentences_is_charged_once_and_repeats_its_words(words, tmp_p
     said("budget", tmp_path / "book", "--set", "3")
     texts = ["cat cat", "30", "the cat sat", "Rome", "sat sat"] * 3
     rows = table(tmp_path / "t.csv", *texts, who=["anna", "bert", "anna", "bert", "anna"] * 3)
-    asked = Application(text="said", charge=Charge(ledger=tmp_path / "book", subject="who"), batch="one")
-    from privopt_tables.protect_text import TextProtector
+    asked = ApplyOptions(text="said", charge=Charge(ledger=tmp_path / "book", subject="who"), batch="one")
+    from privopt_tables.rows.by_word import WordProtector
 
     drawn = []
-    protect = TextProtector.protect
+    protect = WordProtector.protect
 
     def killed(self, frame, first=0):
         drawn.append(protect(self, frame, first))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(TextProtector, "protect", killed)
+        patch.setattr(WordProtector, "protect", killed)
         with pytest.raises(StoppedError):
             apply(words, rows, tmp_path / "o.csv", TEXT, asked)
     before = charged(tmp_path / "book")
@@ -220,7 +220,7 @@ def test_what_a_sentence_cannot_have_says_so(words, tmp_path, more, words_of_err
     code, _, err = said("apply", words, rows, "--id", "said", "--unknown", "mask", "--out", tmp_path / "o.csv")
     assert (code, "--unknown must be given with --text" in err) == (2, True)
     with pytest.raises(UsageError, match="drop or mask"):
-        apply(words, rows, tmp_path / "o.csv", TEXT, Application(text="said", unknown="keep"))
+        apply(words, rows, tmp_path / "o.csv", TEXT, ApplyOptions(text="said", unknown="keep"))
 
 
 def test_in_memory(words):

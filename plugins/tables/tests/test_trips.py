@@ -12,8 +12,8 @@ import pytest
 import privopt as po
 from privopt.declare import table_files as files
 from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageError
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
+from privopt_tables.options import ApplyOptions
 from privopt_tables.secret_columns import Secret
 
 NODES = {"node": ["a", "b", "c"], "north": [41.9, 41.9, 41.91], "east": [12.4, 12.41, 12.4]}
@@ -209,7 +209,7 @@ def test_drops_columns_that_state_the_position_unless_kept(release, tmp_path):
     )
     table.write_csv(tmp_path / "t.csv")
     secret = Secret.of(lat="lat", lon="lon")
-    done = apply(release.opened.folder, tmp_path / "t.csv", tmp_path / "o.csv", secret, Application(keep=("note",)))
+    done = apply(release.opened.folder, tmp_path / "t.csv", tmp_path / "o.csv", secret, ApplyOptions(keep=("note",)))
     assert done.to_json()["dropped"] == ["spot"]
     assert pl.read_csv(tmp_path / "o.csv").columns[:2] == ["note", "fare"]
     assert [line for line in done.warnings if "note stays and states the secret" in line]

@@ -21,16 +21,16 @@ from privopt.interfaces.claims import SEEDED
 from privopt.ledger.batches import Batch
 from privopt.run.verify import OpenedFolder, open_verified
 from privopt_metric_dp.matrix.release import matrix_of
-from privopt_tables.application import Application, limits_of, words_of
-from privopt_tables.apply_table import ApplySummary, applied, whole_secret
-from privopt_tables.protect import Protector
+from privopt_tables.apply_parts import ApplySummary, apply_parts, combine_secret
+from privopt_tables.options import ApplyOptions, describe_limits, format_counts
+from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import GeoSource, Secret
 from privopt_tables.table_writer import TableWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["apply", "protected"]
+__all__ = ["apply", "apply_in_memory"]
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def apply(
     table: Path,
     out: Path,
     secret: Secret,
-    asked: Application | None = None,
+    asked: ApplyOptions | None = None,
     *,
     force: bool = False,
     progress: Progress | None = None,
@@ -64,7 +64,7 @@ def apply(
         UsageError: a release without a matrix, positions that its records do not have, or no row with a report.
         StoppedError: interrupted, or ``out`` cannot be written; nothing was written.
     """
-    asked, ending = asked or Application(), ending_of(out, "--out")
+    asked, ending = asked or ApplyOptions(), ending_of(out, "--out")
     if asked.batch is not None and asked.charge is None:
         raise UsageError("--batch NAME must be used with --ledger FILE and --subject COLUMN, got it alone")
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def apply(
             if table.suffix.lower() == ".csv":
                 found = "CSV, which holds no points in binary"
                 raise InputError([Fault(source.name, f"column {secret.columns[0]}", found, "GeoParquet")])
-        made = applied(
+        made = apply_parts(
             open_verified(folder),
             source,
             secret,
@@ -130,8 +130,8 @@ def _file(
             batch.begin_writing(path)
 
 
-def protected(
-    opened: OpenedFolder, table: T, columns: Mapping[str, str | None], asked: Application
+def apply_in_memory(
+    opened: OpenedFolder, table: T, columns: Mapping[str, str | None], asked: ApplyOptions
 ) -> tuple[T, list[str]]:
     """Return the same kind of table with reports in place of the secret's columns, and what its user must know.
 
@@ -151,11 +151,13 @@ def protected(
     if source.active is not None and asked.text is None and not any(columns.values()):
         columns = {"geometry": source.active}
     frames: list[nw.DataFrame[Any]] = []
-    secret = whole_secret(columns, asked.positions, asked.text)
-    done = applied(opened, source, secret, asked, nullcontext(frames.append))
+    secret = combine_secret(columns, asked.positions, asked.text)
+    done = apply_parts(opened, source, secret, asked, nullcontext(frames.append))
     made, left, result = nw.concat(frames) if len(frames) > 1 else frames[0], done.rows - done.reported, opened.result
-    notes = [f"{left:,} of {number_of(done.rows, 'row')} without a report: {words_of(done.refused)}"] if left else []
-    notes += limits_of(result.guarantee)
+    notes = (
+        [f"{left:,} of {number_of(done.rows, 'row')} without a report: {format_counts(done.refused)}"] if left else []
+    )
+    notes += describe_limits(result.guarantee)
     notes += [] if done.sequence is None else [done.sequence]
     notes += [f"this release: {result.mark}"] if result.mark else []
     notes += [f"this table: {SEEDED}"] if asked.seed is not None else []
@@ -163,25 +165,25 @@ def protected(
     if isinstance(table, Mapping):
         return cast("T", made.to_dict(as_series=False)), notes
     native = _bare(made.to_native())
-    if source.active is not None and isinstance(done.protector, Protector):
+    if source.active is not None and isinstance(done.protector, PositionProtector):
         native = _with_points(table, native, source.active, done.protector)
     return native, notes
 
 
-def _array(opened: OpenedFolder, array: NDArray[Any], asked: Application) -> tuple[NDArray[Any], list[str]]:
+def _array(opened: OpenedFolder, array: NDArray[Any], asked: ApplyOptions) -> tuple[NDArray[Any], list[str]]:
     if asked.subject is not None:
         raise UsageError("table must be one with a column of subjects, got an array")
     if asked.text is not None or asked.prefix is not None or asked.positions:
         raise UsageError("text, prefix and positions must be omitted with an array: they name columns of a table")
     release, problem = matrix_of(opened)
     if array.ndim == 1:
-        ids, notes = protected(opened, {"id": array.tolist()}, {"id": "id"}, asked)
+        ids, notes = apply_in_memory(opened, {"id": array.tolist()}, {"id": "id"}, asked)
         return np.array(ids[REPORT], dtype=object), notes
     if array.ndim != 2 or array.shape[1] != 2:
         raise UsageError(f"table must be (B,) ids or (B, 2) positions, got an array of shape {array.shape}")
     ends = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
     table = {end: array[:, axis].tolist() for axis, end in enumerate(ends)}
-    made, notes = protected(opened, table, dict(zip(ends, ends, strict=True)), asked)
+    made, notes = apply_in_memory(opened, table, dict(zip(ends, ends, strict=True)), asked)
     if f"{REPORT}_{ends[0]}" not in made:
         raise UsageError(f"table must be ids, got positions: the {len(release.outputs)} outputs have no coordinates")
     return np.array([made[f"{REPORT}_{end}"] for end in ends], dtype=np.float64).T, notes
@@ -200,7 +202,7 @@ def _bare(table: T) -> T:
     return table
 
 
-def _with_points(table: object, frame: T, column: str, protector: Protector) -> T:
+def _with_points(table: object, frame: T, column: str, protector: PositionProtector) -> T:
     """Return a GeoDataFrame again, its geometry the places of reports."""
     if protector.outputs is None:
         return frame

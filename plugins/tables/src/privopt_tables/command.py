@@ -169,13 +169,13 @@ def apply(
     from privopt.command.terminal import progress_display
     from privopt.interfaces.claims import SEEDED
     from privopt.ledger.charge import Charge
-    from privopt_tables.application import Application, words_of
     from privopt_tables.apply import apply as run
-    from privopt_tables.apply_table import whole_secret
+    from privopt_tables.apply_parts import combine_secret
+    from privopt_tables.options import ApplyOptions, format_counts
 
     if unknown is not None and text is None:
         raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")
-    secret = whole_secret({"id": id_, **columns}, positions, text, dashes="--")
+    secret = combine_secret({"id": id_, **columns}, positions, text, dashes="--")
     if within is not None and not sticky:
         raise UsageError("--sticky-within must be given with --sticky: it repeats kept reports")
     charge = None  # --subject alone says whose traces they are: nothing is charged
@@ -186,7 +186,7 @@ def apply(
         )
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
-    asked = Application(
+    asked = ApplyOptions(
         max_snap=max_snap,
         seed=seed,
         charge=charge,
@@ -219,7 +219,7 @@ def apply(
         complain(f"warning: {out}: {SEEDED}")
     if done.refused:
         left = done.rows - done.reported
-        complain(f"{table}: {left:,} of {number_of(done.rows, 'row')} without a report: {words_of(done.refused)}")
+        complain(f"{table}: {left:,} of {number_of(done.rows, 'row')} without a report: {format_counts(done.refused)}")
     if as_json:
         say_json(json.dumps(done.to_json(), indent=2))
     if not quiet:

@@ -34,10 +34,10 @@ from privopt.ledger.entries import AccountKey
 from privopt.ledger.ledger import Ledger
 from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.matrix.release import matrix_of
-from privopt_tables.application import Application
-from privopt_tables.apply_table import cost_of_row
+from privopt_tables.apply_parts import cost_of_row
 from privopt_tables.charge_rows import check_no_calendar
-from privopt_tables.protect import Protector
+from privopt_tables.options import ApplyOptions
+from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import Secret
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Partitions:
         charged: Sums of the rows that were charged; None before the charge.
     """
 
-    protector: Protector
+    protector: PositionProtector
     access: BatchAccess
     release: str
     granted: Mapping[str, int] = field(factory=dict)
@@ -149,8 +149,8 @@ class Partitions:
 
     @property
     def _row_key_columns(self) -> tuple[str, str]:
-        assert self.protector.named_by is not None  # PartitionedBatch.opened has set it
-        return self.protector.named_by
+        assert self.protector.row_key_columns is not None  # PartitionedBatch.opened has set it
+        return self.protector.row_key_columns
 
     def tally(self, partition: T) -> T:
         """Sum up the rows of each subject of a partition, and its digest.
@@ -369,7 +369,7 @@ class PartitionedBatch:
     @classmethod
     @contextmanager
     def opened(
-        cls, opened: OpenedFolder, name: str, charge: Charge, row: str, secret: Secret, options: Application
+        cls, opened: OpenedFolder, name: str, charge: Charge, row: str, secret: Secret, options: ApplyOptions
     ) -> Iterator[Self]:
         """Open a batch that ends with the block; after an error in the block it can be repeated.
 
@@ -391,8 +391,8 @@ class PartitionedBatch:
             cost = cost_of_row(opened, options, "batch")
             check_no_calendar(ledger, cost.account)
             protector = evolve(
-                Protector.of(release, problem.data, secret, options),
-                named_by=(subject, row),
+                PositionProtector.of(release, problem.data, secret, options),
+                row_key_columns=(subject, row),
             )
             digest = Digest(batch.key())
             columns = {name: position.columns for name, position in protector.positions}

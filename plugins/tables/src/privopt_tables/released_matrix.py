@@ -19,12 +19,12 @@ from privopt.errors import InputError, UsageError, cut
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
 from privopt_metric_dp.matrix.release import matrix_of
-from privopt_tables.application import Application
-from privopt_tables.apply import protected
-from privopt_tables.apply_table import whole_secret
+from privopt_tables.apply import apply_in_memory
+from privopt_tables.apply_parts import combine_secret
+from privopt_tables.options import ApplyOptions
 from privopt_tables.partitions import PartitionedBatch, Partitions
-from privopt_tables.protect import Protector
 from privopt_tables.row_reports import RowReports
+from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import Secret
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class ReleasedRows(OpenRelease):
             charge = Charge(ledger=ledger, subject=subject, sticky=sticky, within=sticky_within)
         elif sticky_within is not None:
             raise UsageError("apply: sticky_within must be given with a ledger and sticky: it repeats kept reports")
-        asked = Application(
+        asked = ApplyOptions(
             max_snap=max_snap,
             seed=seed,
             charge=charge,
@@ -191,7 +191,7 @@ class ReleasedRows(OpenRelease):
             keep=tuple(keep),
         )
         columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
-        made, notes = protected(self.opened, table, columns, asked)
+        made, notes = apply_in_memory(self.opened, table, columns, asked)
         warn_all(notes)
         return made
 
@@ -266,8 +266,8 @@ class ReleasedMatrix(ReleasedRows):
                 calendar.
             InputError, DoesNotHoldError: a ledger, or a batch, that will not do.
         """
-        secret = whole_secret({"id": id, "lat": lat, "lon": lon, "x": x, "y": y}, positions or {})
-        asked = Application(max_snap=max_snap, positions=positions or {})
+        secret = combine_secret({"id": id, "lat": lat, "lon": lon, "x": x, "y": y}, positions or {})
+        asked = ApplyOptions(max_snap=max_snap, positions=positions or {})
         charge = Charge(ledger=ledger, subject=subject)
         with PartitionedBatch.opened(self.opened, name, charge, row, secret, asked) as made:
             yield made
@@ -305,7 +305,7 @@ class ReleasedMatrix(ReleasedRows):
         at = _pair(position, "at" if degrees else "xy")
         release, problem = matrix_of(self.opened)
         names = ("lat", "lon") if degrees else ("x", "y")
-        protector = Protector.of(release, problem.data, Secret.at(names, planar=not degrees), Application())
+        protector = PositionProtector.of(release, problem.data, Secret.at(names, planar=not degrees), ApplyOptions())
         unsaid = [note] if note is not None else []
 
         def draw(count: int) -> list[str]:

@@ -22,10 +22,10 @@ from privopt.ledger.ledger import Ledger
 from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_metric_dp.problem.read_points import COORDINATES
-from privopt_tables.application import Application, limits_of, positions_are_planar
-from privopt_tables.apply_table import cost_of_row
+from privopt_tables.apply_parts import cost_of_row
 from privopt_tables.charge_rows import RowCharger, check_no_calendar
-from privopt_tables.protect import Protector
+from privopt_tables.options import ApplyOptions, describe_limits, positions_are_planar
+from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import Secret
 
 __all__ = ["RowReports"]
@@ -59,7 +59,7 @@ class RowReports:
         notes: what a user of the reports must know, a sentence each.
     """
 
-    protector: Protector
+    protector: PositionProtector
     notes: tuple[str, ...]
     _opened: ExitStack = field(factory=ExitStack, init=False)
 
@@ -87,13 +87,13 @@ class RowReports:
         secret = Secret.at(names if data.records.coordinates is not None else ["id"], planar=planar)
         if ledger is not None:
             path, key = (ledger.path, ledger.key) if isinstance(ledger, Ledger) else (Path(ledger), None)
-            cost = cost_of_row(opened, Application(), purpose)
+            cost = cost_of_row(opened, ApplyOptions(), purpose)
             book = thread.submit(0, _checked, path, key, cost.account).result()
             charge = Charge(ledger=book, subject=SUBJECT)
             charging = _InOneThread(to=charge, cost=cost, thread=thread)
-        protector = Protector.of(release, data, secret, Application(charge=charge), charging)
+        protector = PositionProtector.of(release, data, secret, ApplyOptions(charge=charge), charging)
         mark = [f"this release: {opened.result.mark}"] if opened.result.mark else []
-        made = cls(protector=protector, notes=(*limits_of(opened.result.guarantee), *mark))
+        made = cls(protector=protector, notes=(*describe_limits(opened.result.guarantee), *mark))
         if charging is not None and book is not None:
             thread.submit(0, made._opened.enter_context, charging.opened()).result()
             weakref.finalize(made, thread.submit, 0, book.close).atexit = False

@@ -28,7 +28,7 @@ from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
 from privopt_tables import apply as apply_module
-from privopt_tables.protect import Protector
+from privopt_tables.rows.by_position import PositionProtector
 
 NAME = "night of 2026-03-29"
 SLOW = pytest.mark.slow
@@ -87,13 +87,13 @@ def test_what_is_stopped_goes_on_with_the_same_reports(job, tmp_path, monkeypatc
     drawn = []
     with monkeypatch.context() as patch:
         if moment == "drawn":
-            patch.setattr(Protector, "notes", stop)
+            patch.setattr(PositionProtector, "notes", stop)
         if moment == "written":
             patch.setattr(apply_module.TableWriter, "finish", stop)
         if moment == "named":
             patch.setattr(Batch, "finish", stop)
-        protect = Protector.protect
-        patch.setattr(Protector, "protect", lambda *of: drawn.append(protect(*of)) or drawn[-1])
+        protect = PositionProtector.protect
+        patch.setattr(PositionProtector, "protect", lambda *of: drawn.append(protect(*of)) or drawn[-1])
         assert said(*job)[0] in (1, 5)
     entries = charged(tmp_path / "book")
     assert len(entries) == 40

@@ -22,15 +22,15 @@ from privopt.ledger.charge import Charge
 from privopt.ledger.exports import to_opendp
 from privopt.ledger.ledger import Ledger
 from privopt_tables import apply as module
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
-from privopt_tables.protect import Protector
+from privopt_tables.options import ApplyOptions
+from privopt_tables.rows.by_position import PositionProtector
 
 
 def test_every_row_is_charged_to_its_subject(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,p2", ",p1", " ,p1"])
     done = apply(
-        town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who"))
+        town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=Charge(ledger=tmp_path / "l", subject="who"))
     )
     assert done.refused == {"no subject": 2}
     assert [name for name, _ in charged(tmp_path / "l")] == ["anna", "bert", "anna"]
@@ -91,7 +91,7 @@ def test_what_is_charged_and_refused_is_no_function_of_the_secret(town, examples
             charge = Charge(ledger=folder / side / "l", subject="who")
             said("budget", charge.ledger, "--set", "1.4")
             try:
-                apply(town, source, folder / side / "o.csv", BY_PLACE, Application(max_snap=2.0, charge=charge))
+                apply(town, source, folder / side / "o.csv", BY_PLACE, ApplyOptions(max_snap=2.0, charge=charge))
             except UsageError:  # no row could be reported
                 assert not (folder / side / "o.csv").exists()
             spent = said("budget", charge.ledger, "--json")[1]
@@ -105,16 +105,16 @@ def test_what_is_charged_and_refused_is_no_function_of_the_secret(town, examples
 
 def test_all_charges_are_durable_before_anything_is_drawn(town, tmp_path, monkeypatch):
     seen = []
-    draw = Protector._drawn
+    draw = PositionProtector._drawn
 
     def watched(self, frame, first, rows):
         with Ledger(tmp_path / "l", make=False) as other:
             seen.append((len(rows), sum(account.reports for account in other.accounts())))
         return draw(self, frame, first, rows)
 
-    monkeypatch.setattr(Protector, "_drawn", watched)
+    monkeypatch.setattr(PositionProtector, "_drawn", watched)
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,nowhere"])
-    apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
+    apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=Charge(ledger=tmp_path / "l", subject="who")))
     assert seen == [(3, 3)]
 
 
@@ -124,11 +124,11 @@ def test_nobody_is_charged_for_a_table_that_will_not_do(town, tmp_path):
     for row, words in (("anna,p0,7", "row 1502"), ("x" * 1001 + ",p0", r"a name of 1,001 characters \(1 such rows\)")):
         source = table(tmp_path / "t.csv", [*rows, row])
         with pytest.raises(InputError, match=words):
-            apply(town, source, tmp_path / "o.csv", BY_ID, Application(charge=charge))
+            apply(town, source, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=charge))
     for column, found in (("nobody", "no such column"), ("place", "the secret")):
         wrong = Charge(ledger=tmp_path / "m", subject=column)
         with pytest.raises(InputError, match=f"column {column}: expected .*, got {found}"):
-            apply(town, table(tmp_path / "t.csv", rows), tmp_path / "o.csv", BY_ID, Application(charge=wrong))
+            apply(town, table(tmp_path / "t.csv", rows), tmp_path / "o.csv", BY_ID, ApplyOptions(charge=wrong))
         with pytest.raises(InputError, match=f"column {column}: expected .*, got {found}"):
             po.open(town).apply({"place": ["p0"]}, id="place", ledger=tmp_path / "m", subject=column)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t.csv"]
@@ -137,7 +137,7 @@ def test_nobody_is_charged_for_a_table_that_will_not_do(town, tmp_path):
 def test_the_price_of_a_row_is_said_before_anybody_is_charged(town, tmp_path):
     rows, book, heard = table(tmp_path / "t.csv", ["anna,p0"] * 3), tmp_path / "book", []
     said("budget", book, "--set", "1.4", "--window", "24")
-    asked = Application(charge=Charge(ledger=book, subject="who"))
+    asked = ApplyOptions(charge=Charge(ledger=book, subject="who"))
     done = apply(
         town, rows, tmp_path / "o.csv", BY_ID, asked, announce=lambda line: heard.append((line, charged(book)))
     )
@@ -156,7 +156,7 @@ def test_an_interrupt_leaves_charges_and_no_table(town, tmp_path, monkeypatch):
     monkeypatch.setattr(module.TableWriter, "write", interrupted)
     rows = table(tmp_path / "t.csv", ["anna,p0"])
     with pytest.raises(StoppedError):
-        apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
+        apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=Charge(ledger=tmp_path / "l", subject="who")))
     assert len(charged(tmp_path / "l")) == 1
     assert not [path for path in tmp_path.iterdir() if "o.csv" in path.name]
 
@@ -208,10 +208,10 @@ def test_a_ledger_is_a_file_of_its_own(town, tmp_path):
         (tmp_path / "o.csv", "must be a file of its own, got the name of a table"),
     ):
         with pytest.raises(UsageError, match=found):
-            apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=place, subject="who")))
+            apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=Charge(ledger=place, subject="who")))
         key = Charge(ledger=tmp_path / "l", subject="who", key=place)
         with pytest.raises(UsageError, match=found):
-            apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=key))
+            apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=key))
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
 
 

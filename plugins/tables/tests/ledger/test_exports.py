@@ -13,13 +13,13 @@ from privopt.interfaces.cost import Cost
 from privopt.ledger.charge import Charge
 from privopt.ledger.exports import to_dp_accounting, to_opendp
 from privopt.ledger.ledger import Ledger
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
+from privopt_tables.options import ApplyOptions
 
 
 def test_export_speaks_of_differential_privacy_alone(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0"])
-    apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=Charge(ledger=tmp_path / "l", subject="who")))
+    apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=Charge(ledger=tmp_path / "l", subject="who")))
     with Ledger(tmp_path / "l") as ledger:
         with pytest.raises(UsageError, match="got charges of metric-dp, per km as the crow flies"):
             to_opendp(charge.cost for charge in ledger.charges("anna"))

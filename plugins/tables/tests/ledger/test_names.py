@@ -13,8 +13,8 @@ from privopt.errors import BudgetSpentError, InputError, UsageError
 from privopt.interfaces.cost import Cost
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
+from privopt_tables.options import ApplyOptions
 
 ONE = Cost(epsilon=1, unit="per km", notion="metric-dp", mechanism="ab" * 32, purpose="morning")
 UNSEEN = "\ufeff\u200b\u200c\u200d\u2060\u00ad\u034f\u115f\u3164\uffa0\u180b\ufe0f\u202e\U000e0001\U000e0101\u2800"
@@ -78,7 +78,7 @@ def test_a_table_has_one_subject_for_all_spellings_of_a_name(town, tmp_path):
     said("budget", tmp_path / "l", "--set", "1")
     rows = table(tmp_path / "t.csv", [f'"{name}",p{number}' for number, name in enumerate([*ANNA, *SEVEN[:5]])])
     charge = Charge(ledger=tmp_path / "l", subject="who")
-    assert apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=charge)).refused == {"budget spent": 6 + 3}
+    assert apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=charge)).refused == {"budget spent": 6 + 3}
     assert [name for name, _ in charged(tmp_path / "l")] == ["anna", "anna", "7", "7"]
     with pytest.raises(UsageError, match="no row could be reported"):
         po.open(town).apply({"who": [7.0, 7.0], "at": ["p0"] * 2}, id="at", ledger=tmp_path / "l", subject="who")
@@ -100,7 +100,7 @@ def test_a_table_with_a_name_that_cannot_be_seen_is_refused_before_anybody_is_ch
 def test_names_that_show_nothing_are_nobody(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["\ufeff\u200b,p0", "\u3164,p0", "anna,p0"])
     charge = Charge(ledger=tmp_path / "l", subject="who")
-    assert apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=charge)).refused == {"no subject": 2}
+    assert apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=charge)).refused == {"no subject": 2}
 
 
 def test_a_limit_is_said_in_ascii_digits(tmp_path):

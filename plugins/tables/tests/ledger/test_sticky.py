@@ -19,9 +19,9 @@ from privopt.ledger.kept_reports import KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
-from privopt_tables.protect import Protector
+from privopt_tables.options import ApplyOptions
+from privopt_tables.rows.by_position import PositionProtector
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def everywhere(tmp_path_factory):
 
 
 def sticky(town, rows, out, ledger, **more):
-    return apply(town, rows, out, BY_ID, Application(charge=Charge(ledger=ledger, subject="who", sticky=True), **more))
+    return apply(town, rows, out, BY_ID, ApplyOptions(charge=Charge(ledger=ledger, subject="who", sticky=True), **more))
 
 
 def test_a_place_is_reported_the_same_ever_after_and_charged_once(town, tmp_path):
@@ -96,7 +96,7 @@ def test_positions_have_fixed_cells_where_the_release_holds_everywhere(everywher
     charge = Charge(ledger=tmp_path / "l", subject="who", sticky=True)
     for day in range(2):
         source = table(tmp_path / "t.csv", rows, "who,x,y")
-        apply(everywhere, source, tmp_path / f"o{day}.csv", BY_PLACE, Application(charge=charge))
+        apply(everywhere, source, tmp_path / f"o{day}.csv", BY_PLACE, ApplyOptions(charge=charge))
     days = [pl.read_csv(tmp_path / f"o{day}.csv")["report"].to_list() for day in range(2)]
     assert days[0] == days[1]
     assert len({days[0][n] for n in (0, 1, 2, 4)}) == 1
@@ -139,7 +139,7 @@ def test_a_subject_is_forgotten_and_then_charged_anew(town, tmp_path):
 def test_names_that_are_hashed_are_forgotten_under_their_key_alone(town, tmp_path):
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p0"])
     charge = Charge(ledger=tmp_path / "l", subject="who", sticky=True, key=tmp_path / "key")
-    apply(town, rows, tmp_path / "o.csv", BY_ID, Application(charge=charge))
+    apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=charge))
     code, _, err = said("budget", tmp_path / "l", "--forget", "anna")
     assert (code, "expected hmac-sha256" in err) == (2, True)
     options = ["--hash-subjects", tmp_path / "key"]
@@ -157,7 +157,7 @@ def test_a_run_that_ends_between_charge_and_report_charges_again(town, tmp_path,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Protector, "_drawn", ends)
+        patch.setattr(PositionProtector, "_drawn", ends)
         with pytest.raises(StoppedError):
             sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
     assert len(charged(tmp_path / "l")) == 1
@@ -213,7 +213,7 @@ def test_a_thousand_kept_reports_tell_what_one_tells_and_fresh_ones_tell_the_pla
     found = {}
     for name in ("fresh", "kept"):
         charge = Charge(ledger=tmp_path / name, subject="who", sticky=name == "kept")
-        apply(folder, tmp_path / "t.csv", tmp_path / f"{name}.csv", BY_ID, Application(charge=charge))
+        apply(folder, tmp_path / "t.csv", tmp_path / f"{name}.csv", BY_ID, ApplyOptions(charge=charge))
         reports = pl.read_csv(tmp_path / f"{name}.csv").select("who", "report")
         found[name] = off_by(release, reports, truth)
         found[f"one {name}"] = off_by(release, reports.group_by("who", maintain_order=True).first(), truth)

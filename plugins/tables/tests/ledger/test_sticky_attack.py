@@ -18,8 +18,8 @@ from privopt.ledger.charge import Charge
 from privopt.numbers import TOTAL
 from privopt.run.solve import solve
 from privopt.run.verify import open_verified
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
+from privopt_tables.options import ApplyOptions
 from privopt_tables.secret_columns import Secret
 
 SIDE, WITHIN = 0.1, 0.075
@@ -65,7 +65,7 @@ def seen(request, tmp_path_factory):
     frame = pl.DataFrame({"who": whose * 3, "x": xs.T.ravel(), "y": np.zeros(xs.size)})
     frame.write_parquet(folder / "t.parquet")
     charge = Charge(ledger=folder / "book", subject="who", sticky=True, within=WITHIN)
-    apply(out, folder / "t.parquet", folder / "o.parquet", Secret.of(x="x", y="y"), Application(charge=charge))
+    apply(out, folder / "t.parquet", folder / "o.parquet", Secret.of(x="x", y="y"), ApplyOptions(charge=charge))
     number = {name: place for place, name in enumerate(release.outputs.tolist())}
     reports = [number[name] for name in pl.read_parquet(folder / "o.parquet")["report"]]
     charges = Counter(subject for subject, _ in charged(folder / "book"))

@@ -13,8 +13,8 @@ from helpers.toys import grid_text
 from privopt.errors import UsageError
 from privopt.ledger.charge import Charge
 from privopt.run.solve import solve
-from privopt_tables.application import Application
 from privopt_tables.apply import apply
+from privopt_tables.options import ApplyOptions
 from privopt_tables.secret_columns import Secret
 
 POSITION = Secret.of(x="x", y="y")
@@ -36,7 +36,7 @@ def rows(path, who, places):
 
 def kept(cells, table, out, ledger, within):
     charge = Charge(ledger=ledger, subject="who", sticky=True, within=within)
-    return apply(cells, table, out, POSITION, Application(charge=charge))
+    return apply(cells, table, out, POSITION, ApplyOptions(charge=charge))
 
 
 def test_homes_under_noise_are_charged_about_once(cells, tmp_path):

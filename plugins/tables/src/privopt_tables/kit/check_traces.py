@@ -28,9 +28,9 @@ from privopt.testing.problems import GeneratedProblem
 from privopt_metric_dp.kit.spaces import closed
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.traces.draw_trace import Walker
-from privopt_tables.application import Application
 from privopt_tables.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
-from privopt_tables.protect import Protector
+from privopt_tables.options import ApplyOptions
+from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import Secret
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _drawn(
 ) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
     """Count how often each sequence came for a table's subjects, and the least that one was charged for it."""
     secret = Secret.of(**{name: name for name in ground.columns})
-    protector = Protector.of(release, data, secret, Application(seed=seed, subject="who"))
+    protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))
     rows, subjects = np.repeat(trace, TRACE_DRAWS), np.tile(np.arange(TRACE_DRAWS), len(trace))
     table = pl.DataFrame(
         {"who": subjects, **{name: pl.Series(ends).gather(rows) for name, ends in ground.columns.items()}}

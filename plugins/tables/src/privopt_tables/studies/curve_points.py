@@ -24,7 +24,7 @@ from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
-from privopt_tables.application import BETWEEN_RECORDS, limits_of
+from privopt_tables.options import BETWEEN_RECORDS, describe_limits
 
 __all__ = ["OF_RELEASE", "Line", "Point", "Refusals", "Setting", "Status", "adversary_error", "point_of", "read_lines"]
 
@@ -203,7 +203,7 @@ class Line:
         data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
         placed = data.records.kind in ("geographic", "planar")
         promised = self.mechanism.privacy(self.problem, self.method).guarantee
-        limits = limits_of(promised)
+        limits = describe_limits(promised)
         if placed and data.region is None:
             limits += (BETWEEN_RECORDS,)
         return Setting(

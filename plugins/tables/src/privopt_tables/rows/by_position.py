@@ -25,15 +25,15 @@ from privopt_metric_dp.problem.read_points import COORDINATES
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.traces.interpolate import Ways
-from privopt_tables.application import BETWEEN_RECORDS, Application, check_asked, limits_of, positions_asked
 from privopt_tables.charge_rows import Drawn, Places, RowCharger
 from privopt_tables.find_positions import RowSecrets
 from privopt_tables.nearest_record import Snap, Strays, on_earth
-from privopt_tables.protecting import SEEDED, TableProtector
+from privopt_tables.options import BETWEEN_RECORDS, ApplyOptions, check_options, describe_limits, list_positions
+from privopt_tables.rows.protector import SEEDED, RowProtector
 from privopt_tables.secret_columns import Secret, positions_of
 from privopt_tables.trace_rows import Tracer
 
-__all__ = ["Protector"]
+__all__ = ["PositionProtector"]
 
 _READ: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE: Final = {
@@ -47,7 +47,7 @@ _EVERYWHERE: Final = {
 
 
 @frozen(kw_only=True, eq=False)
-class Protector(TableProtector):
+class PositionProtector(RowProtector):
     """Draws one report a row from a matrix, exactly as it was certified.
 
     Attributes:
@@ -56,7 +56,7 @@ class Protector(TableProtector):
         outputs: where reports lie, where they lie anywhere.
         tracer: draws reports of traces, where the release reports these.
         near: finds the places whose kept report is given at a position too; None where a place's own is alone.
-        named_by: columns of subject and id by which the coins' streams know a row; None for its number.
+        row_key_columns: columns of subject and id by which the coins' streams know a row; None for its number.
         ways: to outputs, which these go by where positions are reported as they are; None where as their records.
         strays: positions far from every record, so far.
     """
@@ -67,7 +67,7 @@ class Protector(TableProtector):
     tracer: Tracer | None = None
     ways: Ways | None = None
     near: Callable[[Floats, Ints], list[list[int]]] | None = None
-    named_by: tuple[str, str] | None = None
+    row_key_columns: tuple[str, str] | None = None
     strays: Strays = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -79,10 +79,10 @@ class Protector(TableProtector):
         release: MatrixRelease,
         data: MetricData,
         secret: Secret,
-        asked: Application,
+        asked: ApplyOptions,
         charging: RowCharger | None = None,
         coins: Coins | None = None,
-    ) -> Protector:
+    ) -> PositionProtector:
         """Prepare for tables.
 
         Args:
@@ -97,9 +97,9 @@ class Protector(TableProtector):
             UsageError: a blank prefix, positions that the records do not have, a distance or a seed that is none, or
                 a seed or kept reports where they cannot be.
         """
-        positions = positions_asked(secret, asked, data)
+        positions = list_positions(secret, asked, data)
         kind = positions[0][1].kind
-        check_asked(positions, asked, traces=release.walker is not None)
+        check_options(positions, asked, traces=release.walker is not None)
         source = seeded(asked.seed)
         places = data.records if data.region is not None or data.records.on_map is not None else None
         around = None
@@ -253,7 +253,9 @@ class Protector(TableProtector):
             return None
         coins, secrets = self.coins, columns.bytes_of(frame)
         rows = (
-            row_names(frame, self.named_by) if self.named_by else [row.to_bytes(8, "big") for row in numbers.tolist()]
+            row_names(frame, self.row_key_columns)
+            if self.row_key_columns
+            else [row.to_bytes(8, "big") for row in numbers.tolist()]
         )
 
         def read(row: int, start: int, count: int) -> bytes:
@@ -296,7 +298,7 @@ class Protector(TableProtector):
         if self.snap.region is not None:
             return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
         worth = "as well as those"
-        if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not limits_of(guarantee):
+        if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not describe_limits(guarantee):
             factor = f"exp({float(guarantee.epsilon):g} d)"
             worth = f"by a factor of at most {factor} in the odds, where d is the distance of those records"
         return (
@@ -306,7 +308,7 @@ class Protector(TableProtector):
         )
 
 
-def _near(asked: Application, snap: Snap, kind: str) -> Callable[[Floats, Ints], list[list[int]]] | None:
+def _near(asked: ApplyOptions, snap: Snap, kind: str) -> Callable[[Floats, Ints], list[list[int]]] | None:
     """Prepare to find kept reports of cells nearby, where that is asked for.
 
     Raises:

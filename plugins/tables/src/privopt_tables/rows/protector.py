@@ -17,25 +17,25 @@ from attrs import field, frozen
 from privopt.arrays import Ints
 from privopt.declare.column_texts import REPORT, prefixed, texts_of
 from privopt.declare.exact_text import exact_text
-from privopt.errors import Fault, InputError, UnknownNameError, UsageError, cut, number_of
-from privopt.interfaces import Guarantee, Release
+from privopt.errors import Fault, InputError, UsageError, cut, number_of
+from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, Digest
 from privopt.numbers.sampling import Source
-from privopt_tables.application import Application, check_asked, limits_of, positions_asked, words_of
 from privopt_tables.charge_rows import RowCharger
 from privopt_tables.column_names import LeakyColumns, like_places, like_positions
 from privopt_tables.find_positions import PositionColumn, RowSecrets
 from privopt_tables.nearest_record import REASONS
+from privopt_tables.options import describe_limits, format_counts
 from privopt_tables.secret_columns import Secret
 
-__all__ = ["SEEDED", "SampledProtector", "TableProtector"]
+__all__ = ["SEEDED", "RowProtector"]
 
 SEEDED: Final = "seeded"
 """The column that marks a table that a seed drew."""
 
 
 @frozen(kw_only=True, eq=False)
-class TableProtector(ABC):
+class RowProtector(ABC):
     """Puts reports into tables in place of the secret, and counts the rows that get none.
 
     Attributes:
@@ -47,7 +47,7 @@ class TableProtector(ABC):
         charging: charges each row to its subject, before the secret is looked at; None to charge no one.
         refused: how often each reason has come so far.
         leaks: columns whose values state the secret: those in ``secret.also`` are dropped, the others stay.
-        telling: columns that stay and reveal the secret whatever their names are, so far.
+        leaky_columns: columns that stay and reveal the secret whatever their names are, so far.
     """
 
     secret: Secret
@@ -58,7 +58,7 @@ class TableProtector(ABC):
     charging: RowCharger | None = None
     refused: Counter[str] = field(factory=Counter)
     leaks: tuple[PositionColumn, ...] = ()
-    telling: LeakyColumns = field(init=False, factory=LeakyColumns)
+    leaky_columns: LeakyColumns = field(init=False, factory=LeakyColumns)
 
     @property
     @abstractmethod
@@ -158,12 +158,12 @@ class TableProtector(ABC):
             for column in columns
         ]
         left = self.secret.without(frame)
-        self.telling.look(left, frame.select(*self.secret.columns))
+        self.leaky_columns.look(left, frame.select(*self.secret.columns))
         return left.with_columns(*made)
 
     def no_report_error(self, table: str) -> UsageError:
         """Return the error of a table without a single report, and what was charged for it."""
-        why = words_of(self.refused) or "it has no rows"
+        why = format_counts(self.refused) or "it has no rows"
         charged = 0 if self.charging is None else self.charging.charged
         all_the_same = f"; charged all the same: {number_of(charged, 'row')}" if charged else ""
         return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
@@ -171,7 +171,7 @@ class TableProtector(ABC):
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """Return what the publisher of such a table must know, a sentence each, from what the release promises."""
         sequence = () if self.sequence is None else (self.sequence,)
-        return (*limits_of(guarantee), *sequence, *_several(len(self.positions), guarantee))
+        return (*describe_limits(guarantee), *sequence, *_several(len(self.positions), guarantee))
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return what the table's owner must look at before publishing it, a sentence each.
@@ -180,11 +180,11 @@ class TableProtector(ABC):
             names: of the table's columns before, and of its index.
         """
         gone = {*self.secret.columns, *self.secret.also, *self.secret.geometries}
-        copies = [name for name in self.telling.same if name not in gone]
+        copies = [name for name in self.leaky_columns.same if name not in gone]
         gone |= {leak.name for leak in self.leaks}
         left = [name for name in names if name not in {*gone, *copies}]
-        positions = [*like_positions(left), *self.telling.positions]
-        places = [*like_places(left), *self.telling.places]
+        positions = [*like_positions(left), *self.leaky_columns.positions]
+        places = [*like_places(left), *self.leaky_columns.places]
         return (
             *(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks),
             *_stays(copies, "equal to what is protected, which nothing protects there"),
@@ -224,84 +224,3 @@ def _stays(names: Sequence[str], reason: str) -> tuple[str, ...]:
         else (f"column {listed} stays as it is and is", "it")
     )
     return (f"{found} {reason}: leave {them} out, or protect {them} too (--position takes several positions of a row)",)
-
-
-_UNKNOWN: Final = REASONS.index("unknown id")
-
-
-@frozen(kw_only=True, eq=False)
-class SampledProtector(TableProtector):
-    """Draws one report a row by :meth:`privopt.interfaces.release.Release.sample`, for ids alone.
-
-    Attributes:
-        release: that draws, from the operating system's entropy.
-    """
-
-    release: Release
-
-    @classmethod
-    def of(
-        cls, release: Release, secret: Secret, asked: Application, charging: RowCharger | None = None
-    ) -> SampledProtector:
-        """Prepare for tables.
-
-        Args:
-            release: to draw with.
-            secret: the columns that hold the secret.
-            asked: how.
-            charging: charges each row to its subject; to be opened before the first row.
-
-        Raises:
-            UsageError: positions, or what takes a matrix: a seed, a batch, kept reports.
-        """
-        positions = positions_asked(secret, asked, None)
-        if any(columns.kind != "id" for _, columns in positions):
-            raise UsageError("columns of the secret must be id, got a position: this release draws for its records")
-        with_matrix = {
-            "seed": asked.seed is not None,
-            "batch": asked.batch is not None,
-            "sticky": asked.charge is not None and asked.charge.sticky,
-            "max-snap": asked.max_snap is not None,
-        }
-        if found := [name for name, here in with_matrix.items() if here]:
-            raise UsageError(f"{found[0]} must be omitted: this release draws for itself, and has no matrix")
-        check_asked(positions, asked, traces=False)
-        return cls(release=release, secret=secret, charging=charging, positions=positions)
-
-    @property
-    def added(self) -> tuple[str, ...]:
-        """One column of reports a position."""
-        return self.reports
-
-    def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Draw for rows whose subjects were charged, where they are to be."""
-        granted, reason = np.ones(len(frame), dtype=bool), np.full(len(frame), -1, dtype=np.int64)
-        if self.charging is not None:
-            granted, reason = self.charging.granted(frame)
-        rows = np.flatnonzero(granted)
-        drawn = [self._drawn(texts_of(frame[own.columns[0]]).gather(rows).to_list()) for _, own in self.positions]
-        whole = np.array([all(report is not None for report in row) for row in zip(*drawn, strict=True)], dtype=bool)
-        reason[rows[~whole]] = _UNKNOWN
-        self.refuse(reason)
-        columns = []
-        for name, reports in zip(self.added, drawn, strict=True):
-            texts = np.full(len(frame), None, dtype=object)
-            texts[rows[whole]] = np.array(reports, dtype=object)[whole]
-            columns.append(pl.Series(name, texts.tolist(), dtype=pl.String))
-        return self.with_columns(frame, columns)
-
-    def _drawn(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Return a report for each id, None for one that no record has."""
-        rows_of: dict[str, list[int]] = {}
-        for row, name in enumerate(ids):
-            if name is not None:
-                rows_of.setdefault(name, []).append(row)
-        found: list[str | None] = [None] * len(ids)
-        for name, rows in rows_of.items():
-            try:
-                drawn = self.release.sample(name, len(rows))
-            except UnknownNameError:
-                continue
-            for row, report in zip(rows, drawn, strict=True):
-                found[row] = report
-        return found

@@ -18,12 +18,12 @@ from privopt_tables.secret_columns import Secret
 
 __all__ = [
     "BETWEEN_RECORDS",
-    "Application",
-    "check_asked",
-    "limits_of",
+    "ApplyOptions",
+    "check_options",
+    "describe_limits",
+    "format_counts",
+    "list_positions",
     "positions_are_planar",
-    "positions_asked",
-    "words_of",
 ]
 
 
@@ -32,7 +32,7 @@ BETWEEN_RECORDS: Final = "what holds is between records: a position is reported 
 
 
 @frozen(kw_only=True)
-class Application:
+class ApplyOptions:
     """How a release is applied to a table.
 
     Attributes:
@@ -67,16 +67,16 @@ class Application:
         return self.subject if self.charge is None else self.charge.subject
 
 
-def words_of(refused: Mapping[str, int]) -> str:
+def format_counts(refused: Mapping[str, int]) -> str:
     """Return counts by reason, in words.
 
-    >>> words_of({"unknown id": 1200, "too far": 3})
+    >>> format_counts({"unknown id": 1200, "too far": 3})
     '1,200 unknown id, 3 too far'
     """
     return ", ".join(f"{count:,} {reason}" for reason, count in refused.items())
 
 
-def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
+def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
     """Return one sentence for each limit of the guarantee on a table's rows; none if it covers all records."""
     if guarantee.kind == NOTHING:
         return ("nothing holds: reports of this release may reveal what they were drawn for",)
@@ -90,8 +90,8 @@ def limits_of(guarantee: Guarantee) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def positions_asked(
-    secret: Secret, asked: Application, data: MetricData | None
+def list_positions(
+    secret: Secret, asked: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
     """Return the positions of a row: the prefix of each, and its columns; data, of records that lie somewhere."""
     if not asked.positions:
@@ -105,7 +105,7 @@ def positions_are_planar(data: MetricData) -> bool:
     return data.records.kind == "planar" and (data.region is None or data.records.projection is None)
 
 
-def check_asked(positions: Sequence[tuple[str | None, Secret]], asked: Application, *, traces: bool) -> None:
+def check_options(positions: Sequence[tuple[str | None, Secret]], asked: ApplyOptions, *, traces: bool) -> None:
     """Refuse seeds, batches and several positions where they cannot be; ``traces`` are what the release reports.
 
     Raises:

@@ -20,13 +20,13 @@ from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, secrets_of
 from privopt.numbers.sampling import RowStreams, draw_each, seeded
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_tables.application import Application, check_asked
 from privopt_tables.charge_rows import RowCharger
 from privopt_tables.nearest_record import REASONS
-from privopt_tables.protecting import SEEDED, TableProtector
+from privopt_tables.options import ApplyOptions, check_options
+from privopt_tables.rows.protector import SEEDED, RowProtector
 from privopt_tables.secret_columns import Secret
 
-__all__ = ["MASK", "TextProtector", "split_words", "vocabulary", "word_number"]
+__all__ = ["MASK", "WordProtector", "split_words", "vocabulary", "word_number"]
 
 _JOINERS: Final = "\u200c\u200d"
 _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
@@ -82,7 +82,7 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 
 
 @frozen(kw_only=True, eq=False)
-class TextProtector(TableProtector):
+class WordProtector(RowProtector):
     """Draws one report for each known word of a sentence.
 
     Which rows are charged, and how much, follows from how many known words each has: that is public (``drop``), or the
@@ -105,10 +105,10 @@ class TextProtector(TableProtector):
         cls,
         release: MatrixRelease,
         secret: Secret,
-        asked: Application,
+        asked: ApplyOptions,
         charging: RowCharger | None = None,
         coins: Coins | None = None,
-    ) -> TextProtector:
+    ) -> WordProtector:
         """Prepare for tables.
 
         Args:
@@ -133,7 +133,7 @@ class TextProtector(TableProtector):
             raise UsageError("text must be of words that are reported one by one, got a release that reports traces")
         if asked.unknown not in ("drop", "mask"):
             raise UsageError(f"unknown must be drop or mask, got {asked.unknown!r}")
-        check_asked((), asked, traces=False)
+        check_options((), asked, traces=False)
         return cls(
             release=release,
             secret=secret,

@@ -22,17 +22,18 @@ from privopt.ledger.cost_of_report import cost_of
 from privopt.run.verify import OpenedFolder
 from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
 from privopt_metric_dp.problem.data import MetricInstance
-from privopt_tables.application import Application
 from privopt_tables.charge_rows import RowCharger
 from privopt_tables.column_names import is_of_report, like_places, like_positions
 from privopt_tables.find_positions import MIN_DROPPED_SHARE, find_position_columns
-from privopt_tables.protect import Protector
-from privopt_tables.protect_text import TextProtector
-from privopt_tables.protecting import SampledProtector, TableProtector
+from privopt_tables.options import ApplyOptions
+from privopt_tables.rows.by_id import IdProtector
+from privopt_tables.rows.by_position import PositionProtector
+from privopt_tables.rows.by_word import WordProtector
+from privopt_tables.rows.protector import RowProtector
 from privopt_tables.secret_columns import GeoSource, Secret, is_box
 from privopt_tables.trace_rows import check_subject
 
-__all__ = ["ApplySummary", "applied", "cost_of_row", "whole_secret"]
+__all__ = ["ApplySummary", "apply_parts", "combine_secret", "cost_of_row"]
 
 SEARCHED_ROWS: Final = 5_000
 """Rows of a table's first part in which columns that state the secret are looked for."""
@@ -60,7 +61,7 @@ class ApplySummary:
     refused: Mapping[str, int]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
-    protector: TableProtector | None = None
+    protector: RowProtector | None = None
     sequence: str | None = None
     counts: Mapping[str, int] = field(factory=dict)
     dropped: tuple[str, ...] = ()
@@ -78,7 +79,7 @@ class ApplySummary:
         return {"rows": self.rows, "reported": self.reported, "refused": dict(self.refused), **self.counts, **more}
 
 
-def cost_of_row(opened: OpenedFolder, asked: Application, purpose: str) -> Cost:
+def cost_of_row(opened: OpenedFolder, asked: ApplyOptions, purpose: str) -> Cost:
     """Return what each row is charged: the cost of a report, once for each position.
 
     Raises:
@@ -87,11 +88,11 @@ def cost_of_row(opened: OpenedFolder, asked: Application, purpose: str) -> Cost:
     return cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(asked.positions)))
 
 
-def applied(
+def apply_parts(
     opened: OpenedFolder,
     source: GeoSource,
     secret: Secret,
-    asked: Application,
+    asked: ApplyOptions,
     target: AbstractContextManager[Callable[[nw.DataFrame[Any]], object]],
     *,
     purpose: str = "apply",
@@ -165,7 +166,7 @@ def applied(
     return done
 
 
-def _without_leaks(protector: TableProtector, source: GeoSource, asked: Application) -> TableProtector:
+def _without_leaks(protector: RowProtector, source: GeoSource, asked: ApplyOptions) -> RowProtector:
     """Return a protector that drops the columns whose values state the secret, by a sample of the table's first part.
 
     A column that is named like a position of its own, such as a trip's other end, is dropped if most of the sample's
@@ -200,7 +201,7 @@ def _without_leaks(protector: TableProtector, source: GeoSource, asked: Applicat
 
 
 def _read_through(
-    source: GeoSource, charging: RowCharger, protector: TableProtector, digest: Digest | None, progress: Progress | None
+    source: GeoSource, charging: RowCharger, protector: RowProtector, digest: Digest | None, progress: Progress | None
 ) -> int:
     """Read a table whole before anybody is charged, so that a broken row at its end costs nothing; its rows."""
     rows = 0
@@ -217,7 +218,7 @@ def _read_through(
     return rows
 
 
-def _digest_of_options(batch: Batch, sums: str, asked: Application, source: GeoSource) -> Digest:
+def _digest_of_options(batch: Batch, sums: str, asked: ApplyOptions, source: GeoSource) -> Digest:
     """Return the digest of a batch before its first row: release, columns and options."""
     digest = Digest(batch.key())
     options = asdict(evolve(asked, charge=None, subject=asked.whose))
@@ -225,10 +226,10 @@ def _digest_of_options(batch: Batch, sums: str, asked: Application, source: GeoS
     return digest
 
 
-def _parts(source: GeoSource, protector: TableProtector, *, whole: bool) -> Iterator[nw.DataFrame[Any]]:
+def _parts(source: GeoSource, protector: RowProtector, *, whole: bool) -> Iterator[nw.DataFrame[Any]]:
     """Yield the rows of a table in parts, or at once; in small parts where a release draws for itself, slowly maybe."""
     batches = source.batches()
-    if isinstance(protector, SampledProtector):
+    if isinstance(protector, IdProtector):
         return (
             frame[start : start + STEP_ROWS] for frame in batches for start in range(0, max(1, len(frame)), STEP_ROWS)
         )
@@ -239,8 +240,8 @@ def _parts(source: GeoSource, protector: TableProtector, *, whole: bool) -> Iter
 
 
 def _protector_of(
-    opened: OpenedFolder, secret: Secret, asked: Application, charging: RowCharger | None, coins: Coins | None
-) -> TableProtector:
+    opened: OpenedFolder, secret: Secret, asked: ApplyOptions, charging: RowCharger | None, coins: Coins | None
+) -> RowProtector:
     """Choose what protects the rows: a matrix, row by row or word by word, or whatever draws for itself.
 
     Raises:
@@ -249,14 +250,14 @@ def _protector_of(
     release, problem = opened.release, opened.problem
     if isinstance(release, MatrixRelease) and isinstance(problem, MetricInstance):
         if asked.text is not None:
-            return TextProtector.of(release, secret, asked, charging, coins)
-        return Protector.of(release, problem.data, secret, asked, charging, coins)
+            return WordProtector.of(release, secret, asked, charging, coins)
+        return PositionProtector.of(release, problem.data, secret, asked, charging, coins)
     if type(release).sample is Release.sample or asked.text is not None:
         matrix_of(opened)
-    return SampledProtector.of(release, secret, asked, charging)
+    return IdProtector.of(release, secret, asked, charging)
 
 
-def whole_secret(
+def combine_secret(
     columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]], text: str | None = None, dashes: str = ""
 ) -> Secret:
     """Return the columns that hold the secret: of one position, of all that are named, or of sentences.
