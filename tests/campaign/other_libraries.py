@@ -19,7 +19,7 @@ from privopt.numbers.distances import cosine_of_latitude, great_circle
 from privopt.numbers.gaussian import epsilon_of
 from privopt.testing.judging import Verdict, judge
 from privopt.testing.judging.inputs import Inputs
-from privopt_metric_dp.matrix.least_epsilon import Least, least_epsilon
+from privopt_metric_dp.matrix.least_epsilon import LeastEpsilon, least_epsilon
 
 
 @frozen(kw_only=True)
@@ -139,7 +139,7 @@ def _metres(one: Sequence[float], two: Sequence[float]) -> float:
     return 1000.0 * float(great_circle(*places)[0])
 
 
-def least_of(channel: NDArray[np.float64], distance: Callable[[int, int], float], epsilon: float) -> Least:
+def least_of(channel: NDArray[np.float64], distance: Callable[[int, int], float], epsilon: float) -> LeastEpsilon:
     """Return the least epsilon that a channel matrix keeps, exactly: for libqif (``qif``) and all that make matrices.
 
     Args:

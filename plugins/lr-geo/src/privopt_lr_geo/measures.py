@@ -39,7 +39,7 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
     pairs, lengths = _pairs_of_rows(data, record)
     z = np.concatenate([part.probabilities for part in every.values()])
     blocks = [(pairs[s : s + BLOCK], lengths[s : s + BLOCK]) for s in range(0, len(pairs), BLOCK)]
-    found = attack.violations(z, blocks, float(data.epsilon), tolerance=EXCESS_TOLERANCE)
+    found = attack.count_violations(z, blocks, float(data.epsilon), tolerance=EXCESS_TOLERANCE)
     names = ("ratio", "error", "mean_error", "violated", "checked")
     return {**{name: getattr(found, name) for name in names}, "over": over, "tolerance": EXCESS_TOLERANCE}
 

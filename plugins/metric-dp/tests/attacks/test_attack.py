@@ -15,8 +15,8 @@ from privopt.numbers.binomial import clopper_pearson, epsilon_lower
 from privopt.run.attack_channel import bayes_error, entropy_bits
 from privopt_metric_dp.attacks.matrix_figures import (
     achieved_epsilon,
+    count_violations,
     pair_blocks,
-    violations,
 )
 
 
@@ -75,12 +75,12 @@ def test_violations_by_the_definition():
                 if i != j
             ]
         )
-        found = violations(z, blocks(distance), epsilon)
+        found = count_violations(z, blocks(distance), epsilon)
         assert found.checked == excess.size
         assert found.violated == (excess > 1e-15).sum()
         assert found.ratio == pytest.approx((excess > 1e-15).mean())
         assert found.error == pytest.approx(max(0.0, excess.max()), abs=1e-15)
-    assert violations(z, [], 1.0).ratio == 0.0
+    assert count_violations(z, [], 1.0).ratio == 0.0
 
 
 def test_bayes_error_and_entropy_by_the_definition():

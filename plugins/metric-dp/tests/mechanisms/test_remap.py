@@ -17,7 +17,7 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.matrix.remap import best_outputs, remapped, worse_outputs
+from privopt_metric_dp.matrix.remap import best_outputs, improvable_outputs, remap_outputs
 
 
 def release_of(weights):
@@ -46,7 +46,7 @@ def test_each_column_goes_to_the_output_that_brute_force_finds(data):
     weights[:, 0] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
     loss = ExpectedLoss(weighted=rng.random((n, k)) * rng.dirichlet(np.ones(n))[:, None], unit="km")
     before = release_of(weights)
-    after = remapped(before, loss, Data)
+    after = remap_outputs(before, loss, Data)
     assert (after.weights.sum(axis=1, dtype=np.uint64) == TOTAL).all()
     wanted = np.zeros((n, k))
     for out in range(k):
@@ -54,7 +54,7 @@ def test_each_column_goes_to_the_output_that_brute_force_finds(data):
         wanted[:, guesses.argmin() if before.weights[:, out].any() else out] += before.probabilities[:, out]
     assert np.allclose(after.probabilities, wanted)
     assert loss.evaluate(after) <= loss.evaluate(before) * (1 + 1e-12)
-    assert worse_outputs(after, loss, Data) == []
+    assert improvable_outputs(after, loss, Data) == []
 
 
 def test_outputs_that_are_as_good_stay_where_they_are():

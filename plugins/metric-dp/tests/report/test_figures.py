@@ -11,7 +11,7 @@ import pytest
 from privopt.report.theme import axes_of, svg, themed, whole
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
-from privopt_metric_dp.attacks.many_reports import seen_of
+from privopt_metric_dp.attacks.many_reports import describe_attack
 from privopt_metric_dp.attacks.meaning import _percent
 from privopt_metric_dp.report import explorer
 from privopt_metric_dp.report.figures import over_time
@@ -91,13 +91,13 @@ def test_the_map_of_places_along_streets_has_the_streets(tmp_path):
 def test_what_many_reports_tell_is_said_with_the_error_of_95_percent():
     fresh, sticky = {"median": [0.6, 0.0], "p95": [2.0, 0.25]}, {"median": [0.5, 0.5], "p95": [1, 1]}
     found = {"unit": "km", "reports": [1, 10], "likelihood": {"fresh": fresh, "sticky": sticky}}
-    assert seen_of(found) == (
+    assert describe_attack(found) == (
         "Likeliest record: off by at most 0.6 km in half of the places after 1 report, 0 after 10; "
         "in 95 % of them 2 and 0.25."
     )
     ((first, second), _) = (axes.lines for axes in over_time(found).axes)
     assert [list(line.get_ydata()) for line in (first, second)] == [[0.6, 0.0], [0.5, 0.5]]
     fresh["median"][1] = 0.6
-    assert seen_of(found).endswith("2 and 0.25.")  # half of the places are as near as before, the others nearer
+    assert describe_attack(found).endswith("2 and 0.25.")  # half of the places are as near as before, the others nearer
     fresh["p95"][1] = 2.0
-    assert seen_of(found).endswith("It comes no nearer.")
+    assert describe_attack(found).endswith("It comes no nearer.")

@@ -1,6 +1,6 @@
-"""The figures of a matrix's audit, from arrays: achieved epsilon, violations, what its draws alone prove.
+"""Figures for the audit of a matrix: achieved epsilon, violations, and the epsilon that its samples prove.
 
-Nothing here trusts a claim. Probabilities are doubles (of weights / 2**63); verdicts are for the certificate to give.
+No claim is trusted. Probabilities are doubles (weights / 2**63), so these are figures, and the certificate decides.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = [
     "Violations",
     "achieved_epsilon",
     "audit_matrix",
+    "count_violations",
     "pair_blocks",
-    "violations",
 ]
 
 #: Pairs (B, 2) and their distances (B,).
@@ -50,11 +50,11 @@ class Violations:
     """Geo-Ind violations as the LR-Geo paper counts them (Equations (34) and (35)).
 
     Attributes:
-        ratio: violated inequalities over all inequalities; each pair and output counts twice, once each way.
-        error: the greatest ``z_ik - exp(eps d) z_jk`` over those violated; 0 where none is.
-        mean_error: the mean of the same; 0 where none is.
-        violated: how many.
-        checked: of how many.
+        ratio: share of violated inequalities; each pair and output counts twice, once in each direction.
+        error: largest ``z_ik - exp(eps d) z_jk`` of the violated inequalities; 0 if there is none.
+        mean_error: mean of the same; 0 if there is none.
+        violated: number of violated inequalities.
+        checked: number of inequalities.
     """
 
     ratio: float
@@ -81,10 +81,10 @@ def pair_blocks(
             count += records - 1 - stop
             stop += 1
         lengths = np.arange(records - 1 - start, records - 1 - stop, -1)
-        first = np.repeat(np.arange(start, stop), lengths)
-        second = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths) + first + 1
-        pairs = np.stack([first, second], axis=1)
-        yield pairs, np.asarray(distance(first, second), dtype=np.float64)
+        left_rows = np.repeat(np.arange(start, stop), lengths)
+        right_rows = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths) + left_rows + 1
+        pairs = np.stack([left_rows, right_rows], axis=1)
+        yield pairs, np.asarray(distance(left_rows, right_rows), dtype=np.float64)
         start = stop
 
 
@@ -100,14 +100,14 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
     """
     greatest = 0.0
     for pairs, distances in blocks:
-        spread, apart = max_log_ratios(probabilities, pairs), distances > 0
-        if (spread[~apart] > EQUAL).any():
+        log_ratios, is_separate = max_log_ratios(probabilities, pairs), distances > 0
+        if (log_ratios[~is_separate] > EQUAL).any():
             return math.inf
-        greatest = max(greatest, float((spread[apart] / distances[apart]).max(initial=0.0)))
+        greatest = max(greatest, float((log_ratios[is_separate] / distances[is_separate]).max(initial=0.0)))
     return greatest
 
 
-def violations(
+def count_violations(
     probabilities: Floats, blocks: Iterable[PairBlock], epsilon: float, *, tolerance: float = 1e-12
 ) -> Violations:
     """Return GV ratio and GV error over the given pairs (LR-Geo, Equations (34) and (35)).
@@ -119,24 +119,24 @@ def violations(
         tolerance: an excess up to this times z_ik is rounding, not violation.
     """
     violated = checked = 0
-    worst = total = 0.0
+    max_excess = sum_of_excess = 0.0
     for pairs, distances in blocks:
         with np.errstate(over="ignore"):
             growth = np.exp(epsilon * distances)[:, None]
-        for part in slices(probabilities.shape[1], len(pairs), _CELLS):
-            left, right = probabilities[pairs[:, 0], part], probabilities[pairs[:, 1], part]
-            for a, b in ((left, right), (right, left)):
+        for columns in slices(probabilities.shape[1], len(pairs), _CELLS):
+            left_rows, right_rows = probabilities[pairs[:, 0], columns], probabilities[pairs[:, 1], columns]
+            for a, b in ((left_rows, right_rows), (right_rows, left_rows)):
                 with np.errstate(invalid="ignore"):
                     excess = a - np.where(b > 0, growth * b, 0.0)
-                broken = excess[excess > tolerance * a]
+                violating = excess[excess > tolerance * a]
                 checked += excess.size
-                violated += broken.size
-                worst = max(worst, float(broken.max(initial=0.0)))
-                total += float(broken.sum())
+                violated += violating.size
+                max_excess = max(max_excess, float(violating.max(initial=0.0)))
+                sum_of_excess += float(violating.sum())
     return Violations(
         ratio=violated / checked if checked else 0.0,
-        error=worst,
-        mean_error=total / violated if violated else 0.0,
+        error=max_excess,
+        mean_error=sum_of_excess / violated if violated else 0.0,
         violated=violated,
         checked=checked,
     )
@@ -159,27 +159,27 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         few = data.metric.implying()  # along a way log ratios add up as its lengths do
         blocks = pair_blocks(len(release.records), data.metric.between) if few is None else [few]
         achieved = achieved_epsilon(z, blocks)
-    found = violations(z, [(release.pairs, release.distances)], float(data.epsilon))
+    found = count_violations(z, [(release.pairs, release.distances)], float(data.epsilon))
     return {
         "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},
         "gv": {"ratio": found.ratio, "error": found.error},
         "bayes_error": bayes_error(z, prior),
         "expected_loss": loss.evaluate(release),
         "entropy_bits": entropy_bits(z, prior),
-        "statistical": _sampled(release),
+        "statistical": _attack_by_samples(release),
     }
 
 
-def _sampled(release: MatrixRelease) -> dict[str, Any] | None:
-    """Return a lower bound on epsilon from draws alone, for the pair whose rows differ most for its distance."""
-    apart = np.flatnonzero(release.distances > 0)
-    if not apart.size:
+def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
+    """Return a lower bound on epsilon from samples of the pair whose rows differ most relative to its distance."""
+    separate_pairs = np.flatnonzero(release.distances > 0)
+    if not separate_pairs.size:
         return None
     z = release.probabilities
-    chosen = apart[:: max(1, apart.size // MAX_CHOSEN_PAIRS)]
-    i, j = release.pairs[chosen].T
-    spread = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[chosen]
-    worst = chosen[int(spread.argmax())]
-    i, j = release.pairs[worst].tolist()
-    drawn = [draw(release.weights[end], RECORD_DRAWS) for end in (i, j)]
-    return attack_two(drawn, [str(release.records[end]) for end in (i, j)], float(release.distances[worst]))
+    candidates = separate_pairs[:: max(1, separate_pairs.size // MAX_CHOSEN_PAIRS)]
+    i, j = release.pairs[candidates].T
+    differences = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[candidates]
+    worst_pair = candidates[int(differences.argmax())]
+    i, j = release.pairs[worst_pair].tolist()
+    samples = [draw(release.weights[end], RECORD_DRAWS) for end in (i, j)]
+    return attack_two(samples, [str(release.records[end]) for end in (i, j)], float(release.distances[worst_pair]))

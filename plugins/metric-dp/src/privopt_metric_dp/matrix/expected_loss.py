@@ -59,12 +59,17 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         if value is None or self.doubt is None:
             return None
         excess, shortfall = self.doubt()
-        size = value if self.weighted.min() >= 0.0 else ExpectedLoss(weighted=np.abs(self.weighted)).evaluate(release)
-        off = 2.0**-45 * size
-        alike = shortfall.shape[1] == 1 < self.weighted.shape[1]
-        less = float(shortfall.sum()) if alike else ExpectedLoss(weighted=shortfall).evaluate(release)
-        low, high = value - (off + float(excess.sum())) * (1.0 + 2.0**-40), value + (off + less) * (1.0 + 2.0**-40)
-        return math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+        magnitude = (
+            value if self.weighted.min() >= 0.0 else ExpectedLoss(weighted=np.abs(self.weighted)).evaluate(release)
+        )
+        rounding_error = 2.0**-45 * magnitude
+        is_per_record = shortfall.shape[1] == 1 < self.weighted.shape[1]
+        shortfall_loss = float(shortfall.sum()) if is_per_record else ExpectedLoss(weighted=shortfall).evaluate(release)
+        lower, upper = (
+            value - (rounding_error + float(excess.sum())) * (1.0 + 2.0**-40),
+            value + (rounding_error + shortfall_loss) * (1.0 + 2.0**-40),
+        )
+        return math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
 
     def expected(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
         """Return the loss of a matrix whose rows (N, K), over their sums, are probabilities."""

@@ -1,8 +1,8 @@
-"""The least epsilon that a matrix satisfies, each row of doubles or weights divided by its exact sum.
+"""The smallest epsilon that a matrix satisfies, with each row divided by its exact sum.
 
-Logarithms in doubles, with bounds on their errors, omit all but the pairs that may be the worst; those are
-ratios of whole numbers, whose logarithms are balls, over distances that are balls too where no double is the distance.
-Nothing is rounded before: an entry of 1e-300 counts.
+Logarithms in doubles, with error bounds, select the pairs that may be the worst. For these, ratios of integers are
+compared by ball arithmetic, over distances that are balls if no double equals them. Entries are never rounded: an entry
+of 1e-300 counts.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from privopt.execution.limits import in_threads
 from privopt.numbers.exp_log_bounds import PRECISIONS, Ball, ball_of, float_up, rational_of_ball, sign_of
 from privopt_metric_dp.matrix.certify import MIN_RATIOS_PER_THREAD, check_pairs
 
-__all__ = ["Apart", "Least", "exact_sums", "least_epsilon"]
+__all__ = ["ExactDistances", "LeastEpsilon", "exact_sums", "least_epsilon"]
 
-NOTHING: Final = -4096.0
-"""Stands for the logarithm of 0: farther from that of any double than they are from each other."""
+LOG_OF_ZERO: Final = -4096.0
+"""Replaces the logarithm of 0. It is farther from the logarithm of any double than two of these from each other."""
 INFINITE_LOG_RATIO: Final = 2048.0
-"""A difference of logarithms beyond it has a 0 on one side."""
-OFF: Final = 2.0**-48
-"""Error of a difference of two logarithms, of the greatest of them: four last places each, and room."""
+"""A difference of logarithms above this has a 0 on one side."""
+LOG_ERROR: Final = 2.0**-48
+"""Relative error of a difference of two logarithms: four units in the last place of each, and a margin."""
 _BLOCK_COLUMNS: Final = 128
 _MAX_EXACT_PAIRS: Final = 4096
-"""Pairs evaluated exactly in search of the worst; of more, all equally bad, the bounds in doubles are taken."""
+"""At most this many pairs are evaluated exactly to find the worst one; beyond, bounds in doubles are used."""
 
 
 @frozen(kw_only=True)
-class Apart:
-    """Hold distances of pairs that are not doubles.
+class ExactDistances:
+    """Distances of pairs that are not exactly representable as doubles.
 
     Attributes:
-        above: (P,) doubles that they do not exceed.
-        balls: what encloses those of some rows, each at the precision of ``flint.ctx`` in force.
+        above: (P,) upper bounds in doubles.
+        balls: returns, for some rows, functions that enclose their distances at the current precision of ``flint.ctx``.
     """
 
     above: Floats
@@ -50,14 +50,14 @@ class Apart:
 
 
 @frozen(kw_only=True)
-class Least:
-    """What a matrix keeps.
+class LeastEpsilon:
+    """The smallest epsilon of a matrix.
 
     Attributes:
-        epsilon: the least, rounded up; infinite where no epsilon will do, 0 where all required rows are equal.
-        holds: whether it is at most the one asked for, decided exactly.
-        pair: rows where it is reached, the likelier first; None where epsilon is 0.
-        output: the column where.
+        epsilon: rounded up; infinite if no epsilon is enough, 0 if all required rows are equal.
+        holds: whether it is at most the target epsilon, decided exactly.
+        pair: the rows that attain it, the larger probability first; None if epsilon is 0.
+        output: the column that attains it.
     """
 
     epsilon: float
@@ -67,20 +67,20 @@ class Least:
 
 
 def exact_sums(values: NDArray[Any]) -> list[Fraction]:
-    """Return the sum of each row (N, K) of finite doubles or whole numbers, exactly."""
+    """Return the exact sum of each row of a matrix (N, K) of finite doubles or integers."""
     if values.dtype.kind != "f":
         return [Fraction(sum(row.tolist())) for row in values]
-    return [_sum_of(row) for row in values]
+    return [_sum_exactly(row) for row in values]
 
 
-def _sum_of(row: Floats) -> Fraction:
-    """Mantissas of 53 bits, summed as whole numbers exponent by exponent."""
+def _sum_exactly(row: Floats) -> Fraction:
+    """Sum doubles exactly: their 53-bit mantissas are added as integers, one exponent at a time."""
     mantissas, powers = np.frexp(row[row != 0])
-    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    integers = np.ldexp(mantissas, 53).astype(np.int64)
     total = Fraction(0)
     for power in np.unique(powers).tolist():
-        part = sum(whole[powers == power].tolist())
-        total += Fraction(part) * Fraction(2) ** (power - 53)
+        subtotal = sum(integers[powers == power].tolist())
+        total += Fraction(subtotal) * Fraction(2) ** (power - 53)
     return total
 
 
@@ -90,20 +90,23 @@ def least_epsilon(
     distances: Floats,
     epsilon: Fraction,
     *,
-    exact: Apart | None = None,
+    exact: ExactDistances | None = None,
     sums: list[Fraction] | None = None,
     progress: Callable[[str], object] | None = None,
-) -> Least:
-    """Return the least epsilon with ``z_ik <= exp(epsilon d_ij) z_jk``, both ways, for all pairs and columns k.
+) -> LeastEpsilon:
+    """Return the smallest epsilon with ``z_ik <= exp(epsilon d_ij) z_jk``, both ways, for all pairs and columns k.
 
     Args:
         values: (N, K) doubles or unsigned integers, finite, at least 0; z is each row over its exact sum.
         pairs: (P, 2) required pairs, undirected.
-        distances: (P,) each double the rational that it is; with ``exact``, rounded down from what that encloses.
-        epsilon: exact, above 0: what it is compared with.
-        exact: the distances themselves.
-        sums: those of :func:`exact_sums`, where they are known.
-        progress: called with what is being done, in words.
+        distances: (P,) distances; each double stands for its exact value, or with ``exact`` for its lower bound.
+        epsilon: target epsilon, exact, above 0.
+        exact: the exact distances, if they are no doubles.
+        sums: the result of :func:`exact_sums`, if it has been computed.
+        progress: called with a description of the current work.
+
+    Raises:
+        UsageError: An argument has a wrong type or shape, or a row sums to 0.
     """
     if values.ndim != 2 or values.dtype not in (np.float64, np.uint64):
         raise UsageError(
@@ -114,77 +117,104 @@ def least_epsilon(
     if not all(sums):
         raise UsageError(f"rows must have a sum above 0, got 0 in row {sums.index(Fraction(0))}")
     if not len(pairs):
-        return Least(epsilon=0.0, holds=True)
+        return LeastEpsilon(epsilon=0.0, holds=True)
     report = progress or (lambda _: None)
     report(f"{len(pairs):,} pairs")
-    apart, off = _differences(values, sums, pairs)
-    far = np.flatnonzero(apart > INFINITE_LOG_RATIO)
-    if far.size:
-        return _at(values, sums, pairs[far[0]], math.inf, holds=False)
-    zero = np.flatnonzero(distances == 0)
-    unequal = [p for p in zero.tolist() if apart[p] > off or _ratio(values, sums, *pairs[p].tolist())[0] != 1]
-    exact = exact or Apart(above=distances, balls=lambda rows: [partial(ball_of, Fraction(x)) for x in distances[rows]])
-    close = np.array(unequal, dtype=np.int64)
-    for p, ball in zip(unequal, exact.balls(close), strict=True):
+    log_differences, log_error = _max_differences(values, sums, pairs)
+    zero_pairs = np.flatnonzero(log_differences > INFINITE_LOG_RATIO)
+    if zero_pairs.size:
+        return _at(values, sums, pairs[zero_pairs[0]], math.inf, holds=False)
+    zero_distance_pairs = np.flatnonzero(distances == 0)
+    unequal = [
+        p
+        for p in zero_distance_pairs.tolist()
+        if log_differences[p] > log_error or _max_ratio(values, sums, *pairs[p].tolist())[0] != 1
+    ]
+    exact = exact or ExactDistances(
+        above=distances, balls=lambda rows: [partial(ball_of, Fraction(x)) for x in distances[rows]]
+    )
+    unequal_rows = np.array(unequal, dtype=np.int64)
+    for p, ball in zip(unequal, exact.balls(unequal_rows), strict=True):
         if sign_of(ball) != 1:
             return _at(values, sums, pairs[p], math.inf, holds=False)
-    away = np.concatenate([np.flatnonzero(distances > 0), close])  # of 0, rounded down, and apart all the same
-    if not away.size:
-        return Least(epsilon=0.0, holds=True)
-    few = Apart(above=exact.above[away], balls=lambda rows: exact.balls(away[rows]))
-    return _worst(values, sums, pairs[away], distances[away], few, epsilon, apart[away], off, report)
+    positive_pairs = np.concatenate(
+        [np.flatnonzero(distances > 0), unequal_rows]
+    )  # of 0, rounded down, and apart all the same
+    if not positive_pairs.size:
+        return LeastEpsilon(epsilon=0.0, holds=True)
+    positive_distances = ExactDistances(
+        above=exact.above[positive_pairs], balls=lambda rows: exact.balls(positive_pairs[rows])
+    )
+    return _find_worst(
+        values,
+        sums,
+        pairs[positive_pairs],
+        distances[positive_pairs],
+        positive_distances,
+        epsilon,
+        log_differences[positive_pairs],
+        log_error,
+        report,
+    )
 
 
-def _differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tuple[Floats, float]:
-    """(P,) the greatest difference of logarithms of each pair over all columns, and its error at most."""
+def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tuple[Floats, float]:
+    """Return the largest difference of logarithms (P,) of each pair over all columns, and a bound of its error."""
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
-    first, second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
+    left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     shift = np.array(list(map(_log, sums)))[:, None]
-    found, largest = np.zeros(len(pairs)), 1.0
+    differences, max_log = np.zeros(len(pairs)), 1.0
     for start in range(0, values.shape[1], _BLOCK_COLUMNS):
         block = values[:, start : start + _BLOCK_COLUMNS].astype(np.float64)
         logs = np.zeros((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         with np.errstate(divide="ignore"):
-            here = np.where(block > 0, np.log(block) - shift, NOTHING)
-        logs[:, : block.shape[1]] = here
-        largest = max(largest, float(np.abs(here[block > 0]).max(initial=0.0)), float(np.abs(shift).max()))
+            block_logs = np.where(block > 0, np.log(block) - shift, LOG_OF_ZERO)
+        logs[:, : block.shape[1]] = block_logs
+        max_log = max(max_log, float(np.abs(block_logs[block > 0]).max(initial=0.0)), float(np.abs(shift).max()))
         flat = (logs.ravel(), logs.shape[1] // DOUBLE_LANES)
 
-        def measure(start: int, stop: int, flat: tuple[Floats, int] = flat) -> None:
-            raise_to_differences(*flat, first[start:stop], second[start:stop], found[start:stop])
+        def raise_block(start: int, stop: int, flat: tuple[Floats, int] = flat) -> None:
+            raise_to_differences(*flat, left_rows[start:stop], right_rows[start:stop], differences[start:stop])
 
-        in_threads(measure, first.size, min_span=MIN_RATIOS_PER_THREAD // logs.shape[1])
-    return found, OFF * largest
+        in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // logs.shape[1])
+    return differences, LOG_ERROR * max_log
 
 
 def _log(total: Fraction) -> float:
-    """Its logarithm, off by last places of itself: those of numerator and denominator may be far greater."""
+    """Return the logarithm of a rational with a small relative error, also if its terms overflow a double."""
     power = total.numerator.bit_length() - total.denominator.bit_length()
     return math.log(total / Fraction(2) ** power) + power * math.log(2.0)
 
 
-def _ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
+def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
     """Return the greatest ratio of two rows with zeros in the same columns, its column, and whether row i is above."""
-    one, other = values[i].astype(np.float64), values[j].astype(np.float64)
-    there = np.flatnonzero(one > 0)
-    logs = np.log(one[there]) - np.log(other[there])
+    row_i, row_j = values[i].astype(np.float64), values[j].astype(np.float64)
+    columns = np.flatnonzero(row_i > 0)
+    logs = np.log(row_i[columns]) - np.log(row_j[columns])
     shift = sums[j] / sums[i]
-    by = _log(shift)
-    sizes = np.abs(logs + by)
-    near = there[sizes >= sizes.max() - 1e-11]
-    top, bottom, best, greater = 0, 1, -1, False  # of a product of whole numbers: rationals in lowest terms take longer
-    for k, x, y in zip(near.tolist(), values[i, near].tolist(), values[j, near].tolist(), strict=True):
+    log_shift = _log(shift)
+    sizes = np.abs(logs + log_shift)
+    candidates = columns[sizes >= sizes.max() - 1e-11]
+    numerator, denominator, best_column, is_i_larger = (
+        0,
+        1,
+        -1,
+        False,
+    )  # of a product of whole numbers: rationals in lowest terms take longer
+    for k, x, y in zip(
+        candidates.tolist(), values[i, candidates].tolist(), values[j, candidates].tolist(), strict=True
+    ):
         (a, b), (c, d) = x.as_integer_ratio(), y.as_integer_ratio()
-        over, under = a * d * shift.numerator, b * c * shift.denominator
-        up = over >= under
-        over, under = (over, under) if up else (under, over)
-        if over * bottom > top * under:
-            top, bottom, best, greater = over, under, k, up
-    return Fraction(top, bottom), best, greater  # a row sums to more than 0: there is a column
+        product_i, product_j = a * d * shift.numerator, b * c * shift.denominator
+        is_up = product_i >= product_j
+        product_i, product_j = (product_i, product_j) if is_up else (product_j, product_i)
+        if product_i * denominator > numerator * product_j:
+            numerator, denominator, best_column, is_i_larger = product_i, product_j, k, is_up
+    return Fraction(numerator, denominator), best_column, is_i_larger  # a row sums to more than 0: there is a column
 
 
-def _at(values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool) -> Least:
+def _at(values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool) -> LeastEpsilon:
     """Return the verdict with the place of a pair's worst ratio; a 0 against a positive entry is the worst of all."""
     i, j = pair.tolist()
     odd = np.flatnonzero((values[i] > 0) != (values[j] > 0))
@@ -192,66 +222,66 @@ def _at(values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, 
         k = int(odd[np.argmax(np.maximum(values[i, odd], values[j, odd]))])
         up = bool(values[i, k] > 0)
     else:
-        _, k, up = _ratio(values, sums, i, j)
-    return Least(epsilon=epsilon, holds=holds, pair=(i, j) if up else (j, i), output=k)
+        _, k, up = _max_ratio(values, sums, i, j)
+    return LeastEpsilon(epsilon=epsilon, holds=holds, pair=(i, j) if up else (j, i), output=k)
 
 
-def _worst(
+def _find_worst(
     values: NDArray[Any],
     sums: list[Fraction],
     pairs: Ints,
     distances: Floats,
-    exact: Apart,
+    exact: ExactDistances,
     epsilon: Fraction,
-    apart: Floats,
+    log_differences: Floats,
     error: float,
     report: Callable[[str], object],
-) -> Least:
-    """Return the greatest log ratio / distance over pairs that are apart and have their zeros in the same columns."""
+) -> LeastEpsilon:
+    """Return the largest log ratio / distance over pairs at positive distances with zeros in the same columns."""
     with np.errstate(over="ignore", divide="ignore"):  # distances of 1e-310 and the like: infinite, as the answer is
-        over, under = (
-            (apart + error) / distances * (1.0 + 2.0**-50),
-            (apart - error) / exact.above * (1.0 - 2.0**-50),
+        upper_rates, lower_rates = (
+            (log_differences + error) / distances * (1.0 + 2.0**-50),
+            (log_differences - error) / exact.above * (1.0 - 2.0**-50),
         )
-    near = np.flatnonzero(over >= under.max())
-    near = near[np.argsort(-over[near], kind="stable")]
-    value, at = 0.0, -1
-    for p, ball in zip(near[:_MAX_EXACT_PAIRS].tolist(), exact.balls(near[:_MAX_EXACT_PAIRS]), strict=True):
-        rate = _rate_up(_ratio(values, sums, *pairs[p].tolist())[0], ball)
+    candidates = np.flatnonzero(upper_rates >= lower_rates.max())
+    candidates = candidates[np.argsort(-upper_rates[candidates], kind="stable")]
+    value, worst_row = 0.0, -1
+    for p, ball in zip(candidates[:_MAX_EXACT_PAIRS].tolist(), exact.balls(candidates[:_MAX_EXACT_PAIRS]), strict=True):
+        rate = _round_rate_up(_max_ratio(values, sums, *pairs[p].tolist())[0], ball)
         if rate > value:
-            value, at = rate, p
-    if len(near) > _MAX_EXACT_PAIRS:
-        value = max(value, float(over[near[_MAX_EXACT_PAIRS]]))
-    if at < 0:
-        return Least(epsilon=0.0, holds=True)
-    asked = float(epsilon)
-    doubt = np.flatnonzero(over >= asked * (1.0 - 2.0**-50))
-    report(f"{len(doubt):,} pairs at the limit")
+            value, worst_row = rate, p
+    if len(candidates) > _MAX_EXACT_PAIRS:
+        value = max(value, float(upper_rates[candidates[_MAX_EXACT_PAIRS]]))
+    if worst_row < 0:
+        return LeastEpsilon(epsilon=0.0, holds=True)
+    epsilon_double = float(epsilon)
+    undecided = np.flatnonzero(upper_rates >= epsilon_double * (1.0 - 2.0**-50))
+    report(f"{len(undecided):,} pairs at the limit")
     holds = math.isfinite(value) and Fraction(value) <= epsilon
     if not holds:
-        holds = not (under[doubt] > asked * (1.0 + 2.0**-50)).any() and all(
-            _keeps(_ratio(values, sums, *pairs[p].tolist())[0], epsilon, ball)
-            for p, ball in zip(doubt.tolist(), exact.balls(doubt), strict=True)
+        holds = not (lower_rates[undecided] > epsilon_double * (1.0 + 2.0**-50)).any() and all(
+            _satisfies_epsilon(_max_ratio(values, sums, *pairs[p].tolist())[0], epsilon, ball)
+            for p, ball in zip(undecided.tolist(), exact.balls(undecided), strict=True)
         )
-    value = min(value, float_up(epsilon)) if holds else max(value, math.nextafter(asked, math.inf))
-    return _at(values, sums, pairs[at], value, holds=holds)
+    value = min(value, float_up(epsilon)) if holds else max(value, math.nextafter(epsilon_double, math.inf))
+    return _at(values, sums, pairs[worst_row], value, holds=holds)
 
 
-def _rate_up(ratio: Fraction, distance: Ball) -> float:
-    """Round ln(ratio) / distance up; ratio at least 1, infinite where the distance is not proved to be above 0."""
+def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
+    """Return ln(ratio) / distance rounded up, for a ratio of at least 1; infinite if the distance may be 0."""
     if ratio == 1:
         return 0.0
     import flint
 
-    more = max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())
+    extra_bits = max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())
     for bits in PRECISIONS:
-        with flint.ctx.workprec(bits + more):
+        with flint.ctx.workprec(bits + extra_bits):
             rate = ball_of(ratio).log() / distance()
             if rate.is_finite() and rate.rel_accuracy_bits() > 64:
                 break
     return float_up(rational_of_ball(rate.upper())) if rate.is_finite() else math.inf
 
 
-def _keeps(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:
-    """Prove ratio <= exp(epsilon distance), epsilon > 0; False where it is not so, or no proof is found."""
+def _satisfies_epsilon(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:
+    """Tell whether ratio <= exp(epsilon distance) is proved, for epsilon > 0."""
     return ratio <= 1 or sign_of(lambda: ball_of(epsilon) * distance() - ball_of(ratio).log()) in (0, 1)

@@ -22,14 +22,14 @@ def raise_to_ratios(
         first, second: (P,) rows.
         ratios: (P,), written to.
     """
-    one = spread(1.0)
+    ones = spread(1.0)
     for p in range(first.size):
         i, j = first[p] * width, second[p] * width
-        top, low = one, one
+        maxima, minima = ones, ones
         for q in range(width):
             ratio = load(values, i + q) * load(reciprocals, j + q)
-            top, low = greatest(top, ratio), least(low, ratio)
-        ratios[p] = max(ratios[p], highest(top), 1.0 / lowest(low))
+            maxima, minima = greatest(maxima, ratio), least(minima, ratio)
+        ratios[p] = max(ratios[p], highest(maxima), 1.0 / lowest(minima))
 
 
 @jit()
@@ -44,11 +44,11 @@ def raise_to_differences(
         first, second: (P,) rows.
         differences: (P,), written to.
     """
-    zero = spread(0.0)
+    zeros = spread(0.0)
     for p in range(first.size):
         i, j = first[p] * width, second[p] * width
-        top, low = zero, zero
+        maxima, minima = zeros, zeros
         for q in range(width):
             difference = load(values, i + q) - load(values, j + q)
-            top, low = greatest(top, difference), least(low, difference)
-        differences[p] = max(differences[p], highest(top), -lowest(low))
+            maxima, minima = greatest(maxima, difference), least(minima, difference)
+        differences[p] = max(differences[p], highest(maxima), -lowest(minima))

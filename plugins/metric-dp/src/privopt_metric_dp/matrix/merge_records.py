@@ -1,4 +1,4 @@
-"""Merge records too near each other for separate rows: classes of them, and the problem between the classes."""
+"""Merging of records that are too near each other for separate rows, and the problem between the merged classes."""
 
 from __future__ import annotations
 
@@ -11,60 +11,64 @@ from privopt.arrays import Floats, Ints
 from privopt.numbers.graphs import components, edge_matrix, rank_by_first_use, shortest_rows
 from privopt_metric_dp.matrix.closure import Graph
 
-__all__ = ["MAX_EXPONENT", "merge", "quotient"]
+__all__ = ["MAX_EXPONENT", "merge_matrix", "merge_records"]
 
-#: eps d beyond which the repair treats a pair as if it lay there: stricter, never looser.
+#: Larger exponents eps d are treated as this one, which makes their constraints stricter, never looser.
 MAX_EXPONENT = 200.0
 
 
-def merge(pairs: Ints, distances: Floats, epsilon: Fraction, records: int, within: float) -> tuple[Ints, Floats]:
+def merge_records(
+    pairs: Ints, distances: Floats, epsilon: Fraction, records: int, merge_distance: float
+) -> tuple[Ints, Floats]:
     """Return the class of each record, numbered by first appearance, and eps d of each pair in doubles.
 
-    Classes are the connected components of the near pairs, so a pair between two classes is never nearer than the
-    threshold: equal rows inside a class satisfy every pair there, and pairs between classes are kept. A chain of near
-    records that stretches far would be flattened at a cost: there the threshold is lowered, tenfold at a time.
+    Classes are the connected components of the near pairs. So a pair between two classes is never nearer than the
+    threshold, and equal rows inside a class satisfy every pair there. A long chain of near records would lose much if
+    it got one row, so its threshold is lowered, tenfold at a time.
     """
-    # capped: beyond 2**-63 a stricter row costs nothing, and exp(-745) is 0 where 1 unit must stand
+    # The cap costs nothing: exp(-200) is below the resolution 2**-63 of weights, while exp(-745) would be 0.
     exponents = np.minimum(distances * float(epsilon), MAX_EXPONENT)
     label = np.zeros(records, dtype=np.int64)
-    active = np.ones(records, dtype=bool)
-    threshold = within
+    is_active = np.ones(records, dtype=bool)
+    threshold = merge_distance
     while True:
-        near = (exponents < threshold) & active[pairs[:, 0]] & active[pairs[:, 1]]
-        near |= (distances == 0) & active[pairs[:, 0]]
-        fresh, far = _classes(pairs[near], exponents[near], records, 5 * within)
-        stretched = active & far if threshold > 1e-9 else np.zeros(records, dtype=bool)
-        settled = active & ~stretched
-        label[settled] = fresh[settled] + label.max() + 1
-        if not stretched.any():
+        is_near = (exponents < threshold) & is_active[pairs[:, 0]] & is_active[pairs[:, 1]]
+        is_near |= (distances == 0) & is_active[pairs[:, 0]]
+        class_labels, is_stretched = _connect_near_records(
+            pairs[is_near], exponents[is_near], records, 5 * merge_distance
+        )
+        is_open = is_active & is_stretched if threshold > 1e-9 else np.zeros(records, dtype=bool)
+        is_settled = is_active & ~is_open
+        label[is_settled] = class_labels[is_settled] + label.max() + 1
+        if not is_open.any():
             break
-        active, threshold = stretched, threshold / 10
+        is_active, threshold = is_open, threshold / 10
     return rank_by_first_use(label), exponents
 
 
-def _classes(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
-    """Components of the near pairs, and which records lie in one with members beyond ``reach`` of its first."""
+def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
+    """Return the components of the near pairs, and a mask of records whose component reaches farther than ``reach``."""
     from scipy.sparse.csgraph import dijkstra
 
     labels = components(records, pairs)
     adjacency = edge_matrix(records, pairs, exponents)
-    far = np.zeros(records, dtype=bool)
+    is_far = np.zeros(records, dtype=bool)
     sizes = np.bincount(labels)
     suspects = sizes[labels] > 10
     if suspects.any():
-        first = np.full(len(sizes), -1, dtype=np.int64)
-        first[labels[::-1]] = np.arange(records)[::-1]
+        first_members = np.full(len(sizes), -1, dtype=np.int64)
+        first_members[labels[::-1]] = np.arange(records)[::-1]
         for component in np.unique(labels[suspects]):
-            away = dijkstra(adjacency, directed=False, indices=first[component])
+            path_lengths = dijkstra(adjacency, directed=False, indices=first_members[component])
             members = labels == component
-            far[members] = away[members].max() > reach
-    return labels, far
+            is_far[members] = path_lengths[members].max() > reach
+    return labels, is_far
 
 
-def quotient(
+def merge_matrix(
     z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
 ) -> tuple[Floats, Graph, Floats]:
-    """Return a row for each class (the mean of its members'), the nearest pair between two classes, and rows' costs."""
+    """Return the mean row of each class, the graph of the nearest pairs between classes, and the costs of the rows."""
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))
     np.add.at(rows, label, z)
@@ -74,6 +78,6 @@ def quotient(
     else:
         cost = np.zeros_like(rows)
         np.add.at(cost, label, loss)
-    ends = np.sort(label[pairs], axis=1)
-    kept = shortest_rows(ends, exponents)
-    return rows, Graph(ends[kept], exponents[kept], classes), cost
+    class_pairs = np.sort(label[pairs], axis=1)
+    pair_rows = shortest_rows(class_pairs, exponents)
+    return rows, Graph(class_pairs[pair_rows], exponents[pair_rows], classes), cost

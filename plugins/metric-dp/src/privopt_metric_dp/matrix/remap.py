@@ -1,8 +1,8 @@
-"""Outputs remapped to the best guess: post-processing that costs no privacy (Chatzikokolakis et al., PoPETs 2017).
+"""Optimal remap of outputs: post-processing that costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
-Anyone who reads output k and knows the prior would take y with the least expected loss sum_i p_i z_ik c_iy for it. To
-release y in the first place is a function of the output alone. Columns are added, as integers, so every inequality
-between two rows still holds. Outputs that nothing releases any more stay as columns of zeros.
+A reader of output k who knows the prior would replace it by the y with the smallest expected loss sum_i p_i z_ik c_iy.
+Releasing y directly is a function of the output alone, so it costs no privacy. Columns of integers are added, so every
+inequality between two rows still holds. Outputs that are no longer released stay as columns of zeros.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 
-__all__ = ["best_outputs", "remapped", "worse_outputs"]
+__all__ = ["best_outputs", "improvable_outputs", "remap_outputs"]
 
 LOSS_TOLERANCE: Final = 1e-9
-"""Difference of two expected losses, as a part of the most to lose, up to which they are the same, not rounding apart.
+"""Expected losses that differ by at most this, relative to the largest possible loss, count as equal.
 
-The most adds up over outputs, as losses do: outputs that come together are as good as each was.
+The largest possible loss adds up over outputs as losses do, so a tie of outputs stays a tie when they are joined.
 """
 
 BLOCK: Final = 1 << 24
@@ -32,63 +32,65 @@ BLOCK: Final = 1 << 24
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
-    """Return (K,) for each output the one with the least expected loss for its reader; itself if it is as good.
+    """Return the output (K,) with the smallest expected loss for a reader of each output; the output itself on a tie.
 
     Args:
-        release: (N, K).
-        weighted: (N, K) p_i c_ik: the loss of output k for record i, prior included.
-        tie: up to which difference losses are the same, of what the costliest output of each record would be; of
-            several the first is taken.
+        release: a release with N records and K outputs.
+        weighted: (N, K) p_i c_ik: the loss of output k for record i times the prior.
+        tie: losses count as equal if they differ by at most this, relative to the largest loss of each record. Of
+            several equal outputs the first is taken.
 
     Notes:
-        N K^2 multiplications, in blocks.
+        Cost: N K^2 multiplications, in blocks.
     """
     z = release.probabilities
     count = z.shape[1]
-    best = np.arange(count, dtype=np.int64)
-    most = np.abs(weighted).max(axis=1)
-    used = np.flatnonzero(release.weights.any(axis=0))
-    for rows in slices(len(used), count, BLOCK):
-        part = used[rows]
-        losses = z[:, part].T @ weighted
-        least = losses.min(axis=1)
-        within = least + tie * (z[:, part].T @ most)
-        own = losses[np.arange(len(part)), part] <= within
-        best[part] = np.where(own, part, (losses <= within[:, None]).argmax(axis=1))
-    return best
+    best_output = np.arange(count, dtype=np.int64)
+    max_losses = np.abs(weighted).max(axis=1)
+    used_outputs = np.flatnonzero(release.weights.any(axis=0))
+    for rows in slices(len(used_outputs), count, BLOCK):
+        block_outputs = used_outputs[rows]
+        losses = z[:, block_outputs].T @ weighted
+        min_losses = losses.min(axis=1)
+        max_tied_losses = min_losses + tie * (z[:, block_outputs].T @ max_losses)
+        keeps_output = losses[np.arange(len(block_outputs)), block_outputs] <= max_tied_losses
+        best_output[block_outputs] = np.where(
+            keeps_output, block_outputs, (losses <= max_tied_losses[:, None]).argmax(axis=1)
+        )
+    return best_output
 
 
-def remapped(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> MatrixRelease:
-    """Return the release with each output replaced by its best guess; rows still sum to 2**63 and the ids stay.
+def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> MatrixRelease:
+    """Return the release with each output replaced by its best guess; rows still sum to 2**63 and ids stay.
 
     Args:
         release: any matrix.
-        loss: by which guesses are judged.
-        data: the problem's, for faults.
+        loss: the loss that decides which guess is best.
+        data: the problem's data, for error messages.
 
     Raises:
-        InputError: a loss that is not an :class:`ExpectedLoss`, so that the best guess at one output is not known.
+        InputError: The loss is no :class:`ExpectedLoss`, so the best guess for a single output is not defined.
     """
-    best = best_outputs(release, _weighted(loss, data))
+    best = best_outputs(release, _weighted_costs(loss, data))
     weights = np.zeros_like(release.weights)
     for k in np.flatnonzero(release.weights.any(axis=0)).tolist():
         weights[:, best[k]] += release.weights[:, k]
     return evolve(release, weights=weights)
 
 
-def worse_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
-    """Return a line for each output of a release (five at most) that another would represent at less loss."""
-    best = best_outputs(release, _weighted(loss, data), tie=10 * LOSS_TOLERANCE)
-    moved = np.flatnonzero(best != np.arange(len(best)))[:5].tolist()
+def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
+    """Return a line for each output, at most five, for which another output would have a smaller loss."""
+    best_output = best_outputs(release, _weighted_costs(loss, data), tie=10 * LOSS_TOLERANCE)
+    improvable = np.flatnonzero(best_output != np.arange(len(best_output)))[:5].tolist()
     ids = release.outputs
     return [
-        f"mechanism.npz: utility.remap is claimed, but {ids[best[k]]} would lose less than output {ids[k]}"
-        for k in moved
+        f"mechanism.npz: utility.remap is claimed, but {ids[best_output[k]]} would lose less than output {ids[k]}"
+        for k in improvable
     ]
 
 
-def _weighted(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Floats:
+def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Floats:
     if isinstance(loss, ExpectedLoss):
         return loss.weighted
-    found = f"true beside {type(loss).__name__}, a loss of the mechanism's own"
-    raise InputError([Fault(data.file, "utility.remap", found, "false, or an expected loss under the prior")])
+    actual = f"true beside {type(loss).__name__}, a loss of the mechanism's own"
+    raise InputError([Fault(data.file, "utility.remap", actual, "false, or an expected loss under the prior")])

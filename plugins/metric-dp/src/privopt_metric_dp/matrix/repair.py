@@ -5,7 +5,7 @@ repair turns the matrix into a mechanism whose rows sum to exactly 2**63, and ce
 
 A matrix whose rounded rows keep every inequality already is left as it is (:func:`_as_it_is`). Any other:
 
-1. Records nearer than eps d = 1e-6 get equal rows (:func:`.merge`).
+1. Records nearer than eps d = 1e-6 get equal rows (:func:`.merge_records`).
 2. The max-times closure raises entries until the constraints hold at eps' = eps (1 - tau) (:mod:`.closure`).
 3. Rows are brought back to sum 1 inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row by
    its sum would leave the cone: for small eps d the sums differ by more than the slack.
@@ -34,7 +34,7 @@ from privopt.execution.limits import in_threads
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.certify import Measurements, certify, certify_in_doubles, check_pairs
 from privopt_metric_dp.matrix.closure import Graph, close_matrix, lower_rows
-from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge, quotient
+from privopt_metric_dp.matrix.merge_records import MAX_EXPONENT, merge_matrix, merge_records
 
 __all__ = ["RepairedWeights", "repair", "repair_in_doubles", "round_to_weights"]
 
@@ -216,8 +216,8 @@ def _repair_within(
     gap: float,
 ) -> tuple[RepairedWeights, float]:
     """Repair with one row for records nearer than ``merge_distance``; return also the share of mass that was moved."""
-    labels, exponents = merge(pairs, distances, epsilon, len(matrix), merge_distance)
-    start_matrix, graph, cost = quotient(matrix, loss, pairs, exponents, labels)
+    labels, exponents = merge_records(pairs, distances, epsilon, len(matrix), merge_distance)
+    start_matrix, graph, cost = merge_matrix(matrix, loss, pairs, exponents, labels)
     tau = _first_tau(graph, gap)
     while tau <= _MAX_TAU:
         check("the matrix was repaired")

@@ -31,7 +31,7 @@ from privopt.version import VERSION
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, uncovered_pairs
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
-from privopt_metric_dp.matrix.remap import worse_outputs
+from privopt_metric_dp.matrix.remap import improvable_outputs
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.certifier import (
     CertifiedRelease,
@@ -281,7 +281,7 @@ class MetricMechanism(MatrixWords[D]):
             if stored.tolist() != list(wanted)
         ]
         if data.remap and not lines:
-            lines += worse_outputs(release, self.utility(problem, result.method), data)
+            lines += improvable_outputs(release, self.utility(problem, result.method), data)
         if release.region is not None or data.region is not None:
             return lines + unlike(release.region, data.region, release.pairs)
         return lines or uncovered_pairs(release, data, along_paths=self.privacy(problem, result.method).along_paths)

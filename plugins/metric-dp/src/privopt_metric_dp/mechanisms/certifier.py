@@ -16,7 +16,7 @@ from privopt.search.offers import Offers
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.matrix.remap import remapped
+from privopt_metric_dp.matrix.remap import remap_outputs
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import Proof, prove
 from privopt_metric_dp.proof.multipliers import Multipliers
@@ -88,7 +88,7 @@ class MatrixCertifier:
         if release.repaired is not None:
             details["repair"] = release.repaired.details
         if self.data.remap:
-            original, release = release, remapped(release, self.loss, self.data)
+            original, release = release, remap_outputs(release, self.loss, self.data)
             details["remap"] = {"loss_before": self.loss.state(original)[0], "loss_after": self.loss.state(release)[0]}
         value = self.loss.state(release)[0]
         if value is None or math.isnan(value):

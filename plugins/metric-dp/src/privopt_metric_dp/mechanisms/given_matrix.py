@@ -21,7 +21,7 @@ from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.certify import rows_with_wrong_sum
 from privopt_metric_dp.matrix.certify_region import certify_everywhere, find_steepest_output
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
-from privopt_metric_dp.matrix.least_epsilon import Apart, Least, exact_sums, least_epsilon
+from privopt_metric_dp.matrix.least_epsilon import ExactDistances, LeastEpsilon, exact_sums, least_epsilon
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.repair import round_to_weights
@@ -113,7 +113,7 @@ class GivenMatrix:
 
     def measured(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
-    ) -> Least:
+    ) -> LeastEpsilon:
         """Return the least epsilon that it keeps over the required pairs of a problem, and where.
 
         Doubles are measured unchanged, over exact distances. For a region, or a notion other than metric DP, their
@@ -127,10 +127,10 @@ class GivenMatrix:
         if privacy is not None and not isinstance(privacy, MetricDP):
             certificate = privacy.measure(MatrixRelease.over(data, self.weights, along_paths=privacy.along_paths))
             worst = math.inf if certificate.worst is None else certificate.worst
-            return Least(epsilon=worst, holds=certificate.holds is True)
+            return LeastEpsilon(epsilon=worst, holds=certificate.holds is True)
         if data.region is None:
             pairs, distances = data.required  # others than those of data.standing follow from these in doubles alone
-            exact = Apart(
+            exact = ExactDistances(
                 above=data.metric.upper_distances(distances), balls=lambda rows: data.metric.exactly(pairs[rows])
             )
             return least_epsilon(
@@ -139,11 +139,11 @@ class GivenMatrix:
         found = certify_everywhere(self.weights, data.region, data.epsilon)
         worst = found.worst if found.holds else max(found.worst, math.nextafter(found.allowed, math.inf))
         if found.worst_pair is None:
-            return Least(epsilon=worst, holds=found.holds)
+            return LeastEpsilon(epsilon=worst, holds=found.holds)
         i, j = found.worst_pair
         k = find_steepest_output(self.weights, data.region, (i, j))
         likelier = self.weights[i, k] >= self.weights[j, k]
-        return Least(epsilon=worst, holds=found.holds, pair=(i, j) if likelier else (j, i), output=k)
+        return LeastEpsilon(epsilon=worst, holds=found.holds, pair=(i, j) if likelier else (j, i), output=k)
 
     def loss(self, data: MetricData) -> float:
         """Return the expected loss under a problem's prior, in its unit."""

@@ -20,7 +20,7 @@ from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import DISTANCE_TOLERANCE, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.matrix.remap import remapped
+from privopt_metric_dp.matrix.remap import remap_outputs
 from privopt_metric_dp.matrix.repair import round_to_weights
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
@@ -142,7 +142,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
             return True
         again = MatrixRelease.from_matrix(z, problem.data, context)
         if remap:
-            again = remapped(again, self.utility(problem, context.method), problem.data)
+            again = remap_outputs(again, self.utility(problem, context.method), problem.data)
         return _near(again.weights, release)
 
 

@@ -15,7 +15,7 @@ from privopt.interfaces.reporting import Feature, Layer, Section
 from privopt.report.charts import draw_losses as bars_beside_bound
 from privopt.report.map_files import point_features
 from privopt.report.page import drawing, figure_section, pair_section, table
-from privopt_metric_dp.attacks.many_reports import over_time, seen_of
+from privopt_metric_dp.attacks.many_reports import describe_attack, over_time
 from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -152,7 +152,7 @@ def metric_sections(
 
 def _many(figures: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
     """Show what many reports of one place reveal."""
-    html = f"<p>{escape(seen_of(attacked))}</p>{drawing('Reports of one place', figures['over-time'])}"
+    html = f"<p>{escape(describe_attack(attacked))}</p>{drawing('Reports of one place', figures['over-time'])}"
     return Section(title="What many reports reveal", lead=_MANY, html=html)
 
 
