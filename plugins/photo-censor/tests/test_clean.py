@@ -87,7 +87,7 @@ def test_the_list_names_all_and_copies_carry_no_position(holiday, tmp_path):
     assert len([name for name in names if name.startswith("DSCN")]) == 9
     assert ("IMG_1.HEIC" in listed(done.folder)) == heif()
     release = load_release(done.folder).release
-    kept = [name for name, stays in zip(release.names, release.kept, strict=True) if stays]
+    kept = [name for name, stays in zip(release.names, release.retained, strict=True) if stays]
     assert "DSCN0010.jpg" in kept
     assert [copy.photo for copy in release.copies] == kept
     made = {p.relative_to(tmp_path / "clean").as_posix() for p in (tmp_path / "clean").rglob("*") if p.is_file()}

@@ -20,7 +20,7 @@ from privopt.run.verify import load_release, verify
 from privopt_photo_censor.app.classifier import load_classifier
 from privopt_photo_censor.app.folder import look_at_folder, place_of
 from privopt_photo_censor.app.open_photo import heif
-from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.picture import flatten_photo
 from privopt_photo_censor.app.positions import gps
 
 pytest.importorskip("onnx")
@@ -260,7 +260,7 @@ def test_picture_is_turned_by_each_orientation_as_pillow_turns_it():
         out = io.BytesIO()
         Image.linear_gradient("L").resize((7, 4)).convert("RGB").save(out, "PNG", exif=exif)
         with Image.open(out, formats=["PNG"]) as photo:
-            assert flattened(photo).tobytes() == ImageOps.exif_transpose(photo).tobytes()
+            assert flatten_photo(photo).tobytes() == ImageOps.exif_transpose(photo).tobytes()
 
 
 def test_a_folder_of_photos_alone_is_covered_whole(holiday):

@@ -14,7 +14,7 @@ import privopt
 import privopt_photo_censor
 from privopt.errors import InputError
 from privopt_photo_censor.app.open_photo import heif, opened, readable
-from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.picture import flatten_photo
 
 PLUGINS = Path(privopt_photo_censor.__file__).parents[3]
 
@@ -51,7 +51,7 @@ def test_fault_of_broken_photo_quotes_no_byte_of_it():
     broken += [whole[:data] + b"SECR" + whole[data + 4 :], whole[: data + 20] + b"SECRETNO" + whole[data + 28 :]]
     for contents in broken:
         with pytest.raises(InputError) as raised, readable("a.png"), opened(contents) as photo:
-            flattened(photo)
+            flatten_photo(photo)
         assert "sec" not in str(raised.value).lower()
 
 
@@ -86,7 +86,7 @@ def test_broken_files_are_faults_and_nothing_is_printed(capfd, recwarn):
     for contents in broken_files():
         try:
             with readable("a.jpg"), opened(contents) as photo:
-                flattened(photo)
+                flatten_photo(photo)
         except InputError as error:
             refused.append(str(error))
     assert len(refused) > 200

@@ -15,15 +15,15 @@ from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.solver.baselines import greedy, top_1
 from privopt_photo_censor.solver.bounds import Program
 from privopt_photo_censor.solver.optimal import solve
-from privopt_photo_censor.solver.proof import claim
+from privopt_photo_censor.solver.proof import make_claim
 from privopt_photo_censor.solver.search import Search
 
 
 def check(plan, task, truth):
     album = truth.album
-    assert plan.protected == truth.of_set(plan.kept)
-    assert plan.kept[album.keep].all()
-    assert plan.kept.sum() >= album.keep_at_least
+    assert plan.protected == truth.of_set(plan.retained)
+    assert plan.retained[album.keep].all()
+    assert plan.retained.sum() >= album.keep_at_least
     if task.top_k is not None:
         assert plan.protected >= task.top_k
     else:
@@ -40,10 +40,10 @@ def agree(task, truth):
     check(plan, task, truth)
     assert plan.proved
     assert not plan.stopped
-    assert plan.tree.fault(truth.album, *claim(truth.album, task, plan.bound)) is None
+    assert plan.tree.fault(truth.album, *make_claim(truth.album, task, plan.bound)) is None
     if task.top_k is not None:
         assert plan.deleted == want
-        assert plan.bound == plan.kept.sum()
+        assert plan.bound == plan.retained.sum()
     else:
         assert plan.protected == want == plan.bound
 
@@ -129,10 +129,10 @@ def test_a_deadline_leaves_a_true_bound_with_its_proof(exposed):
         plan = solve(album, task)
     assert plan.stopped
     assert plan.protected >= 30
-    assert plan.bound > plan.kept.sum()
-    assert plan.tree.fault(album, *claim(album, task, plan.bound)) is None
+    assert plan.bound > plan.retained.sum()
+    assert plan.tree.fault(album, *make_claim(album, task, plan.bound)) is None
     best = solve(album, Task(top_k=5))
-    assert best.bound == best.kept.sum()
+    assert best.bound == best.retained.sum()
 
 
 @pytest.mark.parametrize("task", [Task(top_k=6), Task(budget=14)])
@@ -150,7 +150,7 @@ def test_a_search_that_is_interrupted_anywhere_proves_what_it_has(task, exposed,
 
         monkeypatch.setattr(Program, "solve", interrupted)
         plan = solve(album, task)
-        assert plan.tree.fault(album, *claim(album, task, plan.bound)) is None
+        assert plan.tree.fault(album, *make_claim(album, task, plan.bound)) is None
         assert plan.bound >= best.bound
         assert plan.stopped == (not plan.proved)
 
@@ -158,15 +158,15 @@ def test_a_search_that_is_interrupted_anywhere_proves_what_it_has(task, exposed,
 def test_runs_repeat(exposed):
     album = exposed(np.random.default_rng(9), 40, 64)
     first, second = (solve(album, Task(top_k=4)) for _ in range(2))
-    assert (first.kept == second.kept).all()
+    assert (first.retained == second.retained).all()
     assert first.programs == second.programs
 
 
 def test_a_budget_deletes_no_more_than_it_needs(exposed):
     album = exposed(np.random.default_rng(10), 18, 12)
     plan = solve(album, Task(budget=9))
-    for i in np.flatnonzero(~plan.kept):
-        kept = plan.kept.copy()
+    for i in np.flatnonzero(~plan.retained):
+        kept = plan.retained.copy()
         kept[i] = True
         assert protected_k(album, kept) < plan.protected
 

@@ -19,7 +19,7 @@ from privopt_photo_censor.album import Album
 from privopt_photo_censor.app.classifier import load_classifier
 from privopt_photo_censor.app.clean import clean, clean_copies
 from privopt_photo_censor.app.folder import look_at_folder, score_files
-from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.picture import flatten_photo
 from privopt_photo_censor.rank import protected_k
 
 pytest.importorskip("onnx")
@@ -76,7 +76,7 @@ def hidden_files():
 @pytest.mark.parametrize(("suffix", "contents", "width"), list(hidden_files()), ids=range(4))
 def test_what_transparency_hides_is_in_no_copy_and_no_score(suffix, contents, width):
     with Image.open(io.BytesIO(contents)) as photo:
-        seen = np.asarray(flattened(photo))
+        seen = np.asarray(flatten_photo(photo))
     assert (seen[:, :width] == 255).all()
     assert not (seen[:, width:] == 255).any()
     off = abs(pixels(clean(contents, suffix)) - seen)
@@ -110,10 +110,10 @@ def test_colours_of_a_profile_are_scored_as_the_copies_show_them(tmp_path):
     for picture in (red, red.convert("RGBA"), red.quantize(2)):
         contents = encoded(picture, "PNG", icc_profile=wide_profile())
         with Image.open(io.BytesIO(contents)) as photo:
-            seen = flattened(photo)
+            seen = flatten_photo(photo)
         assert seen.getpixel((0, 0))[0] < 10  # a green that sRGB has not
         assert np.array_equal(np.asarray(seen), pixels(clean(contents, ".png")))
-        assert np.array_equal(np.asarray(seen), np.asarray(flattened(seen)))
+        assert np.array_equal(np.asarray(seen), np.asarray(flatten_photo(seen)))
 
 
 @first_alone("k", [2, 1, 3])

@@ -12,8 +12,8 @@ from privopt.errors import InputError
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.solver import search
-from privopt_photo_censor.solver.optimal import prove, solve
-from privopt_photo_censor.solver.proof import Tree, claim
+from privopt_photo_censor.solver.optimal import prove_bound, solve
+from privopt_photo_censor.solver.proof import Tree, make_claim
 
 
 def album_of(seed, photos, places, keep=0, infinite=0.0, margin=0.0):
@@ -38,7 +38,7 @@ def most_kept(album, k):
 
 def tree_for(album, k, fewest):
     """Return the tree of a claim; None where the claim is false."""
-    found = prove(album, Task(top_k=k), fewest - 1)
+    found = prove_bound(album, Task(top_k=k), fewest - 1)
     assert found is None or found[0] == fewest - 1
     return None if found is None else found[1]
 
@@ -97,9 +97,9 @@ def test_a_photo_that_rules_the_place_out_leaves_nothing_to_prove():
     scores = album.scores.copy()
     scores[2, 0] = -np.inf
     hidden = Album(scores=scores, true=0, keep_at_least=0)
-    assert prove(hidden, Task(top_k=2), 2) is None
-    assert prove(hidden, Task(top_k=2), 5) is not None
-    assert claim(hidden, Task(budget=2), 1) == (2, 3)
+    assert prove_bound(hidden, Task(top_k=2), 2) is None
+    assert prove_bound(hidden, Task(top_k=2), 5) is not None
+    assert make_claim(hidden, Task(budget=2), 1) == (2, 3)
 
 
 @pytest.mark.parametrize("task", [Task(top_k=4), Task(budget=6)])
@@ -111,7 +111,7 @@ def test_where_a_tree_would_be_too_large_a_weaker_bound_is_proved(task, monkeypa
         monkeypatch.setattr(search, "PROOF_EFFORT", effort)
         weaker = solve(album, task)
         assert weaker.bound >= best.bound
-        assert weaker.tree.fault(album, *claim(album, task, weaker.bound)) is None
+        assert weaker.tree.fault(album, *make_claim(album, task, weaker.bound)) is None
 
 
 def test_the_tree_of_a_hard_album_is_as_small_as_the_search():
@@ -120,7 +120,7 @@ def test_the_tree_of_a_hard_album_is_as_small_as_the_search():
     scores[:, 0] += 4.0
     album = Album(scores=scores - np.log(np.exp(scores).sum(axis=1))[:, None], true=0)
     plan = solve(album, Task(top_k=5))
-    assert plan.bound == plan.kept.sum()
+    assert plan.bound == plan.retained.sum()
     assert len(plan.tree.kind) <= 2_000
 
 

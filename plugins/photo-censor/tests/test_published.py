@@ -16,7 +16,7 @@ from privopt_photo_censor.solver.optimal import solve
 
 def mccormick(album, k, big):
     """Appendix C to the letter: w_j = h_j v_j linearised with one constant T = `big`."""
-    d = album.reduced.diff
+    d = album.alternates.diff
     photos, places = IndexSet("photos", album.photos), IndexSet("places", len(d))
     i, j = Index("i", photos), Index("j", places)
     m = Model("mccormick")
@@ -44,7 +44,7 @@ def algorithm_1(album, turns):
     for _ in range(turns):
         if not d < album.photos:
             return None
-        for row in album.reduced.diff:
+        for row in album.alternates.diff:
             order = np.argsort(row)  # ascending S^j - S^t
             if row[order[d:]].sum() > 0:
                 kept = np.ones(album.photos, dtype=bool)
@@ -58,7 +58,7 @@ def test_the_reference_form_agrees_where_t_is_small(exposed):
     for _ in range(5):
         album = exposed(rng, 8, 7, keep_at_least=0)  # the printed form allows deleting all
         k = int(rng.integers(1, 5))
-        result, kept = mccormick(album, k, float(np.abs(album.reduced.diff).sum()))
+        result, kept = mccormick(album, k, float(np.abs(album.alternates.diff).sum()))
         assert result.outcome is Outcome.OPTIMAL
         assert int((~kept).sum()) == solve(album, Task(top_k=k)).deleted
         assert protected_k(album, kept) >= k
@@ -66,7 +66,7 @@ def test_the_reference_form_agrees_where_t_is_small(exposed):
 
 def huge_t(album, k, big):
     """Return the rows ``sum_i z_i d_ij >= -T (1 - h_j)`` with one T, given to HiGHS as they are."""
-    d = album.reduced.diff
+    d = album.alternates.diff
     m, n = d.shape
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
@@ -121,8 +121,8 @@ def test_observation_1_greedy_deletes_the_uniform_photos_first(n):
     assert protected_k(album) == 0
     baseline = greedy(album, Task(top_k=2))
     assert baseline.deleted > n
-    assert not baseline.kept[:n].any()
+    assert not baseline.retained[:n].any()
     best = solve(album, Task(top_k=2))
     assert best.deleted == 2
     assert best.bound == n + 1
-    assert sorted(np.flatnonzero(~best.kept).tolist()) == [n, n + 1]
+    assert sorted(np.flatnonzero(~best.retained).tolist()) == [n, n + 1]

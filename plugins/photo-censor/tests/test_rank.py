@@ -52,11 +52,11 @@ def test_reach_is_exact(draw_album, truth):
     rng = np.random.default_rng(3)
     for _ in range(80):
         album = draw_album(rng, 7)
-        if album.hidden:
+        if album.rules_out_true:
             continue
-        for place, most in enumerate(reach(album.reduced)):
+        for place, most in enumerate(reach(album.alternates)):
             alone = Album(
-                scores=album.scores[:, [album.true, album.reduced.location[place]]],
+                scores=album.scores[:, [album.true, album.alternates.location[place]]],
                 true=0, keep=album.keep, keep_at_least=0, margin=album.margin,
             )  # fmt: skip
             exact = truth(alone)

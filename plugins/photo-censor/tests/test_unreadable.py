@@ -19,7 +19,7 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_photo_censor.app.folder import look_at_folder
 from privopt_photo_censor.app.open_photo import opened
-from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.picture import flatten_photo
 
 
 def encoded(kind="JPEG", size=(40, 30), **options):
@@ -119,7 +119,7 @@ def test_a_png_is_not_turned_by_exif_after_its_pixels():
     late = contents[:begin] + contents[end:-12] + contents[begin:end] + contents[-12:]
     for file, size in ((contents, (30, 40)), (late, (40, 30))):
         with opened(file) as photo:
-            assert flattened(photo).size == size
+            assert flatten_photo(photo).size == size
 
 
 def test_a_warning_of_its_own_names_unreadable_photos(album):

@@ -214,7 +214,7 @@ def _by_budget(
         for place, share in enumerate(budgets):
             task = Task(budget=int(share * album.photos))
             plan = tables.optimum(f"table3 {kind} {share:.1%}", album, task)
-            kept.append(plan.kept)
+            kept.append(plan.retained)
             best[place].append(plan.protected)
             base[place].append(greedy(album, task).protected)
         if len(budgets) == 4:
@@ -303,7 +303,7 @@ def figure_3(tables: Tables) -> None:
             for proxy_album, judge_album in exposed:
                 task = Task(top_k=k)
                 plan = tables.optimum(f"figure3 top-{k}", evolve(proxy_album, margin=theta, keep_at_least=0), task)
-                wins.append(protected_k(judge_album, plan.kept) >= k)
+                wins.append(protected_k(judge_album, plan.retained) >= k)
                 removed.append(plan.deleted / judge_album.photos)
             yield {"theta": theta, "success": _mean(wins), "removed": _mean(removed)}
 
@@ -342,7 +342,12 @@ def _example(tables: Tables) -> tuple[World, Album, dict[str, Bools]]:
         ahead = pair[1].deleted - pair[0].deleted
         if best is None or ahead > best[0]:
             everything = np.ones(album.photos, dtype=np.bool_)
-            best = ahead, world, album, {"all photos": everything, "greedy": pair[1].kept, "optimal": pair[0].kept}
+            best = (
+                ahead,
+                world,
+                album,
+                {"all photos": everything, "greedy": pair[1].retained, "optimal": pair[0].retained},
+            )
     if best is None:
         raise StoppedError("no example for Figure 1 among so few collections")
     return best[1:]

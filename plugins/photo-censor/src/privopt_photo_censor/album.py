@@ -1,4 +1,9 @@
-"""An album as the classifier sees it: scores, the true location, and what the owner will not delete."""
+"""An album as a classifier sees it: scores, the true location, and the photos that its owner will not delete.
+
+The notation is that of Yang, Chakrabarti and Vorobeychik (AAAI 2020): ``S_ij`` is the log-probability of location j for
+photo i, t the true location, and theta the margin. :class:`Alternates` is the same album for the solvers, with a row
+for each location but the true one.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +17,17 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, doubles, read_only, truths
 
-__all__ = ["Album", "Alternates", "Copy", "Task", "label", "some"]
+__all__ = ["Album", "Alternates", "Copy", "Task", "describe_place", "shorten_list"]
 
 
-def some(names: Sequence[str], shown: int = 5) -> str:
-    """Return the first few names of a list, and how many more there are.
+def shorten_list(names: Sequence[str], limit: int = 5) -> str:
+    """Join the first few names of a list, and say how many more it has.
 
     >>> some(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'
     """
-    more = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
+    hidden_count = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {hidden_count} more" if hidden_count > 0 else "")
 
 
 @frozen(kw_only=True)
@@ -30,8 +35,8 @@ class Task:
     """The task for a set of kept photos (paper, (3) and (4)).
 
     Attributes:
-        top_k: the true location must leave the k most likely ones, with as few deletions as possible; or None.
-        budget: as many locations as possible must be at or above the true one, with at most this number of deletions.
+        top_k: The true location must not be among the k most likely ones, with as few deletions as possible; or None.
+        budget: As many locations as possible must be at or above the true one, with at most this number of deletions.
     """
 
     top_k: int | None = None
@@ -42,8 +47,8 @@ class Task:
             raise ValueError("a task is either a top-k or a deletion budget")
 
 
-def label(names: Sequence[str], column: int) -> str:
-    """Return a place in words: its name, if any, and its column.
+def describe_place(names: Sequence[str], column: int) -> str:
+    """Describe a place by its name, if it has one, and its column.
 
     >>> label(["Rome", ""], 0), label(["Rome", ""], 1)
     ('Rome (place 0)', 'place 1')
@@ -54,12 +59,12 @@ def label(names: Sequence[str], column: int) -> str:
 
 @frozen(kw_only=True)
 class Copy:
-    """A clean copy.
+    """A clean copy of a photo.
 
     Attributes:
-        photo: name of the photo.
-        name: of the copy.
-        sha256: of its file.
+        photo: Name of the photo.
+        name: File name of the copy.
+        sha256: Digest of the copy's file.
     """
 
     photo: str
@@ -72,10 +77,10 @@ class Album:
     """Scores of the photos of one album, taken at one place.
 
     Attributes:
-        scores: (N, M) log P(location | photo), finite or -inf; a constant added to a photo's row changes nothing.
-        true: column of the true location.
-        keep: (N,) photos never to delete.
-        keep_at_least: photos that must remain.
+        scores: (N, M) log P(location | photo), finite or -inf. A constant added to a photo's row changes nothing.
+        true: Column of the true location.
+        keep: (N,) True for photos that are never deleted.
+        keep_at_least: Number of photos that must remain.
         margin: theta, added to the true location's score in each photo (paper, section 2, black-box protection).
     """
 
@@ -86,7 +91,7 @@ class Album:
     margin: float = 0.0
 
     @keep.default
-    def _empty_mask(self) -> Bools:
+    def _default_keep(self) -> Bools:
         return np.zeros(self.scores.shape[0], dtype=np.bool_)
 
     def __attrs_post_init__(self) -> None:
@@ -107,34 +112,34 @@ class Album:
         return int(self.scores.shape[1])
 
     @property
-    def required(self) -> int:
-        """Photos that remain in any case."""
+    def required_count(self) -> int:
+        """Least number of photos that remain."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
-    def hidden(self) -> bool:
-        """Whether some photo gives the true location probability 0: keeping it protects at once (P6)."""
+    def rules_out_true(self) -> bool:
+        """Whether some photo gives the true location probability 0. Any set with it protects all others (P6)."""
         return bool(np.isneginf(self.scores[:, self.true]).any())
 
     @cached_property
-    def reduced(self) -> Alternates:
-        """The alternates, for the solvers; only where the true location's scores are finite."""
+    def alternates(self) -> Alternates:
+        """The album for the solvers. Only if all scores of the true location are finite."""
         return Alternates.of(self)
 
 
 @frozen(kw_only=True, eq=False)
 class Alternates:
-    """An album with finite true scores, alternates by row: what every search works on.
+    """An album with finite true scores, with one row for each alternate, that is each location but the true one.
 
     Attributes:
-        location: (m,) column of each alternate.
-        scores: (m, N) scores, 0 where -inf.
+        location: (m,) column of each alternate in the album.
+        scores: (m, N) scores, with 0 in place of -inf.
         true: (N,) scores of the true location.
         margin: theta.
-        diff: (m, N) scores - true - theta, rounded; 0 where the score is -inf.
-        kills: (m, N) where the score is -inf: a kept photo rules the location out.
-        size: (m,) largest |score| + |true| + |theta| of the row: the scale of its rounding errors.
-        keep: (N,) photos never to delete.
+        diff: (m, N) scores - true - theta in doubles, with 0 in place of -inf.
+        kills: (m, N) True if the score is -inf, so that the photo, if it is retained, rules the location out.
+        size: (m,) largest |score| + |true| + |theta| of the row, which is the scale of its rounding errors.
+        keep: (N,) True for photos that are never deleted.
     """
 
     location: NDArray[np.int64]
@@ -169,8 +174,10 @@ class Alternates:
 
     @property
     def slack(self) -> Floats:
-        """(m,) what a sum of a row's differences in doubles may be wrong by, whatever photos are kept."""
+        """(m,) bound on the error of a sum of a row's differences in doubles, for any set of retained photos."""
         n = self.diff.shape[1]
+        # Each difference takes two roundings, and a sum of n terms n - 1 more; partial sums are at most n * size.
+        # The factor 4 is a reserve.
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:
@@ -178,6 +185,6 @@ class Alternates:
         return Fraction(self.scores[row, photo]) - Fraction(self.true[photo]) - Fraction(self.margin)
 
     def sums(self, retained: Bools) -> Floats:
-        """Add up (m,) scores over kept photos in doubles, -inf if a kept photo rules the location out."""
+        """Return (m,) sums of the differences over the retained photos, in doubles; -inf for locations ruled out."""
         total = self.diff[:, retained].sum(axis=1)
         return np.where(self.kills[:, retained].any(axis=1), -np.inf, total)

@@ -32,10 +32,11 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
     """Draw up to five photos and four places, with ties, -inf, kept photos and margins.
 
     Args:
-        draw: Hypothesis's.
-        tasks: any k and budgets too; else top_k = 1, which every method solves.
+        draw: Hypothesis's function.
+        tasks: Whether to draw any k, and budgets too. Otherwise top_k = 1, which every method solves.
     """
     photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
+    # Quarters are exact in doubles and often tie; a margin of 0.1 is not exact.
     entry = st.one_of(st.integers(0, 12).map(lambda n: -n / 4), st.just(-math.inf))
     entries = draw(st.lists(entry, min_size=photos * locations, max_size=photos * locations))
     scores = np.array(entries, dtype=np.float64).reshape(photos, locations)
@@ -50,17 +51,21 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
     else:
         privacy["top_k"] = draw(st.integers(1, locations - 1)) if tasks else 1
     privacy["margin"] = draw(st.sampled_from([0.0, 0.25, 0.1]))
-    made = GeneratedProblem(toml=to_toml({"photos": table, "privacy": privacy}), files={SCORES: npy_bytes(scores)})
-    assume(_greedy_ends(_album(made), Task(top_k=privacy.get("top_k"), budget=privacy.get("deletion_budget"))))
-    return made
+    problem = GeneratedProblem(toml=to_toml({"photos": table, "privacy": privacy}), files={SCORES: npy_bytes(scores)})
+    assume(
+        _can_greedy_decide(
+            _make_album(problem), Task(top_k=privacy.get("top_k"), budget=privacy.get("deletion_budget"))
+        )
+    )
+    return problem
 
 
-def _scores(problem: GeneratedProblem) -> Any:
+def _read_scores(problem: GeneratedProblem) -> Any:
     return np.load(io.BytesIO(problem.files[SCORES]))
 
 
-def _album(problem: GeneratedProblem) -> Album:
-    scores = _scores(problem)
+def _make_album(problem: GeneratedProblem) -> Album:
+    scores = _read_scores(problem)
     keep = np.zeros(len(scores), dtype=np.bool_)
     keep[problem.get("photos.keep", [])] = True
     return Album(
@@ -72,7 +77,7 @@ def _album(problem: GeneratedProblem) -> Album:
     )
 
 
-def _greedy_ends(album: Album, task: Task) -> bool:
+def _can_greedy_decide(album: Album, task: Task) -> bool:
     """Check whether greedy deletion finds a set, or can prove that none exists."""
     try:
         greedy(album, task)
@@ -83,8 +88,8 @@ def _greedy_ends(album: Album, task: Task) -> bool:
     return True
 
 
-def _above(album: Album, retained: tuple[int, ...]) -> int:
-    """Locations at or above the true one, in rationals of the doubles."""
+def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
+    """Count the locations at or above the true one in rationals, without any code of the mechanism."""
     if not retained or any(np.isneginf(album.scores[i, album.true]) for i in retained):
         return album.locations - 1
     count = 0
@@ -96,75 +101,75 @@ def _above(album: Album, retained: tuple[int, ...]) -> int:
     return count
 
 
-def _best_known(problem: PhotoInstance, result: Result) -> float | None:
-    """Return the optimum, by trying every set."""
+def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
+    """Find the optimum by trying every set of photos. None if no set meets the task."""
     album, task = problem.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
     values = []
     for count in range(album.keep_at_least, album.photos + 1):
-        for kept in combinations(range(album.photos), count):
-            if not fixed <= set(kept):
+        for rows in combinations(range(album.photos), count):
+            if not fixed <= set(rows):
                 continue
-            above, deleted = _above(album, kept), album.photos - count
-            if task.top_k is not None and above >= task.top_k:
+            protected_count, deleted = _count_protected(album, rows), album.photos - count
+            if task.top_k is not None and protected_count >= task.top_k:
                 values.append(float(deleted))
             elif task.budget is not None and deleted <= task.budget:
-                values.append(float(above))
+                values.append(float(protected_count))
     if not values:
         return None
     return min(values) if task.top_k is not None else max(values)
 
 
-def _oracle(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
+def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
     album = problem.album
-    above = _above(album, tuple(np.flatnonzero(release.kept).tolist()))
+    protected_count = _count_protected(album, tuple(np.flatnonzero(release.retained).tolist()))
     details = result.details.facts
-    if details["protected_k"] != above or details["rank_after"] != above + 1:
-        yield f"protected k is {above} in rationals, result.json says {details['protected_k']}"
-    if details["rank_before"] != _above(album, tuple(range(album.photos))) + 1:
+    if details["protected_k"] != protected_count or details["rank_after"] != protected_count + 1:
+        yield f"protected k is {protected_count} in rationals, result.json says {details['protected_k']}"
+    if details["rank_before"] != _count_protected(album, tuple(range(album.photos))) + 1:
         yield f"rank_before = {details['rank_before']} is not that of the whole album"
-    if result.method in ("optimal", "top-1") and result.objective.value != _best_known(problem, result):
-        yield f"objective {result.objective.value}, trying every set gives {_best_known(problem, result)}"
+    if result.method in ("optimal", "top-1") and result.objective.value != _find_optimum(problem, result):
+        yield f"objective {result.objective.value}, trying every set gives {_find_optimum(problem, result)}"
 
 
-def _stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
+def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
     k = problem.get("privacy.top_k")
-    if k is None or k + 1 >= _scores(problem).shape[1] or k == 1:
+    if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:
         return None
     return problem.with_key("privacy.top_k", k + 1)
 
 
-def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    scores = _scores(problem)
+def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    scores = _read_scores(problem)
     order = list(range(len(scores)))
     chance.shuffle(order)
-    moved = problem.with_file(SCORES, npy_bytes(scores[order]))
+    variant = problem.with_file(SCORES, npy_bytes(scores[order]))
     keep = [order.index(photo) for photo in problem.get("photos.keep", [])]
     if keep:
-        moved = moved.with_key("photos.keep", keep)
-    return Variant(problem=moved, change=f"the photos were put in the order {order}")
+        variant = variant.with_key("photos.keep", keep)
+    return Variant(problem=variant, change=f"the photos were put in the order {order}")
 
 
-def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    scores = _scores(problem)
+def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    scores = _read_scores(problem)
     order = list(range(scores.shape[1]))
     chance.shuffle(order)
-    moved = problem.with_file(SCORES, npy_bytes(scores[:, order]))
+    variant = problem.with_file(SCORES, npy_bytes(scores[:, order]))
     true = order.index(problem.get("photos.true_location"))
-    return Variant(problem=moved.with_key("photos.true_location", true), change=f"locations in the order {order}")
+    return Variant(problem=variant.with_key("photos.true_location", true), change=f"locations in the order {order}")
 
 
-def _profile(tasks: bool) -> Profile:
+def _make_profile(tasks: bool) -> Profile:
     return Profile(
         problems=problems(tasks),
-        stricter=_stricter if tasks else None,
-        variants={"reordering": _reordered, "relabelling": _relabelled},
-        best_known=_best_known,
-        oracle=_oracle,
+        stricter=_make_stricter if tasks else None,
+        variants={"reordering": _reorder_photos, "relabelling": _permute_locations},
+        best_known=_find_optimum,
+        oracle=_check_release,
     )
 
 
-PROFILE = _profile(tasks=False)
-"""For every method: top_k = 1."""
-TASKS = _profile(tasks=True)
-"""For `optimal`: any k, and deletion budgets."""
+PROFILE = _make_profile(tasks=False)
+"""Problems for every method, with top_k = 1."""
+TASKS = _make_profile(tasks=True)
+"""Problems for `optimal`, with any k and with deletion budgets."""

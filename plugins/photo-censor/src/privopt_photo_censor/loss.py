@@ -1,4 +1,4 @@
-"""The losses: photos deleted, or locations protected."""
+"""The two losses: the number of deleted photos for a top-k, the number of protected locations for a budget."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["DeletedPhotos", "ProtectedK"]
 
 
 class DeletedPhotos(UtilityLoss[Deletions]):
-    """Photos deleted."""
+    """The number of deleted photos."""
 
     unit = "photos"
 
     def evaluate(self, release: Deletions) -> float:
-        """Count them."""
-        return float((~release.kept).sum())
+        """Count the deleted photos."""
+        return float((~release.retained).sum())
 
 
 class ProtectedK(UtilityLoss[Deletions]):
-    """Locations at or above the true one."""
+    """The number of locations at or above the true one, which is maximised."""
 
     unit = "locations"
     maximise = True
 
     def evaluate(self, release: Deletions) -> float:
-        """Count them exactly."""
-        return float(protected_k(release.problem.album, release.kept))
+        """Count the protected locations by exact sums."""
+        return float(protected_k(release.problem.album, release.retained))

@@ -1,4 +1,7 @@
-"""Photo censor as a mechanism."""
+"""Photo censor as a mechanism: choose, certify, verify and audit the photos that may be posted.
+
+After Yang, Chakrabarti and Vorobeychik: Protecting Geolocation Privacy of Photo Collections (AAAI 2020).
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ from privopt_photo_censor.loss import DeletedPhotos, ProtectedK
 from privopt_photo_censor.privacy import TopK
 from privopt_photo_censor.problem import PhotoInstance, PhotoProblem
 from privopt_photo_censor.rank import belief, protected_k, rank
-from privopt_photo_censor.release import Deletions, read_scores, read_seen
+from privopt_photo_censor.release import Deletions, read_folder_contents, read_scores
 from privopt_photo_censor.solver.baselines import greedy, top_1
-from privopt_photo_censor.solver.optimal import Plan, prove, solve
-from privopt_photo_censor.solver.proof import Tree, claim
+from privopt_photo_censor.solver.optimal import Plan, prove_bound, solve
+from privopt_photo_censor.solver.proof import Tree, make_claim
 
 __all__ = ["PhotoCensor"]
 
@@ -39,11 +42,11 @@ UNSCORED: Final = NoGuarantee(
 )
 
 BYTES_PER_SCORE: Final = 150.0
-"""Measured, with all that follows: of each score under the search."""
+"""Peak memory of the search for each score of the album, measured with all that follows the search."""
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
-    """Which photos not to post, so that their classifier does not find the place."""
+    """Choose the photos not to post, so that a classifier does not find the place from the others."""
 
     problem_class = PhotoProblem
     release_class = Deletions
@@ -60,160 +63,171 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def own_method(self, declared: object) -> str | None:
         """Return ``positions`` for a folder without a classifier."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
-        return None if declared.scored else POSITIONS
+        return None if declared.is_scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """Return that photos are looked at, and scored."""
+        """Describe the reading of the problem for the progress line."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return "problem"
-        return "reading and scoring photos" if declared.scored else "reading photos"
+        return "reading and scoring photos" if declared.is_scored else "reading photos"
 
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Return the problem and its photos: scored, or of a folder alone looked at."""
+        """Read the scores or photos that the problem names."""
         return PhotoInstance.of(declared, file)
 
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
-        """Read a release back; for a folder of photos what is next to the release is in for the photos."""
+        """Read a release back. What it holds of a folder of photos replaces the folder, which may be gone."""
         if declared.photos.folder is None:
             problem = self.load(declared, file)
             return problem, Deletions.read(folder, problem)
-        seen = read_seen(folder)
-        problem = PhotoInstance(declared=declared, file=file, names=seen.names, seen=seen)
-        if declared.scored:
-            found = read_scores(folder, len(seen.metadata))
-            places, true = tuple(found["places"].tolist()), int(found["true"])
-            problem = PhotoInstance.scored(declared, file, found["scores"], seen.names, true, seen=seen, places=places)
+        folder_contents = read_folder_contents(folder)
+        problem = PhotoInstance(
+            declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents
+        )
+        if declared.is_scored:
+            arrays = read_scores(folder, len(folder_contents.metadata))
+            places, true = tuple(arrays["places"].tolist()), int(arrays["true"])
+            problem = PhotoInstance.from_scores(
+                declared,
+                file,
+                arrays["scores"],
+                folder_contents.names,
+                true,
+                folder_contents=folder_contents,
+                places=places,
+            )
         return problem, Deletions.read(folder, problem)
 
     def check_problem(self, problem: PhotoInstance, method: str) -> None:
-        """Refuse a method that cannot take the problem."""
+        """Refuse a method that does not solve this problem."""
         declared, file = problem.declared, problem.file
-        if not declared.scored and method != POSITIONS:
-            wanted = f"a classifier for method {method} (of a folder alone the method is {POSITIONS})"
-            raise InputError([Fault(file, "photos.classifier", "nothing", wanted)])
-        if declared.scored and method == POSITIONS:
-            found = "scores" if declared.photos.folder is None else "a classifier"
-            raise InputError([Fault(file, "photos", found, f"a folder alone with method {POSITIONS}")])
+        if not declared.is_scored and method != POSITIONS:
+            expectation = f"a classifier for method {method} (of a folder alone the method is {POSITIONS})"
+            raise InputError([Fault(file, "photos.classifier", "nothing", expectation)])
+        if declared.is_scored and method == POSITIONS:
+            actual = "scores" if declared.photos.folder is None else "a classifier"
+            raise InputError([Fault(file, "photos", actual, f"a folder alone with method {POSITIONS}")])
         if method == "top-1" and declared.task.top_k != 1:
             task = declared.task
-            found = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
-            raise InputError([Fault(file, "privacy", found, "top_k = 1 with method top-1")])
+            actual = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
+            raise InputError([Fault(file, "privacy", actual, "top_k = 1 with method top-1")])
 
     def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Any]:
-        """Return the top-k guarantee, by the same exact rank for every method; none of photos that no one scored."""
-        if not problem.declared.scored:
+        """Return the top-k guarantee, measured by the exact rank for every method; no guarantee without scores."""
+        if not problem.declared.is_scored:
             return UNSCORED
         return TopK(problem=problem)
 
     def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
-        """Return the number of photos deleted as the loss, or under a budget the protected k."""
-        if not problem.declared.scored or problem.declared.task.top_k is not None:
+        """Return the loss: the number of deleted photos, or under a budget the protected k."""
+        if not problem.declared.is_scored or problem.declared.task.top_k is not None:
             return DeletedPhotos()
         return ProtectedK()
 
     def bytes_needed(self, problem: PhotoInstance, method: str) -> float | None:
-        """Estimate the bytes of the scores of all photos and locations."""
-        return BYTES_PER_SCORE * problem.album.scores.size if problem.declared.scored else None
+        """Estimate the memory of the search from the number of scores."""
+        return BYTES_PER_SCORE * problem.album.scores.size if problem.declared.is_scored else None
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
-        """Choose the photos; of a folder alone keep all. Make clean copies of those kept if they are asked for."""
-        if not problem.declared.scored:
-            kept = np.ones(len(problem.names), dtype=np.bool_)
+        """Choose the photos to keep, all of them without scores. Make clean copies of them on request."""
+        if not problem.declared.is_scored:
+            is_retained = np.ones(len(problem.names), dtype=np.bool_)
             with context.timed("solve"):
-                copies = copy_retained(problem, kept, context)
-            release = Deletions(problem=problem, kept=kept, copies=copies)
+                copies = copy_retained(problem, is_retained, context)
+            release = Deletions(problem=problem, retained=is_retained, copies=copies)
             return Outcome(release=release, solver={"name": NAME, "version": "", "iterations": 0})
         album, task = problem.album, problem.declared.task
         if context.copies is not None and problem.declared.photos.folder is None:
             raise InputError([Fault(problem.file, "photos.folder", "nothing", "the folder that --copy-to copies from")])
+        # The copies are made and scored after the search, outside its time limit: without them nothing is released.
         with context.timed("solve"), limit(context.remaining):
-            plan = self._plan(album, task, context)
-            proved = prove(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
-        copies = copy_retained(problem, plan.kept, context)
+            plan = self._make_plan(album, task, context)
+            bound_and_proof = prove_bound(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
+        copies = copy_retained(problem, plan.retained, context)
         scores = None
         if copies is not None and context.copies is not None:
-            scores = score_copies(problem, plan.kept, [context.copies / copy.name for copy in copies])
-        release = Deletions(problem=problem, kept=plan.kept, copies=copies, copy_scores=scores)
+            scores = score_copies(problem, plan.retained, [context.copies / copy.name for copy in copies])
+        release = Deletions(problem=problem, retained=plan.retained, copies=copies, copy_scores=scores)
         return Outcome(
             release=release,
-            lower_bound=None if proved is None else float(_stated(album, task, proved[0])),
-            proof=None if proved is None else proved[1],
+            lower_bound=None if bound_and_proof is None else float(_convert_bound(album, task, bound_and_proof[0])),
+            proof=None if bound_and_proof is None else bound_and_proof[1],
             solver={"name": NAME, "version": version(NAME), "iterations": plan.programs, "proof": plan.proved},
             stopped=plan.stopped,
         )
 
-    def _plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
+    def _make_plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
         if context.method == "greedy":
             return greedy(album, task)
         if context.method == "top-1":
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
-            context.report("search", 0, *sorted(float(_stated(album, task, each)) for each in value_and_cap))
+            context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
 
         return solve(album, task, report=report)
 
     def details(
         self, problem: PhotoInstance, release: Deletions, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return ranks before and after, by exact sums, sizes, and what a folder's files reveal or were omitted."""
-        details: dict[str, Any] = {"deleted": int((~release.kept).sum()), "photos": len(problem.names)}
+        """Return the exact ranks before and after, counts, and what the folder's files reveal or were left out."""
+        details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
         details |= {"rank_before": None, "rank_after": None, "protected_k": None}
-        if problem.declared.scored:
-            album, above = problem.album, protected_k(problem.album, release.kept)
-            details |= {"rank_before": rank(album), "rank_after": above + 1, "protected_k": above}
+        if problem.declared.is_scored:
+            album, protected_count = problem.album, protected_k(problem.album, release.retained)
+            details |= {"rank_before": rank(album), "rank_after": protected_count + 1, "protected_k": protected_count}
             details |= {"locations": album.locations, "true_location": album.true}
-        if problem.seen is not None:
-            details["left_out"] = list(problem.seen.left_out)
-            details["with_position"] = list(problem.seen.positioned)
-            details["with_text"] = list(problem.seen.captioned)
-            if not problem.declared.scored:
-                details["with_time"] = [photo.photo for photo in problem.seen.metadata if photo.taken]
-                details["guessed"] = list(guesses(problem.seen.metadata))
+        if problem.folder_contents is not None:
+            details["left_out"] = list(problem.folder_contents.left_out)
+            details["with_position"] = list(problem.folder_contents.positioned)
+            details["with_text"] = list(problem.folder_contents.captioned)
+            if not problem.declared.is_scored:
+                details["with_time"] = [photo.photo for photo in problem.folder_contents.metadata if photo.taken]
+                details["guessed"] = list(guesses(problem.folder_contents.metadata))
         if release.copies is not None:
             details["copies"] = {copy.name: copy.sha256 for copy in release.copies}
         if release.copy_scores is not None:
-            details["copies_protected_k"] = copies_protected(problem, release.kept, release.copy_scores)
+            details["copies_protected_k"] = copies_protected(problem, release.retained, release.copy_scores)
         return details
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
-        """Check the clean copies' guarantee by their scores; methods that try no alternatives delete the same again."""
-        if not problem.declared.scored:
-            return [] if release.kept.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
+        """Check the guarantee of the clean copies by their scores, and run deterministic baselines again."""
+        if not problem.declared.is_scored:
+            return [] if release.retained.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
         if release.copy_scores is not None:
-            short = shortfall(problem, release.kept, release.copy_scores)
-            if short is not None:
-                return [f"scores.npz: copies: {short}"]
+            reason = shortfall(problem, release.retained, release.copy_scores)
+            if reason is not None:
+                return [f"scores.npz: copies: {reason}"]
         if result.method not in ("greedy", "top-1"):
             return []
-        again = self._plan(problem.album, problem.declared.task, SolveContext(method=result.method))
-        same = np.array_equal(again.kept, release.kept)
-        return [] if same else [f"deletions.csv: method {result.method} deletes other photos"]
+        recomputed_plan = self._make_plan(problem.album, problem.declared.task, SolveContext(method=result.method))
+        is_equal = np.array_equal(recomputed_plan.retained, release.retained)
+        return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
 
     def proved(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
-        """Return the bound that is stated, where the tree in proof.npz proves it."""
+        """Return the stated bound if the tree in proof.npz proves it; None if no bound is stated."""
         bound = result.objective.lower_bound
-        if bound is None or bound != int(bound) or not problem.declared.scored:
+        if bound is None or bound != int(bound) or not problem.declared.is_scored:
             return None
         album, task = problem.album, problem.declared.task
-        fault = Tree.read(folder).fault(album, *claim(album, task, _stated(album, task, int(bound))))
+        fault = Tree.read(folder).fault(album, *make_claim(album, task, _convert_bound(album, task, int(bound))))
         if fault is not None:
             raise CertificationError(f"proof.npz: {fault}")
         return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Warn of scores above 0, photos not scored, and kept photos whose files or names reveal their position."""
+        """Warn of scores above 0, of photos without scores, and of retained photos whose files reveal a position."""
         return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
-        """Return the classifier's posterior from kept photos (paper, (1)): entropy, and how often its guess errs."""
-        if not problem.declared.scored or np.isneginf(problem.album.scores[release.kept].sum(axis=0)).all():
+        """Return entropy and error rate of the classifier's posterior from the retained photos (paper, (1))."""
+        if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
-        posterior = belief(evolve(problem.album, margin=0.0), release.kept)
+        posterior = belief(evolve(problem.album, margin=0.0), release.retained)
         return {"bayes_error": float(1.0 - posterior.max()), "entropy_bits": entropy_bits(posterior[None], np.ones(1))}
 
 
-def _stated(album: Album, task: Task, bound: int) -> int:
-    """Return a bound on the photos that stay as one on those that go, and back; of a budget as it is."""
+def _convert_bound(album: Album, task: Task, bound: int) -> int:
+    """Convert a bound on retained photos to one on deleted photos, or back. Under a budget return it unchanged."""
     return album.photos - bound if task.top_k is not None else bound

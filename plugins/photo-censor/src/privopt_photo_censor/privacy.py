@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, Result
-from privopt_photo_censor.album import some
+from privopt_photo_censor.album import shorten_list
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.release import Deletions
@@ -26,10 +26,10 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """State the place's rank among the classifier's guesses."""
+        """State the true place's rank among the classifier's guesses."""
         details, task = result.details.facts, result.guarantee.extra
-        after, before = details.get("rank_after"), details.get("rank_before")
-        shift = f" (it was guess {before}, now it is guess {after})" if after and before else ""
+        new_rank, original_rank = details.get("rank_after"), details.get("rank_before")
+        shift = f" (it was guess {original_rank}, now it is guess {new_rank})" if new_rank and original_rank else ""
         k = task.get("top_k")
         if k:
             best = "best guess" if k == 1 else f"{k} best guesses"
@@ -42,7 +42,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """List that ranks are checked; other classifiers, people and captions are not."""
+        """List what is checked (the rank) and what is not (other classifiers, people, captions)."""
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",
@@ -51,8 +51,8 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Kind ``"top-k"``; of a folder it names what lies in it and was not scored."""
-        album, task, seen = self.problem.album, self.problem.declared.task, self.problem.seen
+        """The guarantee, of kind ``"top-k"``. For a folder it names the files that were not scored."""
+        album, task, folder_contents = self.problem.album, self.problem.declared.task, self.problem.folder_contents
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
         if task.top_k is not None:
@@ -61,10 +61,14 @@ class TopK(PrivacyConstraint[Deletions]):
         else:
             promise = "At most the budget is deleted; certificate.protected_k locations are as likely as the true one"
             extra = {"deletion_budget": task.budget}
-        outside = f", nor of what else the folder holds: {some(seen.left_out)}" if seen and seen.left_out else ""
+        left_out_text = (
+            f", nor of what else the folder holds: {shorten_list(folder_contents.left_out)}"
+            if folder_contents and folder_contents.left_out
+            else ""
+        )
         reach = (
             f"It speaks of the {album.photos} pictures scored, not of what else their files carry (position, "
-            f"time, names){outside}."
+            f"time, names){left_out_text}."
         )
         return Guarantee(
             kind="top-k",
@@ -74,24 +78,26 @@ class TopK(PrivacyConstraint[Deletions]):
         )
 
     def measure(self, release: Deletions) -> Certificate:
-        """Count the locations at or above the true one again, by the signs of exact sums over the raw scores.
+        """Count the locations at or above the true one, by the signs of exact sums over the raw scores.
 
-        ``worst`` and ``allowed`` are locations that the true one beats (top-k), or photos deleted (budget).
+        ``worst`` and ``allowed`` count the locations that the true one beats (top-k), or deleted photos (budget).
         """
         album, task = self.problem.album, self.problem.declared.task
-        above = protected_k(album, release.kept)
+        protected_count = protected_k(album, release.retained)
         failures = []
-        if (album.keep & ~release.kept).any():
-            lost = np.flatnonzero(album.keep & ~release.kept).tolist()
-            failures.append(f"photos {lost} of photos.keep are deleted")
-        if release.kept.sum() < album.keep_at_least:
-            failures.append(f"{int(release.kept.sum())} photos remain, photos.keep_at_least = {album.keep_at_least}")
+        if (album.keep & ~release.retained).any():
+            deleted_rows = np.flatnonzero(album.keep & ~release.retained).tolist()
+            failures.append(f"photos {deleted_rows} of photos.keep are deleted")
+        if release.retained.sum() < album.keep_at_least:
+            failures.append(
+                f"{int(release.retained.sum())} photos remain, photos.keep_at_least = {album.keep_at_least}"
+            )
         if task.top_k is not None:
-            worst, allowed = album.locations - 1 - above, album.locations - 1 - task.top_k
+            worst, allowed = album.locations - 1 - protected_count, album.locations - 1 - task.top_k
             if worst > allowed:
-                failures.append(f"protected k is {above}, privacy.top_k = {task.top_k}")
+                failures.append(f"protected k is {protected_count}, privacy.top_k = {task.top_k}")
         else:
-            worst, allowed = int((~release.kept).sum()), int(task.budget or 0)
+            worst, allowed = int((~release.retained).sum()), int(task.budget or 0)
             if worst > allowed:
                 failures.append(f"{worst} photos are deleted, privacy.deletion_budget = {allowed}")
         return Certificate(
@@ -102,6 +108,6 @@ class TopK(PrivacyConstraint[Deletions]):
             allowed=float(allowed),
             checked=album.locations - 1,
             arithmetic="sign of one exact sum of doubles for each location",
-            notes={"protected_k": above, "rank_after": above + 1},
+            notes={"protected_k": protected_count, "rank_after": protected_count + 1},
             failures=tuple(failures),
         )

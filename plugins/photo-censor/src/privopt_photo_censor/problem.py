@@ -1,4 +1,8 @@
-"""The problem file of photo-censor, and the tables it names."""
+"""The problem of photo-censor: what its file declares, and the scores or photos that it names.
+
+:class:`PhotoProblem` is the file. :class:`PhotoInstance` adds what was read: a table of scores, or a folder of photos
+that a classifier scored, or a folder alone, whose files are only examined for what they reveal.
+"""
 
 from __future__ import annotations
 
@@ -55,79 +59,90 @@ class PhotoProblem:
     privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")
 
     @property
-    def scored(self) -> bool:
-        """Whether a classifier scores the photos; a folder alone is examined for what its files reveal."""
+    def is_scored(self) -> bool:
+        """Whether the photos have scores. A folder without a classifier has none; only its files are examined."""
         return self.photos.folder is None or self.photos.classifier is not None
 
     @property
     def task(self) -> Task:
-        """What is asked of photos that are scored."""
+        """The top-k or the deletion budget, for photos that have scores."""
         return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
 
 
 @frozen(kw_only=True, eq=False)
 class PhotoInstance:
-    """A problem and its photos, scored or of a folder alone.
+    """A problem and its photos.
 
     Attributes:
-        declared: what the problem file says.
-        file: name of the problem file, for faults.
-        names: file names of the photos, or their rows from 0.
-        seen: what the folder holds apart from the pictures scored; None without a folder.
-        places: names of the places, as far as they are known.
-        model: the classifier that scored a folder, to score its copies.
+        declared: The problem file.
+        file: Name of the problem file, for faults.
+        names: File names of the photos, or their rows from 0.
+        folder_contents: What the folder holds apart from the scored pictures. None without a folder.
+        places: Names of the places, as far as they are known.
+        model: The classifier that scored the folder. It scores the clean copies too.
     """
 
     declared: PhotoProblem
     file: str
     names: tuple[str, ...]
     _album: Album | None = None
-    seen: FolderContents | None = None
+    folder_contents: FolderContents | None = None
     places: tuple[str, ...] = field(default=(), repr=False)
     model: Classifier | None = field(default=None, repr=False)
 
     @property
     def album(self) -> Album:
-        """The scores; only where the problem is scored."""
-        assert self._album is not None  # a folder alone is asked for none
+        """The scores. Only for a problem that has them (:attr:`PhotoProblem.is_scored`)."""
+        assert self._album is not None  # every caller asks is_scored first
         return self._album
 
     @property
     def folder(self) -> FolderContents:
-        """What is seen; only of a folder."""
-        assert self.seen is not None  # of scores nobody asks
-        return self.seen
+        """What the folder holds. Only for a problem that names a folder."""
+        assert self.folder_contents is not None  # every caller knows that the problem names a folder
+        return self.folder_contents
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Read the scores, or look at the photos of the folder, and score them where there is a classifier.
+        """Read the scores; or examine the photos of the folder, and score them if there is a classifier.
 
         Raises:
-            InputError: every fault found.
+            InputError: All faults of the problem file and of what it names.
         """
-        _choices(declared, file).check()
+        _find_key_faults(declared, file).check()
         photos, true = declared.photos, declared.photos.true_location
         if photos.folder is None:
             source = photos.scores or photos.probabilities
-            assert source is not None  # _choices sees to it
+            assert source is not None  # _find_key_faults wants exactly one source
             assert true is not None
             scores, names, places = read_scores_of(source, probabilities=photos.probabilities is not None)
-            return cls.scored(declared, file, scores, names, true, places=places)
+            return cls.from_scores(declared, file, scores, names, true, places=places)
         folder = photos.folder.path
         assert folder is not None  # files were found where they are
         model = None if photos.classifier is None else load_classifier(photos.classifier.here)
-        seen, tensors = look_at_folder(folder, model, photos.max_megapixels)
+        folder_contents, tensors = look_at_folder(folder, model, photos.max_megapixels)
         if model is None:
-            return cls(declared=declared, file=file, names=seen.names, seen=seen)
-        true = place_of([photo.point for photo in seen.metadata], model, folder.name) if true is None else true
+            return cls(declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents)
+        true = (
+            place_of([photo.point for photo in folder_contents.metadata], model, folder.name) if true is None else true
+        )
         if true is None:
-            nothing = "nothing, and no photo with GPS"
-            raise InputError([Fault(file, "photos.true_location", nothing, "the column of the true location, from 0")])
+            actual = "nothing, and no photo with GPS"
+            raise InputError([Fault(file, "photos.true_location", actual, "the column of the true location, from 0")])
         scores = model.scores(tensors)
-        return cls.scored(declared, file, scores, seen.names, true, seen=seen, places=model.names, model=model)
+        return cls.from_scores(
+            declared,
+            file,
+            scores,
+            folder_contents.names,
+            true,
+            folder_contents=folder_contents,
+            places=model.names,
+            model=model,
+        )
 
     @classmethod
-    def scored(
+    def from_scores(
         cls,
         declared: PhotoProblem,
         file: str,
@@ -135,26 +150,26 @@ class PhotoInstance:
         names: Sequence[str],
         true: int,
         *,
-        seen: FolderContents | None = None,
+        folder_contents: FolderContents | None = None,
         places: tuple[str, ...] = (),
         model: Classifier | None = None,
     ) -> PhotoInstance:
         """Return a problem with these scores, checked against all that speaks of their rows and columns.
 
         Args:
-            declared: what the problem file says, choices that fit each other.
-            file: its name.
+            declared: The problem file. Its keys fit each other.
+            file: Its name.
             scores: (photos, locations).
-            names: of the photos.
-            true: column of the true location.
-            seen, places, model: as of the attributes.
+            names: Names of the photos.
+            true: Column of the true location.
+            folder_contents, places, model: See the attributes of the class.
 
         Raises:
-            InputError: every fault found.
+            InputError: All keys that name rows, columns or counts that the scores do not have.
         """
-        _bounds(declared, file, scores, names, true).check()
+        _find_range_faults(declared, file, scores, names, true).check()
         photos = declared.photos
-        keep = np.isin(np.arange(len(names)), _rows_of(photos.keep, names))
+        keep = np.isin(np.arange(len(names)), _find_rows(photos.keep, names))
         album = Album(
             scores=scores,
             true=true,
@@ -162,26 +177,34 @@ class PhotoInstance:
             keep_at_least=photos.keep_at_least,
             margin=declared.privacy.margin,
         )
-        return cls(declared=declared, file=file, names=tuple(names), album=album, seen=seen, places=places, model=model)
+        return cls(
+            declared=declared,
+            file=file,
+            names=tuple(names),
+            album=album,
+            folder_contents=folder_contents,
+            places=places,
+            model=model,
+        )
 
 
-def _choices(declared: PhotoProblem, file: str) -> Faults:
+def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
     """Return the faults of keys that do not fit each other."""
     photos, privacy, faults = declared.photos, declared.privacy, Faults()
     sources = [n for n in ("scores", "probabilities", "folder") if getattr(photos, n) is not None]
     if len(sources) != 1:
         faults.add(file, "photos", " and ".join(sources) or "nothing", "one of scores, probabilities, folder")
-    if not declared.scored:
+    if not declared.is_scored:
         tasks = {"privacy.top_k": privacy.top_k, "privacy.deletion_budget": privacy.deletion_budget}
-        kept = f"{len(photos.keep)} photos" if photos.keep else None
-        for name, value in {**tasks, "photos.true_location": photos.true_location, "photos.keep": kept}.items():
+        keep_text = f"{len(photos.keep)} photos" if photos.keep else None
+        for name, value in {**tasks, "photos.true_location": photos.true_location, "photos.keep": keep_text}.items():
             if value is not None:
-                wanted = "photos.classifier beside it (without one no photo is scored, and none deleted)"
-                faults.add(file, name, str(value), wanted)
+                expectation = "photos.classifier beside it (without one no photo is scored, and none deleted)"
+                faults.add(file, name, str(value), expectation)
         return faults
     if (privacy.top_k is None) == (privacy.deletion_budget is None):
-        found = "nothing" if privacy.top_k is None else "top_k and deletion_budget"
-        faults.add(file, "privacy", found, "one of top_k, deletion_budget")
+        actual = "nothing" if privacy.top_k is None else "top_k and deletion_budget"
+        faults.add(file, "privacy", actual, "one of top_k, deletion_budget")
     if photos.folder is None and photos.true_location is None:
         faults.add(file, "photos.true_location", "nothing", "the column of the true location, from 0")
     if photos.folder is None and photos.classifier is not None:
@@ -189,29 +212,29 @@ def _choices(declared: PhotoProblem, file: str) -> Faults:
     return faults
 
 
-def _rows_of(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
-    """Return the rows of photos; -1 for one that there is not."""
+def _find_rows(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
+    """Return the rows of the named or numbered photos, -1 for each that does not exist."""
     rows = {name: row for row, name in enumerate(names)}
     return [rows.get(n, -1) if isinstance(n, str) else n if 0 <= n < len(names) else -1 for n in keep]
 
 
-def _bounds(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Faults:
-    """Return the faults of keys that do not fit the scores."""
-    (photos, locations), faults, told = scores.shape, Faults(), declared.photos
+def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Faults:
+    """Return the faults of keys that name rows, columns or counts that the scores do not have."""
+    (photos, locations), faults, declared_photos = scores.shape, Faults(), declared.photos
     if not 0 <= true < locations:
         faults.add(file, "photos.true_location", str(true), f"a column from 0 to {locations - 1}")
-    rows = _rows_of(told.keep, names)
-    for number, (photo, row) in enumerate(zip(told.keep, rows, strict=True)):
+    rows = _find_rows(declared_photos.keep, names)
+    for number, (photo, row) in enumerate(zip(declared_photos.keep, rows, strict=True)):
         if row < 0:
-            wanted = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
-            faults.add(file, "photos.keep", str(photo), wanted)
+            expectation = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
+            faults.add(file, "photos.keep", str(photo), expectation)
         elif row in rows[:number]:
             faults.add(file, "photos.keep", f"{photo} twice", "photos that differ")
-    if told.keep_at_least > photos:
-        wanted = f"at most the {photos} photos of the album"
-        faults.add(file, "photos.keep_at_least", str(told.keep_at_least), wanted)
+    if declared_photos.keep_at_least > photos:
+        expectation = f"at most the {photos} photos of the album"
+        faults.add(file, "photos.keep_at_least", str(declared_photos.keep_at_least), expectation)
     k = declared.privacy.top_k
     if k is not None and k > locations - 1:
-        wanted = f"at most {locations - 1}, one less than the {locations} locations"
-        faults.add(file, "privacy.top_k", str(k), wanted)
+        expectation = f"at most {locations - 1}, one less than the {locations} locations"
+        faults.add(file, "privacy.top_k", str(k), expectation)
     return faults

@@ -44,7 +44,7 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
     rows = np.flatnonzero(is_retained)
     if not rows.size or np.isneginf(album.scores[rows, album.true]).any():
         return album.locations - 1
-    alternates = album.reduced
+    alternates = album.alternates
     sums = alternates.sums(is_retained)
     slack = alternates.slack
     count = int((sums > slack).sum())

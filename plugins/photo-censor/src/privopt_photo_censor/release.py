@@ -1,4 +1,7 @@
-"""The release: photos to post or not, clean copies, and the scores and thumbnails of a folder."""
+"""The release of photo-censor: which photos to post, the list of clean copies, and what a folder of photos held.
+
+A release of a folder has all that its verification and its report need, so that both work without the photos.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from privopt_photo_censor.album import Album, Copy
 from privopt_photo_censor.app.metadata import FolderContents, Metadata
 from privopt_photo_censor.problem import PhotoInstance
 
-__all__ = ["Deletions", "carriers", "read_scores", "read_seen"]
+__all__ = ["Deletions", "find_carriers", "read_folder_contents", "read_scores"]
 
 TABLE: Final = "deletions.csv"
 COPIES: Final = "copies.csv"
@@ -41,7 +44,7 @@ COLUMNS: Final = (
     Column(name="texts", kind="text"),
     Column(name="unread", kind="text"),
 )
-"""Of metadata.csv: attributes of :class:`Metadata`."""
+"""Columns of metadata.csv, which are the attributes of :class:`Metadata`."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -49,16 +52,16 @@ class Deletions(Release):
     """Which photos are posted.
 
     Attributes:
-        problem: the photos, and what a folder of them holds, so that DIR needs no other file.
-        kept: (N,) True where the photo may be posted.
-        copies: clean copies that were made of the photos kept; None where none were.
-        copy_scores: (kept, M) scores of the copies, as they are encoded; None without copies.
+        problem: The photos, and what their folder holds. It is written too, so that DIR needs no other file.
+        retained: (N,) True if the photo may be posted.
+        copies: Clean copies of the retained photos. None if none were made.
+        copy_scores: (retained photos, M) scores of the copies as they are encoded. None without copies.
     """
 
     private_folder: ClassVar[bool] = True
 
     problem: PhotoInstance = field(repr=False)
-    kept: Bools = field(converter=truths)
+    retained: Bools = field(converter=truths)
     copies: tuple[Copy, ...] | None = None
     copy_scores: Floats | None = field(default=None, repr=False)
 
@@ -69,72 +72,85 @@ class Deletions(Release):
 
     @property
     def thumbnails(self) -> tuple[bytes, ...]:
-        """Small JPEGs of the photos, in their order; none without a folder."""
-        return () if self.problem.seen is None else self.problem.seen.thumbnails
+        """Small JPEGs of the photos, in their order. Empty without a folder."""
+        return () if self.problem.folder_contents is None else self.problem.folder_contents.thumbnails
 
     def write(self, folder: Path) -> None:
-        """Write ``deletions.csv``; for photos from a folder thumbnails, the list of copies, and what was seen too."""
-        write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.kept).astype(np.int64)})
+        """Write ``deletions.csv``; for a folder also the list of copies, the metadata, scores and thumbnails."""
+        write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
         if self.copies is not None:
             copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
             write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
-        if self.problem.seen is not None:
-            seen = self.problem.seen
-            album = {each.name: [getattr(photo, each.name) for photo in seen.metadata] for each in COLUMNS}
-            flags = {name: list(map(int, album[name])) for name in ("place", "thumbnail")}
-            write_columns(folder / METADATA, album | flags)
-            write_columns(folder / LEFT_OUT, {"name": list(seen.left_out)})
-            if self.problem.declared.scored:
-                found, places = self.problem.album, np.array(self.problem.places, dtype=np.str_)
-                more: dict[str, Any] = {} if self.copy_scores is None else {"copies": self.copy_scores}
-                np.savez(folder / SCORES, **more, scores=found.scores, true=np.int64(found.true), places=places)
+        if self.problem.folder_contents is not None:
+            folder_contents = self.problem.folder_contents
+            columns = {
+                column.name: [getattr(photo, column.name) for photo in folder_contents.metadata] for column in COLUMNS
+            }
+            flags = {name: list(map(int, columns[name])) for name in ("place", "thumbnail")}
+            write_columns(folder / METADATA, columns | flags)
+            write_columns(folder / LEFT_OUT, {"name": list(folder_contents.left_out)})
+            if self.problem.declared.is_scored:
+                scored_album, places = self.problem.album, np.array(self.problem.places, dtype=np.str_)
+                copy_arrays: dict[str, Any] = {} if self.copy_scores is None else {"copies": self.copy_scores}
+                np.savez(
+                    folder / SCORES,
+                    **copy_arrays,
+                    scores=scored_album.scores,
+                    true=np.int64(scored_album.true),
+                    places=places,
+                )
         for row, small in enumerate(self.thumbnails):
             (folder / THUMBNAILS).mkdir(exist_ok=True)
             (folder / THUMBNAILS / f"{row}.jpg").write_bytes(small)
 
     @classmethod
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
-        """Read the table back, and what was made of a folder's photos.
+        """Read a release back: the deletions, and for a folder its clean copies and their scores.
 
         Raises:
-            InputError: a file is missing or not of its form, or lists other photos than the problem.
+            InputError: A file is missing or malformed, or lists other photos than the problem.
         """
-        names, kept = _deletions(folder)
+        names, is_retained = _read_deletions(folder)
         if names != problem.names:
-            wanted = "the photos of the problem, in order"
-            raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", wanted)])
-        if problem.seen is None:
-            return cls(problem=problem, kept=kept)
-        copies = _copies(folder / COPIES, [name for name, stays in zip(names, kept, strict=True) if stays])
-        scores = _copy_scores(folder, copies, problem.album) if problem.declared.scored else None
-        return cls(problem=problem, kept=kept, copies=copies, copy_scores=scores)
+            expectation = "the photos of the problem, in order"
+            raise InputError([Fault(str(folder / TABLE), "column photo", "other photos", expectation)])
+        if problem.folder_contents is None:
+            return cls(problem=problem, retained=is_retained)
+        copies = _read_copies(folder / COPIES, [name for name, stays in zip(names, is_retained, strict=True) if stays])
+        scores = _read_copy_scores(folder, copies, problem.album) if problem.declared.is_scored else None
+        return cls(problem=problem, retained=is_retained, copies=copies, copy_scores=scores)
 
 
-def carriers(release: Deletions) -> tuple[str, ...]:
-    """Return the photos kept whose files carry a position in their metadata."""
-    seen = release.problem.seen
-    positioned = set(seen.positioned if seen is not None else ())
-    return tuple(n for n, kept in zip(release.names, release.kept.tolist(), strict=True) if kept and n in positioned)
+def find_carriers(release: Deletions) -> tuple[str, ...]:
+    """Return the retained photos whose files carry a position in their metadata."""
+    folder_contents = release.problem.folder_contents
+    positioned = set(folder_contents.positioned if folder_contents is not None else ())
+    return tuple(
+        name
+        for name, is_retained in zip(release.names, release.retained.tolist(), strict=True)
+        if is_retained and name in positioned
+    )
 
 
-def _bytes(path: Path, wanted: str, largest: int = LARGEST) -> bytes:
-    """Return a file of DIR: a regular one, no link to anywhere else."""
+def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
+    """Read a file of DIR. It must be a regular file, because a link could lead to any file of the reader."""
     try:
         return read_bytes(path, largest=largest, links=False)
     except Unreadable as error:
-        raise InputError([Fault(str(path), "", error.found, wanted)]) from None
+        raise InputError([Fault(str(path), "", error.found, expectation)]) from None
 
 
-def _deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
-    """Names of the photos, and which are kept."""
+def _read_deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
+    """Read the names of the photos, and whether each is retained."""
     table = read_columns(
         folder / TABLE, [Column(name="photo", kind="text"), Column(name="deleted", one_of=("0", "1"), kind="text")]
     )
     return tuple(table["photo"].to_list()), (table["deleted"] == "0").to_list()
 
 
-def _copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
-    """Return the list of clean copies, one of each photo kept; None where none were made."""
+def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
+    """Read the list of clean copies, one for each retained photo. None if none were made."""
+    # A broken link does not "exist", but it must be refused by the reader, not taken for no copies.
     if not path.exists() and not path.is_symlink():
         return None
     table = read_columns(path, [Column(name=name, kind="text") for name in ("photo", "copy", "sha256")])
@@ -144,40 +160,44 @@ def _copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
 
 
 def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
-    """Read the arrays of scores.npz: ``scores`` (photos, locations), ``true``, ``places``, and ``copies`` if there are.
+    """Read scores.npz: ``scores`` (photos, locations), ``true``, ``places``, and ``copies`` if copies were made.
 
     Raises:
-        InputError: the file is missing or not of its form, or scores are neither finite nor -inf.
+        InputError: The file is missing or malformed, or a score is neither finite nor -inf.
     """
     path = folder / SCORES
-    wanted: dict[str, tuple[Any, tuple[int | None, ...]]] = {
+    forms: dict[str, tuple[Any, tuple[int | None, ...]]] = {
         "scores": (np.float64, (photos, None)),
         "true": (np.int64, ()),
         "places": (np.str_, (None,)),
     }
-    found = read_arrays(path, wanted, optional={"copies": (np.float64, (None, None))})
-    for name in found.keys() & {"scores", "copies"}:
-        if np.isnan(found[name]).any() or (found[name] == np.inf).any():
+    arrays = read_arrays(path, forms, optional={"copies": (np.float64, (None, None))})
+    for name in arrays.keys() & {"scores", "copies"}:
+        if np.isnan(arrays[name]).any() or (arrays[name] == np.inf).any():
             raise InputError([Fault(str(path), name, "values that are not scores", "log-probabilities")])
-    return found
+    return arrays
 
 
-def _copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Album) -> Floats | None:
-    """Return the scores of clean copies, as they are encoded; None without copies."""
+def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Album) -> Floats | None:
+    """Read the scores of the clean copies as they are encoded. None without copies."""
     scores = read_scores(folder, album.photos).get("copies")
-    wanted = None if copies is None else (len(copies), album.locations)
-    if (None if scores is None else scores.shape) != wanted:
-        found = "nothing" if scores is None else f"scores of shape {scores.shape}"
-        said = "no scores" if wanted is None else f"scores of shape {wanted}, of the clean copies that are listed"
-        raise InputError([Fault(str(folder / SCORES), "copies", found, said)])
+    expected_shape = None if copies is None else (len(copies), album.locations)
+    if (None if scores is None else scores.shape) != expected_shape:
+        actual = "nothing" if scores is None else f"scores of shape {scores.shape}"
+        expectation = (
+            "no scores"
+            if expected_shape is None
+            else f"scores of shape {expected_shape}, of the clean copies that are listed"
+        )
+        raise InputError([Fault(str(folder / SCORES), "copies", actual, expectation)])
     return scores
 
 
-def read_seen(folder: Path) -> FolderContents:
-    """Read what was seen in a folder of photos.
+def read_folder_contents(folder: Path) -> FolderContents:
+    """Read what a folder of photos held: metadata, names left out, and thumbnails.
 
     Raises:
-        InputError: a file is missing or not of its form.
+        InputError: A file is missing or malformed.
     """
     path = folder / METADATA
     table = read_columns(path, COLUMNS)
@@ -185,6 +205,6 @@ def read_seen(folder: Path) -> FolderContents:
         raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both or neither")])
     album = tuple(Metadata(**row) for row in table.rows(named=True))
     left_out = read_columns(folder / LEFT_OUT, [Column(name="name", kind="text")])["name"].to_list()
-    small = (folder / THUMBNAILS / f"{row}.jpg" for row in range(len(album)))
-    thumbnails = tuple(_bytes(path, "a thumbnail", 2**20) for path in small)
+    thumbnail_paths = (folder / THUMBNAILS / f"{row}.jpg" for row in range(len(album)))
+    thumbnails = tuple(_read_file(path, "a thumbnail", 2**20) for path in thumbnail_paths)
     return FolderContents(metadata=album, left_out=tuple(left_out), thumbnails=thumbnails)

@@ -43,7 +43,7 @@ def measure(name: str, albums: list[Album], task: Task) -> None:
         seconds.append(time.process_time() - start)
         wall += time.perf_counter() - clock
         if not plan.proved:
-            value = plan.protected if task.budget is not None else int(plan.kept.sum())
+            value = plan.protected if task.budget is not None else int(plan.retained.sum())
             gaps.append((value, plan.bound))
     late = sum(s > 10.0 for s in seconds)
     shown = f"; value and bound of the unproved: {gaps}" if gaps else ""

@@ -13,7 +13,7 @@ from privopt.report.theme import BAD, MARK, axes_of
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point
 from privopt_photo_censor.app.naming import revealed
-from privopt_photo_censor.app.tiles import tiles
+from privopt_photo_censor.app.tiles import render_tiles
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.release import Deletions
 
@@ -25,23 +25,25 @@ else:
 __all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
 
 SHOWN_CHARACTERS: Final = 160
-"""Of a photo's texts, next to its picture; the table has all."""
+"""Characters of a photo's texts that are shown next to its picture. The table has all of them."""
 
 
-def _points(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Positions of photos, and whether they are guessed, by name."""
-    known = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
-    return known | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
+def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
+    """Return the position of each photo, by its name, and whether it is guessed."""
+    points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
+    return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
 
 @themed
-def _map(points: dict[str, tuple[Point, bool]]) -> Figure:
-    """Draw positions as the photos reveal them, and as they are guessed, a degree of either axis to scale."""
+def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
+    """Draw the revealed and the guessed positions, with both axes to the same scale."""
     figure, axes = axes_of(7.6, 4.6)
     for guessed, colour, marker, label in ((False, BAD, "o", "position in the file"), (True, MARK, "x", "guessed")):
-        chosen = np.array([point for point, mark in points.values() if mark is guessed]).reshape(-1, 2)
-        if len(chosen):
-            axes.scatter(chosen[:, 1], chosen[:, 0], c=colour, marker=marker, label=f"{label} ({len(chosen)})")
+        coordinates = np.array([point for point, mark in points.values() if mark is guessed]).reshape(-1, 2)
+        if len(coordinates):
+            axes.scatter(
+                coordinates[:, 1], coordinates[:, 0], c=colour, marker=marker, label=f"{label} ({len(coordinates)})"
+            )
     middle = np.mean([latitude for (latitude, _), _ in points.values()])
     axes.set_aspect(1.0 / max(0.01, float(np.cos(np.radians(middle)))), adjustable="datalim")
     axes.margins(0.15)
@@ -54,64 +56,69 @@ def _map(points: dict[str, tuple[Point, bool]]) -> Figure:
 
 
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
-    """Return the map, where a position is known or guessed."""
-    points = _points(problem)
-    return {"map": _map(points)} if points else {}
+    """Return the map, or nothing if no position is known or guessed."""
+    points = _locate_photos(problem)
+    return {"map": _draw_map(points)} if points else {}
 
 
 def folder_layer(problem: PhotoInstance) -> Layer | None:
-    """Return the photos as points; None where no position is known or guessed."""
+    """Return the photos as points. None if no position is known or guessed."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
-        for name, ((lat, lon), guessed) in _points(problem).items()
+        for name, ((lat, lon), guessed) in _locate_photos(problem).items()
     ]
     return Layer(kind="geographic", features=features) if features else None
 
 
 def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]:
-    """Return album, map, what each photo reveals, guesses, and what else was in the folder."""
+    """Return the sections: album, map, what each photo reveals, guessed places, and what was left out."""
     album = problem.folder.metadata
-    told = sum(photo.place for photo in album)
+    placed_count = sum(photo.place for photo in album)
     guessed = guesses(album)
-    texts = len(problem.folder.captioned)
-    lead = f"{told} of {len(album)} photos reveal a position or a place apart from their pictures"
-    if texts:  # whether these name a place is for their owner to judge
+    captioned_count = len(problem.folder.captioned)
+    lead = f"{placed_count} of {len(album)} photos reveal a position or a place apart from their pictures"
+    if captioned_count:  # whether these name a place is for their owner to judge
         lead = (
-            f"Of {len(album)} photos {told} carry a position or a place's name; {texts} carry texts, which may name one"
+            f"Of {len(album)} photos {placed_count} carry a position or a place's name; "
+            f"{captioned_count} carry texts, which may name one"
         )
-    unread = sum(bool(photo.unread) for photo in album)
-    if unread:
-        lead += f". {unread} carry data that was not read, such as a maker note"
-    lead = f"{lead}. {_copies(release)}"
+    unread_count = sum(bool(photo.unread) for photo in album)
+    if unread_count:
+        lead += f". {unread_count} carry data that was not read, such as a maker note"
+    lead = f"{lead}. {_describe_copies(release)}"
     notes = [
-        (f'{_describe(photo, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
+        (f'{_describe_photo(photo, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
         for photo in album
     ]
-    made = [Section(title="The album", lead=lead, html=tiles(release, notes))]
-    drawn = folder_figures(problem)
-    if drawn:
+    sections = [Section(title="The album", lead=lead, html=render_tiles(release, notes))]
+    figures = folder_figures(problem)
+    if figures:
         lead = "Anyone with the files has these points. The report's --geo writes them for other programs."
-        made.append(figure_section("Where the photos say they were taken", drawn["map"], lead))
-    made.append(_revealed_table(problem))
+        sections.append(figure_section("Where the photos say they were taken", figures["map"], lead))
+    sections.append(_revealed_table(problem))
     if guessed:
-        rows = [(name, _degrees(guess.point), f"{guess.km:.2g} km", guess.source) for name, guess in guessed.items()]
+        rows = [
+            (name, _format_degrees(guess.point), f"{guess.km:.2g} km", guess.source) for name, guess in guessed.items()
+        ]
         lead = "These photos carry no position. Clean copies, without time, camera and name, cannot be guessed."
-        made.append(table_section("Places that can be guessed", ("photo", "position", "within", "from"), rows, lead))
-    return made + left_out_sections(problem.folder, "No one looked at this, and nothing of it is copied.")
+        sections.append(
+            table_section("Places that can be guessed", ("photo", "position", "within", "from"), rows, lead)
+        )
+    return sections + left_out_sections(problem.folder, "No one looked at this, and nothing of it is copied.")
 
 
-def left_out_sections(seen: FolderContents, lead: str) -> list[Section]:
-    """Return a table of what in the folder was omitted, if anything."""
-    rows = [(name,) for name in seen.left_out]
+def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
+    """Return a table of the files that were left out. Empty if there are none."""
+    rows = [(name,) for name in contents.left_out]
     return [table_section("Also in the folder", ("name",), rows, lead)] if rows else []
 
 
-def _degrees(point: Point) -> str:
+def _format_degrees(point: Point) -> str:
     return f"{point[0]:.5f}, {point[1]:.5f}"
 
 
-def _describe(photo: Metadata, is_guessed: bool) -> str:
-    """Return in HTML what a photo reveals, with the beginning of its texts."""
+def _describe_photo(photo: Metadata, is_guessed: bool) -> str:
+    """Describe in HTML what a photo reveals, with the beginning of its texts."""
     words = ["reveals its place"] if photo.place else ["its place can be guessed"] if is_guessed else []
     if photo.texts:
         excerpt = photo.texts[:SHOWN_CHARACTERS] + "..." * (len(photo.texts) > SHOWN_CHARACTERS)
@@ -121,7 +128,7 @@ def _describe(photo: Metadata, is_guessed: bool) -> str:
     return "<br>".join(words) or "reveals no place apart from its picture"
 
 
-def _copies(release: Deletions) -> str:
+def _describe_copies(release: Deletions) -> str:
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     return f"{len(release.copies)} clean copies were made, which carry none of it: post these, not the files."
@@ -130,12 +137,22 @@ def _copies(release: Deletions) -> str:
 def _revealed_table(problem: PhotoInstance) -> Section:
     rows = []
     for photo in problem.folder.metadata:
-        where = "" if photo.point is None else _degrees(photo.point)
+        where = "" if photo.point is None else _format_degrees(photo.point)
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"
-        small, name = "yes" if photo.thumbnail else "", revealed(photo.photo) or ""
+        has_thumbnail, name = "yes" if photo.thumbnail else "", revealed(photo.photo) or ""
         rows.append(
-            (photo.photo, where, photo.taken, photo.camera, photo.serial, small, name, photo.texts, photo.unread)
+            (
+                photo.photo,
+                where,
+                photo.taken,
+                photo.camera,
+                photo.serial,
+                has_thumbnail,
+                name,
+                photo.texts,
+                photo.unread,
+            )
         )
     header = (
         "photo",

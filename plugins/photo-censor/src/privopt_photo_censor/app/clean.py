@@ -23,7 +23,7 @@ from privopt.interfaces import SolveContext
 from privopt_photo_censor.album import Copy
 from privopt_photo_censor.app.folder import score_files
 from privopt_photo_censor.app.open_photo import HEIF, opened, readable
-from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.picture import flatten_photo
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import protected_k
 
@@ -52,7 +52,7 @@ def clean(contents: bytes, suffix: str) -> bytes:
     """
     image_format, options = FORMATS[suffix]
     with opened(contents, math.inf) as photo:
-        picture = flattened(photo)
+        picture = flatten_photo(photo)
     buffer = io.BytesIO()
     picture.save(buffer, image_format, **options)
     # The copy is read back, so that metadata that an encoder adds by itself is noticed.

@@ -30,7 +30,7 @@ from privopt_photo_censor.app.open_photo import (
     readable,
     unreadable_fault,
 )
-from privopt_photo_censor.app.picture import flattened
+from privopt_photo_censor.app.picture import flatten_photo
 from privopt_photo_censor.app.positions import texts_of
 
 __all__ = ["look_at_folder", "place_of", "score_files"]
@@ -130,7 +130,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
                 unscored_parts = _describe_unscored_parts(photo, contents)
             except Exception:  # Pillow's parsers raise whatever they like at a wrong byte
                 raise BrokenMetadataError from None
-            upright = flattened(photo)
+            upright = flatten_photo(photo)
     except Exception as error:  # decoders share no class of errors, and their texts quote bytes of the file
         raise _UnreadableError(name, error) from None
     return _Photo(

@@ -9,7 +9,7 @@ from PIL import ExifTags, Image, ImageCms
 
 from privopt_photo_censor.app.open_photo import LATE_EXIF, UnsupportedPixelsError
 
-__all__ = ["flattened"]
+__all__ = ["flatten_photo"]
 
 TURNS: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -20,22 +20,21 @@ TURNS: Final = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What turns a picture upright, by its orientation in Exif. Pillow's own function writes Exif anew, which can fail."""
+"""Transposition for each orientation in Exif. Pillow's own function also rewrites the Exif, which can fail."""
 
 GREY: Final = ("1", "L", "LA")
 
 
-def flattened(photo: Image.Image) -> Image.Image:
-    """Return a photo's first picture as it is seen: turned upright, over white where it is transparent, in sRGB.
+def flatten_photo(photo: Image.Image) -> Image.Image:
+    """Return a photo's first picture as a viewer shows it: upright, over white if it is transparent, in sRGB.
 
-    Pixels that transparency hides are white here, whatever colour the file holds for them. A flattened picture
-    flattened again is itself.
+    Pixels that transparency hides become white, whatever colour the file has for them. Flattening is idempotent.
 
     Returns:
-        Mode RGB, 8 bits a channel; nothing of the photo's metadata.
+        An image of mode RGB with 8 bits a channel, without any of the photo's metadata.
 
     Raises:
-        UnsupportedPixelsError: grey pixels of 16 or 32 bits, for which Pillow has no scale.
+        UnsupportedPixelsError: The pixels are grey with 16 or 32 bits, for which Pillow has no scale.
     """
     photo.load()
     orientation = 1 if LATE_EXIF in photo.info else photo.getexif().get(ExifTags.Base.Orientation, 1)
@@ -45,27 +44,28 @@ def flattened(photo: Image.Image) -> Image.Image:
         raise UnsupportedPixelsError(f"pixels of more than 8 bits, mode {upright.mode}")
     profile, grey = photo.info.get("icc_profile"), upright.mode in GREY
     if upright.has_transparency_data:
-        sheet = Image.new("RGBA", upright.size, "white")
-        sheet.alpha_composite(upright.convert("RGBA"))
-        upright = sheet.convert("RGB")
-    shown = _srgb(upright, profile, grey) if profile else upright.convert("RGB")
-    plain = Image.new("RGB", shown.size)
-    plain.paste(shown)
-    return plain
+        background = Image.new("RGBA", upright.size, "white")
+        background.alpha_composite(upright.convert("RGBA"))
+        upright = background.convert("RGB")
+    picture = _convert_to_srgb(upright, profile, grey) if profile else upright.convert("RGB")
+    # A new image has no info, no Exif and no profile. Copying an image would copy them.
+    pixels_only = Image.new("RGB", picture.size)
+    pixels_only.paste(picture)
+    return pixels_only
 
 
-def _srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
-    """Colours of another profile as sRGB has them; of one that does not fit its picture as they are."""
+def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
+    """Convert a picture from a colour profile to sRGB. If the profile does not fit the picture, ignore it."""
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         space = source.profile.xcolor_space.strip()
         if space == "GRAY" and grey:
-            fitting = picture.convert("L")
+            converted = picture.convert("L")
         elif space == "RGB" and picture.mode != "CMYK":
-            fitting = picture.convert("RGB")
+            converted = picture.convert("RGB")
         else:
-            fitting = picture
-        changed = ImageCms.profileToProfile(fitting, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+            converted = picture
+        in_srgb = ImageCms.profileToProfile(converted, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
     except (ImageCms.PyCMSError, OSError):  # most programs ignore such a profile too
         return picture.convert("RGB")
-    return picture.convert("RGB") if changed is None else changed
+    return picture.convert("RGB") if in_srgb is None else in_srgb

@@ -9,35 +9,35 @@ from typing import Final
 
 from privopt_photo_censor.release import Deletions
 
-__all__ = ["SHOWN_PHOTOS", "tiles"]
+__all__ = ["SHOWN_PHOTOS", "render_tiles"]
 
 PICTURE_BYTES: Final = 3_000_000
-"""Bytes of thumbnails that a page holds."""
+"""Total size of the thumbnails in a page. Photos beyond it are listed without a picture."""
 SHOWN_PHOTOS: Final = 1_000
-"""Photos that a page shows."""
+"""Number of photos that a page lists."""
 
 
-def tiles(release: Deletions, notes: Sequence[tuple[str, str]]) -> str:
-    """Return the photos of a release as a list.
+def render_tiles(release: Deletions, notes: Sequence[tuple[str, str]]) -> str:
+    """Render the photos of a release as a list in HTML.
 
     Args:
-        release: names, thumbnails, and which are kept.
-        notes: markup next to and below each of the first :data:`SHOWN_PHOTOS` photos.
+        release: Names, thumbnails, and which photos are retained.
+        notes: HTML next to and below each of the first :data:`SHOWN_PHOTOS` photos.
     """
-    room = PICTURE_BYTES
+    remaining_bytes = PICTURE_BYTES
     items = []
-    for row, (name, kept, (note, below)) in enumerate(
-        zip(release.names[:SHOWN_PHOTOS], release.kept.tolist(), notes, strict=False)
+    for row, (name, is_retained, (note, footer)) in enumerate(
+        zip(release.names[:SHOWN_PHOTOS], release.retained.tolist(), notes, strict=False)
     ):
         picture = ""
-        if release.thumbnails and len(release.thumbnails[row]) <= room:
-            room -= len(release.thumbnails[row])
+        if release.thumbnails and len(release.thumbnails[row]) <= remaining_bytes:
+            remaining_bytes -= len(release.thumbnails[row])
             source = base64.b64encode(release.thumbnails[row]).decode()
             picture = f'<img alt="" src="data:image/jpeg;base64,{source}">'
         label = escape(name) if release.thumbnails or not name.isdigit() else f"photo {escape(name)}"
-        state = "kept" if kept else "deleted"
-        items.append(f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{note}</div>{below}</li>')
-    more = (
+        state = "kept" if is_retained else "deleted"
+        items.append(f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{note}</div>{footer}</li>')
+    truncation_note = (
         f"<p>The first {SHOWN_PHOTOS} of {len(release.names)} photos.</p>" if len(release.names) > SHOWN_PHOTOS else ""
     )
-    return f'<ul class="album">{"".join(items)}</ul>{more}'
+    return f'<ul class="album">{"".join(items)}</ul>{truncation_note}'

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from privopt.errors import number_of
-from privopt_photo_censor.album import some
+from privopt_photo_censor.album import shorten_list
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.naming import revealing_names
 from privopt_photo_censor.app.open_photo import HEIF
 from privopt_photo_censor.problem import PhotoInstance
-from privopt_photo_censor.release import Deletions, carriers
+from privopt_photo_censor.release import Deletions, find_carriers
 from privopt_photo_censor.score_table import LOG_TOLERANCE
 
 __all__ = ["warnings_of"]
@@ -18,9 +18,9 @@ __all__ = ["warnings_of"]
 
 def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
     """Return the warnings of a table of scores, a scored folder, or a folder alone, a sentence each."""
-    if problem.seen is None:
+    if problem.folder_contents is None:
         return _warn_of_scores(problem)
-    return _warn_of_scored(problem, release) if problem.declared.scored else _warn_of_unscored(problem, release)
+    return _warn_of_scored(problem, release) if problem.declared.is_scored else _warn_of_unscored(problem, release)
 
 
 def _warn_of_scores(problem: PhotoInstance) -> list[str]:
@@ -36,11 +36,11 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
 
 def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
     """Warn of photos not scored, and of kept ones whose file or name reveals the place."""
-    left_out, positioned, lines = problem.folder.left_out, carriers(release), []
-    retained_names = [name for name, is_kept in zip(release.names, release.kept.tolist(), strict=True) if is_kept]
+    left_out, positioned, lines = problem.folder.left_out, find_carriers(release), []
+    retained_names = [name for name, is_kept in zip(release.names, release.retained.tolist(), strict=True) if is_kept]
     if left_out:
         count = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
-        lines.append(f"{count} not scored, and the guarantee does not cover it: {some(left_out)}")
+        lines.append(f"{count} not scored, and the guarantee does not cover it: {shorten_list(left_out)}")
         lines += _warn_of_unreadable(problem)
         if any(name.lower().endswith(HEIF) for name in left_out):
             lines.append("install privopt-photo-censor[heif] to read HEIC photos")
@@ -49,14 +49,14 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
         lines.append(
             f"{len(positioned)} of the {len(retained_names)} photos kept carry their position in their files' metadata "
             f"(GPS or the name of a place), which reveals the place whatever the pictures hide; {remedy}: "
-            f"{some(positioned)}"
+            f"{shorten_list(positioned)}"
         )
     captioned = set(problem.folder.captioned)
     lines += _warn_of_texts([name for name in retained_names if name in captioned], release)
     reasons_by_name = revealing_names(retained_names, problem.places)
     if reasons_by_name and release.copies is None:
         reasons = " and ".join(sorted(set(reasons_by_name.values())))
-        names = some([*reasons_by_name])
+        names = shorten_list([*reasons_by_name])
         lines.append(f"names of photos kept hold {reasons}; copies (--copy-to) get names that do not: {names}")
     return lines
 
@@ -66,7 +66,7 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     album, left_out = problem.folder.metadata, problem.folder.left_out
     lines = ["no photo was scored: no one looked at whether the pictures themselves reveal the place"]
     if left_out:
-        lines.append(f"not looked at, and not copied: {some(left_out)}")
+        lines.append(f"not looked at, and not copied: {shorten_list(left_out)}")
         lines += _warn_of_unreadable(problem)
     if release.copies is not None:
         return lines
@@ -74,12 +74,14 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     reasons_by_name = revealing_names(release.names)
     lines += _warn_of_texts(problem.folder.captioned, release)
     if positioned:
-        lines.append(f"{len(positioned)} of {len(album)} photos carry a position or name a place: {some(positioned)}")
+        lines.append(
+            f"{len(positioned)} of {len(album)} photos carry a position or name a place: {shorten_list(positioned)}"
+        )
     if guessed:
-        lines.append(f"of {len(guessed)} photos without a position it can be guessed: {some([*guessed])}")
+        lines.append(f"of {len(guessed)} photos without a position it can be guessed: {shorten_list([*guessed])}")
     if reasons_by_name:
         reasons = " and ".join(sorted(set(reasons_by_name.values())))
-        lines.append(f"names of photos hold {reasons}: {some([*reasons_by_name])}")
+        lines.append(f"names of photos hold {reasons}: {shorten_list([*reasons_by_name])}")
     return [*lines, "post clean copies, not these files: solve with --copy-to FOLDER makes them"]
 
 
@@ -90,7 +92,7 @@ def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
     unreadable = [entry for entry in entries if entry.rpartition(": ")[0] not in names]
     if not unreadable:
         return []
-    return [f"{number_of(len(unreadable), 'photo')} could not be read: {some(unreadable)}"]
+    return [f"{number_of(len(unreadable), 'photo')} could not be read: {shorten_list(unreadable)}"]
 
 
 def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
@@ -98,6 +100,6 @@ def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
     if not names or release.copies is not None:
         return []
     return [
-        f"{len(names)} of the {int(release.kept.sum())} photos kept carry texts (captions, comments, names), which may "
-        f"name a place; metadata.csv lists them: {some(names)}"
+        f"{len(names)} of the {int(release.retained.sum())} photos kept carry texts (captions, comments, names), which "
+        f"may name a place; metadata.csv lists them: {shorten_list(names)}"
     ]

@@ -1,1 +1,1 @@
-"""The part of the checker for photos: the standard library alone, no code shared with the rest."""
+"""The checker's part for photos: the standard library only, no code shared with the mechanism."""

@@ -1,4 +1,4 @@
-"""A release of photos: deletions.csv, so that a classifier's scores do not reveal the place."""
+"""Check a release of photos: deletions.csv leaves enough places as likely as the true one."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ TABLES = {
     *("bd-mdp", "const-opt", "exponential", "fl-linear", "given", "hierarchical-dp"),
     *("lr-geo", "optimal-lp", "planar-laplace"),
 }
-"""Tables of a problem; those of other mechanisms no one reads."""
+"""Tables that a problem may have. Those of other mechanisms are allowed, but not read."""
 
 KEYS = "scores probabilities folder classifier true_location keep keep_at_least"
 
 
 class Photos:
-    """Photos, the deleted ones among them, and the places that the true one is hidden among.
+    """The photos, the deletions, and the scores of the places that shall hide the true one.
 
-    A place j is protected where sum over kept photos of (S_ij - S_it - margin) >= 0: it is as
-    likely as the true one. With a classifier's score of -inf for the true place it is ruled out, so
-    nothing is protected.
+    A place j is protected if the sum over kept photos of (S_ij - S_it - margin) is at least 0: it
+    is as likely as the true one. If a kept photo has the score -inf for the true place, all other
+    places are protected.
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         """Read scores and deletions.
 
         Raises:
-            RefusedError: something that is unknown here.
+            RefusedError: The problem has unknown or contradictory keys, or the files do not fit it.
         """
         problem.allow(TABLES)
         photos = problem.table("photos", KEYS)
-        asked = self.asked = problem.table("privacy", "top_k deletion_budget margin")
+        options = self.options = problem.table("privacy", "top_k deletion_budget margin")
         self.folder, self.result = folder, result
         problem.used |= {f"problem/{photos.get('classifier')}"}
-        listed, self.kept = read_deletions(folder)
-        found = read_scores(folder, problem, photos, listed, self.kept)
-        true = found.true
+        listed, self.retained = read_deletions(folder)
+        table = read_scores(folder, problem, photos, listed, self.retained)
+        true = table.true
         self.all = set(range(len(listed)))
-        self.theta = float(number(asked.get("margin", 0)))
-        self.k, self.budget = asked.get("top_k", 0), asked.get("deletion_budget", 0)
+        self.theta = float(number(options.get("margin", 0)))
+        self.k, self.budget = options.get("top_k", 0), options.get("deletion_budget", 0)
         keep = photos.get("keep", [])
-        self.keep = {listed.index(each) if isinstance(each, str) else each for each in keep}
-        least = photos.get("keep_at_least", 1)
-        _need_one_task(photos, asked, [*self.keep], least, true)
+        self.keep = {listed.index(photo) if isinstance(photo, str) else photo for photo in keep}
+        keep_at_least = photos.get("keep_at_least", 1)
+        _need_one_task(photos, options, [*self.keep], keep_at_least, true)
         need(self.theta >= 0, "problem: one source, task, place", 2)
-        self.least = max(len(self.keep), least)
+        self.least = max(len(self.keep), keep_at_least)
         self.whom = "margin" if self.theta else "this-classifier"
-        rows = found.scores + (found.copies or [])
-        self.copies = set(range(len(listed), len(rows))) if found.copies is not None else self.kept
+        rows = table.scores + (table.copies or [])
+        self.copies = set(range(len(listed), len(rows))) if table.copies is not None else self.retained
         self.blind = {i for i, row in enumerate(rows) if row[true] == -math.inf}
         places = {*range(len(rows[0]))} - {true}
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
@@ -67,28 +67,29 @@ class Photos:
         """Return the claims to check, in order."""
         return {"privacy": self.privacy, "objective": self.objective, "words": self.words}
 
-    def _protected(self, photos: set[int]) -> int:
+    def _count_protected(self, photos: set[int]) -> int:
         """Count the places that photos protect; all, if none stay or one excludes the true one."""
         if not photos or photos & self.blind:
             return len(self.gain)
-        own = ([gain[i] for i in photos] for gain in self.gain.values())
-        return sum(None not in each and sum(x for x in each if x is not None) >= 0 for each in own)
+        columns = ([gain[i] for i in photos] for gain in self.gain.values())
+        return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
-        """Check that k places are protected, or few photos go; clean copies protect as many.
+        """Check that k places are protected, or that the budget is kept; likewise for clean copies.
 
         Raises:
-            RefusedError: so it is not; or photos are gone that shall stay.
+            RefusedError: Too few places are protected, too many photos are deleted, or one that
+                must stay is.
         """
-        self.level, copies = self._protected(self.kept), self._protected(self.copies)
-        self.deleted = len(self.all) - len(self.kept)
-        stays = self.keep <= self.kept and len(self.kept) >= self.least
+        self.level, copies = self._count_protected(self.retained), self._count_protected(self.copies)
+        self.deleted = len(self.all) - len(self.retained)
+        stays = self.keep <= self.retained and len(self.retained) >= self.least
         if self.k:
             enough = min(self.level, copies) >= self.k
         else:
             enough = self.deleted <= self.budget and copies >= self.level
-        why = f"{self.deleted} deletions protect {self.level} places, or take photos that shall stay"
-        need(stays and enough, why)
+        reason = f"{self.deleted} deletions protect {self.level} places, or take photos that shall stay"
+        need(stays and enough, reason)
         others = f"{self.level} of {len(self.gain)} other places"
         return f"{others} are as likely as the true one, or likelier"
 
@@ -96,33 +97,33 @@ class Photos:
         """Check that no choice deletes fewer photos, or protects more places, than the bound says.
 
         Raises:
-            RefusedError: so it is not.
+            RefusedError: The proof is missing, or does not prove the bound.
         """
         self.value = float(self.deleted if self.k else self.level)
-        claimed = self.result["objective"]["lower_bound"]
+        bound = self.result["objective"]["lower_bound"]
         proved = (self.folder / "proof.npz").exists()
-        need(proved == (claimed is not None), "objective.lower_bound or proof.npz: alone")
-        if claimed is None:
+        need(proved == (bound is not None), "objective.lower_bound or proof.npz: alone")
+        if bound is None:
             return f"{self.value:g}; no bound is claimed"
-        whole = type(claimed) in (int, float) and claimed == int(claimed)
-        right_side = claimed <= self.value if self.k else claimed >= self.value
-        need(whole and right_side, f"lower_bound: {claimed}")
+        is_integral = type(bound) in (int, float) and bound == int(bound)
+        is_consistent = bound <= self.value if self.k else bound >= self.value
+        need(is_integral and is_consistent, f"lower_bound: {bound}")
         if self.k:
-            places, fewest = self.k, len(self.all) - int(claimed) + 1
+            places, fewest = self.k, len(self.all) - int(bound) + 1
         else:
-            places, fewest = int(claimed) + 1, max(self.least, len(self.all) - self.budget)
+            places, fewest = int(bound) + 1, max(self.least, len(self.all) - self.budget)
         choice = Choice(photos=self.all, keep=self.keep, gain=self.gain, blind=self.blind)
         check_cases(self.folder / "proof.npz", choice, places=places, fewest=fewest)
-        return f"{self.value:g}; no choice passes {claimed:g}"
+        return f"{self.value:g}; no choice passes {bound:g}"
 
     def words(self) -> str:
         """Check that result.json states what was measured.
 
         Raises:
-            RefusedError: it is not.
+            RefusedError: It states something else.
         """
         promise = {
-            **self.asked,
+            **self.options,
             "kind": "top-k",
             "epsilon": None,
             "epsilon_text": None,
@@ -130,12 +131,12 @@ class Photos:
             "scope": self.whom,
             "margin": self.theta,
         }
-        worst, most = self.deleted, self.budget
+        worst, allowed = self.deleted, self.budget
         if self.k:
-            worst, most = (len(self.gain) - n for n in (self.level, self.k))
+            worst, allowed = (len(self.gain) - n for n in (self.level, self.k))
         measured = {
             "worst": float(worst),
-            "allowed": float(most),
+            "allowed": float(allowed),
             "checked": len(self.gain),
             "protected_k": self.level,
             "rank_after": self.level + 1,
@@ -146,15 +147,15 @@ class Photos:
             measured=measured,
             value=self.value,
             unit="photos" if self.k else "locations",
-            gap=self._gap(),
+            gap=self._compute_gap(),
         )
 
-    def _gap(self) -> float | None:
-        """Photos that might be kept, as a share of those deleted; or places to be protected."""
-        stated = self.result["objective"]
-        if stated["lower_bound"] is None:
+    def _compute_gap(self) -> float | None:
+        """Return the gap: relative for deleted photos, absolute for protected places."""
+        objective = self.result["objective"]
+        if objective["lower_bound"] is None:
             return None
-        value, bound = float(stated["value"]), float(stated["lower_bound"])
+        value, bound = float(objective["value"]), float(objective["lower_bound"])
         if self.k:
             return max(0.0, (value - bound) / max(abs(value), 1e-12))
         return max(0.0, bound - value)
@@ -162,17 +163,17 @@ class Photos:
 
 def _need_one_task(
     photos: Mapping[str, Any],
-    asked: Mapping[str, Any],
+    options: Mapping[str, Any],
     keep: list[Any],
     keep_at_least: Any,
     true: int,
 ) -> None:
-    """Refuse several sources or tasks, and numbers that are none."""
+    """Refuse several sources or tasks, and values that are not whole numbers in their range."""
     sources = photos.keys() & {"scores", "probabilities", "folder"}
-    tasks = asked.keys() & {"top_k", "deletion_budget"}
-    place = photos.get("true_location", int(true))
-    budget, k = asked.get("deletion_budget", 0), asked.get("top_k", 0)
-    told = [budget, k, keep_at_least, place, *keep]
-    whole = {*map(type, told)} == {int} and place == true and len(sources) == len(tasks) == 1
-    sound = whole and min(*told, asked.get("top_k", 1) - 1) >= 0
-    need(sound, "problem: one source, task, place", 2)
+    tasks = options.keys() & {"top_k", "deletion_budget"}
+    true_location = photos.get("true_location", int(true))
+    budget, k = options.get("deletion_budget", 0), options.get("top_k", 0)
+    numbers = [budget, k, keep_at_least, true_location, *keep]
+    has_one_task = {*map(type, numbers)} == {int} and true_location == true and len(sources) == len(tasks) == 1
+    is_valid = has_one_task and min(*numbers, options.get("top_k", 1) - 1) >= 0
+    need(is_valid, "problem: one source, task, place", 2)

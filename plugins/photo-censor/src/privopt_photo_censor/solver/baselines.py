@@ -9,7 +9,7 @@ from privopt.errors import InfeasibleError, StoppedError
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
 from privopt_photo_censor.solver.incumbent import Incumbent
-from privopt_photo_censor.solver.optimal import Plan, clash, easy
+from privopt_photo_censor.solver.optimal import Plan, describe_clash, solve_easy_case
 from privopt_photo_censor.solver.single import best_for
 
 __all__ = ["greedy", "top_1"]
@@ -24,7 +24,7 @@ def greedy(album: Album, task: Task) -> Plan:
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
-    order = order[~album.keep[order]][: album.photos - album.required]
+    order = order[~album.keep[order]][: album.photos - album.required_count]
     if task.top_k is None:
         is_kept[order[: task.budget]] = False
         return _make_plan(album, task, is_kept)
@@ -34,8 +34,8 @@ def greedy(album: Album, task: Task) -> Plan:
         is_kept[i] = False
     if protected_k(album, is_kept) < task.top_k:
         incumbent = Incumbent(album, task)
-        if album.required and incumbent.cap < incumbent.need:
-            raise InfeasibleError(clash(incumbent))
+        if album.required_count and incumbent.cap < incumbent.need:
+            raise InfeasibleError(describe_clash(incumbent))
         raise StoppedError("greedy ran out of photos that may be deleted; the method optimal may find a set")
     return _make_plan(album, task, is_kept)
 
@@ -47,13 +47,13 @@ def top_1(album: Album) -> Plan:
         InfeasibleError: No location can be brought there.
     """
     task, is_kept = Task(top_k=1), np.ones(album.photos, dtype=np.bool_)
-    if easy(album, task) is None:
+    if solve_easy_case(album, task) is None:
         incumbent = Incumbent(album, task)
         best = int(incumbent.reach.argmax())
         if incumbent.reach[best] >= incumbent.need:
             is_kept = best_for(album, best, int(incumbent.reach[best]))
-        elif album.required:
-            raise InfeasibleError(clash(incumbent))
+        elif album.required_count:
+            raise InfeasibleError(describe_clash(incumbent))
         else:
             is_kept[:] = False
     return _make_plan(album, task, is_kept)
@@ -61,6 +61,6 @@ def top_1(album: Album) -> Plan:
 
 def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
     """Return the plan that keeps these photos, with the cheap bound of P3: each alternate's own optimum."""
-    plan = easy(album, task)
+    plan = solve_easy_case(album, task)
     bound = max(0, Incumbent(album, task).cap) if plan is None else plan.bound
-    return Plan(kept=retained, protected=protected_k(album, retained), bound=bound)
+    return Plan(retained=retained, protected=protected_k(album, retained), bound=bound)

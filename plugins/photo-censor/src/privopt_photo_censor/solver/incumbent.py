@@ -1,4 +1,7 @@
-"""The best set of photos found so far, and the greedy and exchange heuristics that improve it."""
+"""The best set of photos so far, and the heuristics that improve it: easy sets, greedy deletion, exchanges.
+
+Heuristics compare sums in doubles. Only :meth:`Incumbent.offer` decides, by the exact rank.
+"""
 
 from __future__ import annotations
 
@@ -15,128 +18,141 @@ from privopt_photo_censor.solver.single import best_for, reach
 __all__ = ["Incumbent"]
 
 HELD_SUMS: Final = 2_000_000
-"""Sums that are held at once: 16 MB, and twice as much again while they are made."""
+"""Sums that are in memory at once: 16 MB, and another 32 MB while they are computed."""
 POLISH_SUMS: Final = 300_000_000
-"""Sums that one round of exchanges may take: some .3 s (2 cores at load 6, 64 and 128 photos of 512 places)."""
+"""Sums that one round of exchanges may compute: about .3 s (2 cores at load 6, 64 and 128 photos of 512 places)."""
 
 
 class Incumbent:
-    """The best set of kept photos; it is taken by its exact rank alone.
+    """The best set of retained photos.
 
     Attributes:
-        album: scores and what must stay.
-        task: top-k or deletion budget.
+        album: Scores, and what must stay.
+        task: A top-k or a deletion budget.
         reach: (m,) photos that can stay with each location alone (:func:`privopt_photo_censor.solver.single.reach`).
-        k: locations that a better set must leave at or above the true one; it grows under a budget.
-        need: photos that a better set must keep; it grows with a top-k.
-        kept: (N,) the best set; None before one was found.
-        protected: locations that it leaves at or above the true one.
+        k: Number of locations that a better set must protect. It grows under a budget.
+        need: Number of photos that a better set must retain. It grows with a top-k.
+        retained: (N,) the best set. None before the first one.
+        protected: Number of locations that it leaves at or above the true one.
     """
 
     def __init__(self, album: Album, task: Task) -> None:
         self.album, self.task = album, task
-        self.reach = reach(album.reduced)
+        self.reach = reach(album.alternates)
         self.k = task.top_k if task.top_k is not None else 0
-        self.need = max(album.required, 1)
+        self.need = max(album.required_count, 1)
         if task.budget is not None:
             self.need = max(self.need, album.photos - task.budget)
-        self.kept: Bools | None = None
+        self.retained: Bools | None = None
         self.protected = -1
 
     def offer(self, retained: Bools) -> bool:
-        """Take a set if it is better, by its exact rank."""
+        """Replace the incumbent by a set if that is better, by its exact rank.
+
+        Returns:
+            Whether it was replaced.
+        """
         count = int(retained.sum())
         if count < self.need or not retained[self.album.keep].all():
             return False
-        above = protected_k(self.album, retained)
-        if above < self.k:
+        protected_count = protected_k(self.album, retained)
+        if protected_count < self.k:
             return False
-        self.kept, self.protected = retained.copy(), above
+        self.retained, self.protected = retained.copy(), protected_count
         if self.task.budget is None:
             self.need = count + 1
         else:
-            self.k = above + 1
+            self.k = protected_count + 1
         return True
 
     @property
     def value(self) -> int:
-        """Photos kept, or under a budget locations protected; -1 where nothing was found."""
-        if self.kept is None:
+        """Number of retained photos, or under a budget of protected locations. -1 before the first set."""
+        if self.retained is None:
             return -1
-        return int(self.kept.sum()) if self.task.budget is None else self.protected
+        return int(self.retained.sum()) if self.task.budget is None else self.protected
 
     @property
     def cap(self) -> int:
-        """What no set passes, by each location alone; -1 where there are too few of them."""
+        """Upper bound on the value of any set, from each location alone. -1 if there are fewer than k locations."""
         if self.task.budget is not None:
             return int((self.reach >= self.need).sum())
         k = self.k
         return int(np.sort(self.reach)[-k]) if k <= self.reach.size else -1
 
     def start(self) -> None:
-        """Offer the easy sets: none, all, each location's own best, and greedy deletion."""
+        """Offer the easy sets: none, all, the best for each location alone, and those of greedy deletion."""
         if self.task.budget is None:
-            if not self.album.required:
-                self.kept, self.protected = np.zeros(self.album.photos, dtype=np.bool_), self.album.locations - 1
-            self._offer_greedy()
+            if not self.album.required_count:
+                self.retained, self.protected = np.zeros(self.album.photos, dtype=np.bool_), self.album.locations - 1
+            self._offer_greedy_sets()
             return
         self.offer(np.ones(self.album.photos, dtype=np.bool_))
-        data = self.album.reduced
+        data = self.album.alternates
         for j in np.flatnonzero(self.reach >= self.need).tolist():
-            kept = best_for(self.album, j, self.need)
-            if (data.sums(kept) >= -data.slack).sum() >= self.k:
-                self.offer(kept)
+            candidate = best_for(self.album, j, self.need)
+            if (data.sums(candidate) >= -data.slack).sum() >= self.k:
+                self.offer(candidate)
 
-    def _offer_greedy(self) -> None:
-        """Delete by the true score, and by the mean advantage, until the top-k is defeated."""
-        data = self.album.reduced
+    def _offer_greedy_sets(self) -> None:
+        """Delete photos by their true score, and by their mean advantage, until the top-k is defeated."""
+        data = self.album.alternates
         free = np.flatnonzero(~data.keep)
-        dead = data.kills.astype(np.float64)
-        for key in (data.true, -data.diff.mean(axis=0) - 1e6 * dead.mean(axis=0)):
+        kills = data.kills.astype(np.float64)
+        for key in (data.true, -data.diff.mean(axis=0) - 1e6 * kills.mean(axis=0)):
             order = free[np.argsort(-key[free], kind="stable")][: self.album.photos - self.need]
-            left = data.diff.sum(axis=1)[:, None] - np.cumsum(data.diff[:, order], axis=1)
-            ruled = dead.sum(axis=1)[:, None] - np.cumsum(dead[:, order], axis=1) > 0.5
-            able = ((left >= -data.slack[:, None]) & ~ruled).sum(axis=0) >= self.k
-            for count in np.flatnonzero(able)[:5].tolist():
-                kept = np.ones(self.album.photos, dtype=np.bool_)
-                kept[order[: count + 1]] = False
-                if self.offer(kept):
+            remaining_sums = data.diff.sum(axis=1)[:, None] - np.cumsum(data.diff[:, order], axis=1)
+            is_ruled_out = kills.sum(axis=1)[:, None] - np.cumsum(kills[:, order], axis=1) > 0.5
+            meets_task = ((remaining_sums >= -data.slack[:, None]) & ~is_ruled_out).sum(axis=0) >= self.k
+            # The sums are in doubles, so the first count that seems to do may fail the exact rank.
+            for count in np.flatnonzero(meets_task)[:5].tolist():
+                candidate = np.ones(self.album.photos, dtype=np.bool_)
+                candidate[order[: count + 1]] = False
+                if self.offer(candidate):
                     break
 
     def polish(self) -> None:
-        """Exchange one photo for two (under a budget, for one) as long as a better set comes of it."""
-        while self.kept is not None and clock().left > 0.0 and self._exchange(self.kept):
+        """Exchange one photo for two (for one under a budget) until no exchange gives a better set."""
+        while self.retained is not None and clock().left > 0.0 and self._exchange_photos(self.retained):
             pass
 
-    def _exchange(self, retained: Bools) -> bool:
-        """Delete one photo that is posted and post others; return whether a better set was found (by few sums)."""
-        data, able = self.album.reduced, np.flatnonzero(self.reach >= self.need)
-        gone, posted = np.flatnonzero(~retained), np.flatnonzero(retained & ~self.album.keep)
-        more = gone[:, None] if self.task.budget is not None else gone[np.column_stack(np.triu_indices(len(gone), 1))]
-        sums = len(more) * len(able)
+    def _exchange_photos(self, retained: Bools) -> bool:
+        """Replace one retained photo by deleted ones, unless that takes too many sums.
+
+        Returns:
+            Whether the incumbent was improved.
+        """
+        data, rows = self.album.alternates, np.flatnonzero(self.reach >= self.need)
+        deleted, posted = np.flatnonzero(~retained), np.flatnonzero(retained & ~self.album.keep)
+        replacements = (
+            deleted[:, None]
+            if self.task.budget is not None
+            else deleted[np.column_stack(np.triu_indices(len(deleted), 1))]
+        )
+        sums = len(replacements) * len(rows)
         if not sums or sums > HELD_SUMS or sums * len(posted) > POLISH_SUMS:
             return False
-        diff = np.where(data.kills[able], -np.inf, data.diff[able]).T
-        added = diff[more].sum(axis=1)
+        diff = np.where(data.kills[rows], -np.inf, data.diff[rows]).T
+        added = diff[replacements].sum(axis=1)
         for i in posted.tolist():
-            rest = retained.copy()
-            rest[i] = False
-            counts = (added + diff[rest].sum(axis=0) >= 0.0).sum(axis=1)
+            candidate = retained.copy()
+            candidate[i] = False
+            counts = (added + diff[candidate].sum(axis=0) >= 0.0).sum(axis=1)
             if counts.max() >= self.k:
-                rest[more[counts.argmax()]] = True
-                if self.offer(rest):
+                candidate[replacements[counts.argmax()]] = True
+                if self.offer(candidate):
                     return True
         return False
 
     def restore(self) -> None:
-        """Restore, one by one, photos whose deletion the protected k does not need."""
-        assert self.kept is not None
-        data, kept = self.album.reduced, self.kept
-        sums = data.diff[:, kept].sum(axis=1)
-        for i in np.flatnonzero(~kept):
-            kept[i] = True
-            able = (sums + data.diff[:, i] >= -data.slack).sum() >= self.protected
-            if able and protected_k(self.album, kept) >= self.protected:
+        """Restore, one by one, the photos whose deletion the protected k does not need."""
+        assert self.retained is not None
+        data, is_retained = self.album.alternates, self.retained
+        sums = data.diff[:, is_retained].sum(axis=1)
+        for i in np.flatnonzero(~is_retained):
+            is_retained[i] = True
+            may_suffice = (sums + data.diff[:, i] >= -data.slack).sum() >= self.protected
+            if may_suffice and protected_k(self.album, is_retained) >= self.protected:
                 sums += data.diff[:, i]
             else:
-                kept[i] = False
+                is_retained[i] = False

@@ -1,13 +1,14 @@
 """The proof that no choice of photos does better: a tree of cases, stored with the deletions (mathematics Q3).
 
-The claim is always the same: no set of at least ``fewest`` kept photos leaves ``k`` locations at or above the true one.
-A case says of some locations that they are protected or do not count, and of some photos that they stay or go. It is
-closed by multipliers f >= 0 of its protected locations, for then at most (Lagrange)::
+The claim is always the same: no set of at least ``fewest`` retained photos leaves ``k`` locations at or above the true
+one. A case fixes some locations as protected or as not counted, and some photos as retained or deleted. It is closed
+if fewer than ``k`` locations may still count; or by multipliers f >= 0 of its protected locations. By Lagrangian
+duality at most ::
 
     sum over photos of max(0, 1 + sum_j f_j (S_ij - S_it - theta))
 
-photos can stay, photos that must stay counted in any case; or because too few locations are left that may count. The
-form of the file is in ``docs/reference/proof.md``.
+photos can stay, where photos that must stay are counted without the max. ``docs/reference/proof.md`` describes the
+file.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from privopt.errors import Fault, InputError
 from privopt.files.archive import read_arrays
 from privopt.files.release_folder import PROOF
 from privopt_photo_censor.album import Album, Task
-from privopt_photo_censor.solver.bounds import Certificate, Photos, lagrangian
+from privopt_photo_censor.solver.bounds import Certificate, Photos, bound_photos
 
-__all__ = ["LEAF", "PHOTO", "PLACE", "Tree", "claim"]
+__all__ = ["LEAF", "PHOTO", "PLACE", "Tree", "make_claim"]
 
 PROOF_VERSION: Final = 1
 LEAF, PLACE, PHOTO = 0, 1, 2
@@ -37,12 +38,12 @@ KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "pl
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """Cases in the order in which a search meets them: of a place protected before not counted, of a photo kept first.
+    """A tree of cases in preorder. The case with a location protected, or a photo retained, comes first.
 
     Attributes:
         kind: (C,) uint8: 0 closed, 1 branches on a location, 2 branches on a photo.
-        item: (C,) int32, the location's column or the photo's row; -1 where closed.
-        starts: (L + 1,) int64; the l-th closed case owns ``starts[l]:starts[l + 1]`` of the following.
+        item: (C,) int32, the location's column or the photo's row; -1 for a closed case.
+        starts: (L + 1,) int64. The l-th closed case has the entries ``starts[l]:starts[l + 1]`` of the next two.
         places: (Q,) int32, columns of protected locations.
         values: (Q,) their multipliers, at least 0.
     """
@@ -55,17 +56,17 @@ class Tree:
 
     @classmethod
     def of(cls, cases: Sequence[tuple[int, int]], leaves: Sequence[Certificate], location: Ints) -> Self:
-        """Put a tree together.
+        """Build a tree from the cases of a search.
 
         Args:
-            cases: kind and item of each.
-            leaves: multipliers of the closed ones, of rows of the reduced album.
-            location: (m,) their columns.
+            cases: Kind and item of each case, in preorder.
+            leaves: Multipliers of each closed case, by rows of :class:`Alternates`.
+            location: (m,) the column of each row.
         """
-        some = [by.force > 0.0 for by in leaves]
-        lengths = [int(used.sum()) for used in some]
-        places = [location[by.rows[used]] for by, used in zip(leaves, some, strict=True)]
-        values = [by.force[used] for by, used in zip(leaves, some, strict=True)]
+        masks = [by.force > 0.0 for by in leaves]
+        lengths = [int(mask.sum()) for mask in masks]
+        places = [location[by.rows[mask]] for by, mask in zip(leaves, masks, strict=True)]
+        values = [by.force[mask] for by, mask in zip(leaves, masks, strict=True)]
         return cls(
             kind=np.array([kind for kind, _ in cases], dtype=np.uint8),
             item=np.array([item for _, item in cases], dtype=np.int32),
@@ -84,84 +85,105 @@ class Tree:
         """Read proof.npz.
 
         Raises:
-            InputError: it is missing or not of its form.
+            InputError: The file is missing or malformed.
         """
         path = folder / PROOF
         parts = read_arrays(path, {name: (dtype, (None,)) for name, dtype in KINDS.items()})
         starts, count = parts["starts"], len(parts["places"])
-        fits = parts["version"].tolist() == [PROOF_VERSION] and len(parts["kind"]) == len(parts["item"])
-        fits = fits and len(starts) == int((parts["kind"] == LEAF).sum()) + 1 and starts[0] == 0
-        fits = fits and starts[-1] == count == len(parts["values"]) and bool((np.diff(starts) >= 0).all())
-        if not (fits and bool((np.isfinite(parts["values"]) & (parts["values"] >= 0)).all())):
+        is_consistent = parts["version"].tolist() == [PROOF_VERSION] and len(parts["kind"]) == len(parts["item"])
+        is_consistent = is_consistent and len(starts) == int((parts["kind"] == LEAF).sum()) + 1 and starts[0] == 0
+        is_consistent = (
+            is_consistent and starts[-1] == count == len(parts["values"]) and bool((np.diff(starts) >= 0).all())
+        )
+        if not (is_consistent and bool((np.isfinite(parts["values"]) & (parts["values"] >= 0)).all())):
             raise InputError([Fault(str(path), "", "arrays that do not fit one another", f"version {PROOF_VERSION}")])
         return cls(**{name: parts[name] for name in KINDS if name != "version"})
 
     def fault(self, album: Album, k: int, fewest: int) -> str | None:
-        """Say why the tree does not prove that no ``fewest`` kept photos protect ``k`` locations; None if it does."""
+        """Explain why the tree does not prove its claim. None if it does.
+
+        Args:
+            album: Scores, and what must stay.
+            k: Number of locations.
+            fewest: The claim is that no set of this many retained photos, or more, protects k locations.
+        """
         if fewest > album.photos or k > album.locations - 1:
             return None
-        if album.hidden or fewest < 1:
+        if album.rules_out_true or fewest < 1:
             return "a choice of few deletions protects every location"
-        data = album.reduced
-        row = {int(column): j for j, column in enumerate(data.location)}
+        data = album.alternates
+        # Preorder: the case popped last is the first child, because it was appended last.
+        rows_by_column = {int(column): j for j, column in enumerate(data.location)}
         keep = frozenset(np.flatnonzero(album.keep).tolist())
-        cases = [(frozenset[int](), frozenset(row), keep, frozenset[int]())]
+        cases = [(frozenset[int](), frozenset(rows_by_column), keep, frozenset[int]())]
         leaf = 0
         for kind, item in zip(self.kind.tolist(), self.item.tolist(), strict=True):
             if not cases:
                 return "more cases than the tree has"
-            inside, left, kept, gone = cases.pop()
-            if kind == PLACE and item in row:
-                cases += [(inside, left - {item}, kept, gone), (inside | {item}, left - {item}, kept, gone)]
+            protected, undecided, retained, deleted = cases.pop()
+            if kind == PLACE and item in rows_by_column:
+                cases += [
+                    (protected, undecided - {item}, retained, deleted),
+                    (protected | {item}, undecided - {item}, retained, deleted),
+                ]
             elif kind == PHOTO and 0 <= item < album.photos:
-                cases += [(inside, left, kept, gone | {item}), (inside, left, kept | {item}, gone)]
+                cases += [
+                    (protected, undecided, retained, deleted | {item}),
+                    (protected, undecided, retained | {item}, deleted),
+                ]
             elif kind == LEAF:
-                own = slice(self.starts[leaf], self.starts[leaf + 1])
-                pairs = zip(self.places[own].tolist(), self.values[own].tolist(), strict=True)
-                force = {row[place]: f for place, f in pairs if place in inside}
+                span = slice(self.starts[leaf], self.starts[leaf + 1])
+                pairs = zip(self.places[span].tolist(), self.values[span].tolist(), strict=True)
+                force = {rows_by_column[location]: f for location, f in pairs if location in protected}
                 leaf += 1
-                few = len(inside) + len(left) < k
-                if not few and not _closed(album, [row[j] for j in inside], force, kept, gone, fewest):
+                has_too_few = len(protected) + len(undecided) < k
+                if not has_too_few and not _is_closed(
+                    album, [rows_by_column[j] for j in protected], force, retained, deleted, fewest
+                ):
                     return f"case {leaf - 1} lets {fewest} photos stay"
             else:
                 return f"a case of kind {kind} on {item}"
         return "cases that are left open" if cases else None
 
 
-def _closed(
+def _is_closed(
     album: Album,
-    inside: list[int],
+    protected: list[int],
     force: dict[int, float],
     retained: frozenset[int],
-    gone: frozenset[int],
+    deleted: frozenset[int],
     fewest: int,
 ) -> bool:
-    """Check whether fewer than ``fewest`` photos can stay in a case: in doubles if they decide, else in rationals."""
-    data, n = album.reduced, album.photos
-    out: Bools = np.asarray(data.kills[inside].any(axis=0), dtype=np.bool_)
-    out[list(gone)] = True
-    must = np.zeros(n, dtype=np.bool_)
-    must[list(retained)] = True
-    if (must & out).any():
+    """Check whether fewer than ``fewest`` photos can stay in a case.
+
+    The bound in doubles includes its rounding errors, so that it decides if it is small enough. Otherwise the sum is
+    evaluated in rationals.
+    """
+    data, n = album.alternates, album.photos
+    is_out: Bools = np.asarray(data.kills[protected].any(axis=0), dtype=np.bool_)
+    is_out[list(deleted)] = True
+    must_stay = np.zeros(n, dtype=np.bool_)
+    must_stay[list(retained)] = True
+    if (must_stay & is_out).any():
         return True
     rows, values = np.array(list(force), dtype=np.int64), np.array(list(force.values()), dtype=np.float64)
-    if lagrangian(data, rows, values, Photos(must, ~out)) < fewest:
+    if bound_photos(data, rows, values, Photos(must_stay, ~is_out)) < fewest:
         return True
-    exact = Fraction(0)
-    for i in np.flatnonzero(~out).tolist():
-        one = 1 + sum((Fraction(f) * data.gain(j, i) for j, f in force.items()), Fraction(0))
-        exact += one if one > 0 or must[i] else 0
-    return exact < fewest
+    exact_bound = Fraction(0)
+    for i in np.flatnonzero(~is_out).tolist():
+        weight = 1 + sum((Fraction(f) * data.gain(j, i) for j, f in force.items()), Fraction(0))
+        exact_bound += weight if weight > 0 or must_stay[i] else 0
+    return exact_bound < fewest
 
 
-def claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
-    """Return the claim of a bound: (k, fewest), no larger kept set leaves k locations at or above the true one.
+def make_claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
+    """Return the claim (k, fewest) that proves a bound: no set of ``fewest`` photos or more protects k locations.
 
     Args:
-        album: scores and what must stay.
-        task: top-k or deletion budget.
-        bound: the most photos that can stay, or under a budget the most locations that can be protected.
+        album: Scores, and what must stay.
+        task: A top-k or a deletion budget.
+        bound: The most photos that can stay, or under a budget the most locations that can be protected.
     """
     if task.top_k is not None:
         return task.top_k, bound + 1
-    return bound + 1, max(album.required, album.photos - (task.budget or 0))
+    return bound + 1, max(album.required_count, album.photos - (task.budget or 0))

@@ -1,9 +1,9 @@
-"""The search for the best photos to keep, which writes its proof as it goes (mathematics P5, Q3).
+"""Branch and bound for the best photos to retain, which records its proof as it goes (mathematics P5, Q3).
 
-A case says of some locations that they are protected or do not count, and of some photos that they stay or go. It ends
-when multipliers show that fewer photos than the target can stay, or when too few locations are left. The target only
-ever grows, so a case once ended stays ended. When no case is open, the cases prove that the incumbent is best. When
-time is short, open cases are closed at their bounds, for a weaker claim.
+A case fixes some locations as protected or not counted, and some photos as retained or deleted. It is closed when
+multipliers show that fewer photos than the target can stay, or when too few locations may still count. The target only
+grows, so a closed case stays closed. When no case is open, the cases prove that the incumbent is best. If time runs
+out, the open cases are closed at their bounds, which proves a weaker claim.
 """
 
 from __future__ import annotations
@@ -17,24 +17,31 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats, Ints
 from privopt.execution.clock import clock
 from privopt_photo_censor.album import Album
-from privopt_photo_censor.solver.bounds import WHOLE_TOLERANCE, Certificate, Photos, Program, along, exact_certificate
+from privopt_photo_censor.solver.bounds import (
+    WHOLE_TOLERANCE,
+    Certificate,
+    Photos,
+    Program,
+    bound_extensions,
+    exact_certificate,
+)
 from privopt_photo_censor.solver.incumbent import Incumbent
 from privopt_photo_censor.solver.proof import LEAF, PHOTO, PLACE, Tree
 
 __all__ = ["Search"]
 
 PROOF_EFFORT: Final = 60_000_000
-"""Photos times leaves and their multipliers of a proof, at most: so many take `verify` 3 s, and the stand-alone checker
-20 s (128 photos, top-20: .2 and 1.6 s for 4.6 million; 2 shared cores)."""
+"""Largest size of a proof: photos times leaves and their multipliers. `verify` takes 3 s for it, and the stand-alone
+checker 20 s (128 photos, top-20: .2 and 1.6 s for 4.6 million; 2 shared cores)."""
 BEAM_SETS: Final = 8
-"""Sets of locations that are grown side by side before the search, for a first incumbent. With 8 four albums of 64
-photos, top-20, take .4 to .8 s each; with 1 or 2 one of them is not proved in 20 s, with none two (at a load of 6)."""
+"""Width of the beam: sets of locations that are grown together before the search, for a first incumbent. With 8, four
+albums of 64 photos, top-20, take .4 to .8 s each; with 1 or 2 one of them is not proved in 20 s, with 0 two."""
 NEXT_PROGRAMS: Final = 64
-"""Programs solved for the locations next to a case, at most, those with the lowest bounds first."""
+"""Most programs that are solved to bound the candidates of a case, those with the lowest bounds first."""
 LARGEST_SET: Final = 64
-"""Sets of more locations are not grown: their programs take longer than what they find is worth."""
+"""The beam grows no larger sets of locations: their programs take longer than their incumbents save."""
 FEW_SETS: Final = 0.5
-"""The search branches on photos where there are fewer sets of them than this power of the sets of locations."""
+"""The search branches on photos if there are fewer sets of photos than this power of the sets of locations."""
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
 
 
@@ -44,29 +51,29 @@ class Case:
 
     Attributes:
         rows: (r,) the protected locations.
-        inside: multipliers of some of them, and what they bound.
-        open: the locations that may still count, each with multipliers next to those protected.
-        photos: those that stay, and those that may.
-        values: of the photos, in the program that gave `inside`; None where none did.
-        costs: reduced costs, likewise.
-        looked: whether the bounds of `open` are for these photos and locations.
+        certificate: Multipliers of some of them, and their bound.
+        candidates: Locations that may still count, each with a bound on the set that includes it.
+        photos: Photos that stay, and that may stay.
+        values: (N,) the photos' values in the last program of the case. None if none was solved.
+        costs: (N,) their reduced costs, likewise.
+        is_bounded: Whether the bounds of the candidates were computed for these photos and locations.
     """
 
     rows: Ints
-    inside: Certificate
-    open: dict[int, Certificate]
+    certificate: Certificate
+    candidates: dict[int, Certificate]
     photos: Photos
     values: Floats | None = None
     costs: Floats | None = None
-    looked: bool = False
+    is_bounded: bool = False
 
 
 class Search:
-    """Cases met so far, and those that are open."""
+    """The closed and branched cases in the order of the proof, and the stack of open cases."""
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the first case: every location may count, each with the bound that it has alone."""
-        self.album, self.data, self.incumbent = album, album.reduced, incumbent
+        """Open the root case: every location may count, with the bound that it has alone."""
+        self.album, self.data, self.incumbent = album, album.alternates, incumbent
         self.program = Program(self.data)
         self._cases: list[tuple[int, int]] = []
         self._leaves: list[Certificate] = []
@@ -74,208 +81,220 @@ class Search:
         self._stuck = False
         n = album.photos
         self._photos = Photos(self.data.keep, np.ones(n, dtype=np.bool_))
-        able = np.flatnonzero(incumbent.reach >= 0)
+        reachable = np.flatnonzero(incumbent.reach >= 0)
         rows = np.arange(len(incumbent.reach))
-        found = zip(rows.tolist(), *(part.tolist() for part in along(self.data, NONE, rows, self._photos)), strict=True)
-        single = {j: Certificate(bound, np.array([j]), np.array([force])) for j, bound, force in found}
-        self._open = [Case(NONE.rows, NONE, single, self._photos, looked=True)]
-        self._order = np.argsort(self.data.diff[able].sum(axis=0), kind="stable")
+        certificates = zip(
+            rows.tolist(),
+            *(part.tolist() for part in bound_extensions(self.data, NONE, rows, self._photos)),
+            strict=True,
+        )
+        single = {j: Certificate(bound, np.array([j]), np.array([force])) for j, bound, force in certificates}
+        self._open = [Case(NONE.rows, NONE, single, self._photos, is_bounded=True)]
+        self._order = np.argsort(self.data.diff[reachable].sum(axis=0), kind="stable")
         self.by_photos = self._fewer_photos()
 
     def _fewer_photos(self) -> bool:
-        """Return whether there are far fewer sets of photos than of locations."""
+        """Return whether there are far fewer sets of photos to delete than sets of locations to protect."""
         goal = self.incumbent
         free, able = int((~self.data.keep).sum()), int((goal.reach >= goal.need).sum())
         photos = comb(free, min(max(self.album.photos - goal.need, 0), free // 2))
         return log(photos) <= FEW_SETS * log(comb(able, min(goal.k, able // 2)))
 
     @property
-    def done(self) -> bool:
-        """Whether nothing is open."""
+    def is_done(self) -> bool:
+        """Whether no case is open."""
         return not self._open
 
     def run(self) -> None:
-        """Go on until nothing is open, or time is over after a case."""
-        found = -1
+        """Process cases until none is open, the proof is too large, or the time is over."""
+        polished_value = -1
         while self._open:
-            if self.incumbent.value > found:
+            if self.incumbent.value > polished_value:
                 self.incumbent.polish()
-                found = self.incumbent.value
+                polished_value = self.incumbent.value
             case = self._open.pop()
-            begun = len(self._open), len(self._cases), len(self._leaves)
+            lengths = len(self._open), len(self._cases), len(self._leaves)
             try:
-                self._meet(case)
-            except BaseException:  # as if this case had not been met: what is proved so far stands
-                del self._open[begun[0] :], self._cases[begun[1] :], self._leaves[begun[2] :]
+                self._process_case(case)
+            except BaseException:
+                # The case is put back as if it had not been processed, so that the cases recorded so far still
+                # form a proof after an interrupt.
+                del self._open[lengths[0] :], self._cases[lengths[1] :], self._leaves[lengths[2] :]
                 self._open.append(case)
                 raise
             if self._stuck or self._effort > PROOF_EFFORT or clock().left == 0.0:
                 break
 
-    def beam(self) -> None:
-        """Look for incumbents: sets of locations grown by their bounds, each then solved."""
+    def run_beam(self) -> None:
+        """Find incumbents by a beam search: grow sets of locations by their bounds, and round their programs."""
         goal = self.incumbent
         if goal.k > LARGEST_SET:
             return
-        able = np.flatnonzero(goal.reach >= goal.need)
-        able = able[np.argsort(-goal.reach[able], kind="stable")][: 16 + 4 * goal.k]
+        reachable = np.flatnonzero(goal.reach >= goal.need)
+        reachable = reachable[np.argsort(-goal.reach[reachable], kind="stable")][: 16 + 4 * goal.k]
         sets = [Case(NONE.rows, NONE, {}, self._photos)]
         for _ in range(goal.k):
             grown: dict[frozenset[int], tuple[float, Case, int]] = {}
             for case in sets:
-                others = np.setdiff1d(able, case.rows)
-                bounds, _ = along(self.data, case.inside, others, case.photos)
-                for place in np.argsort(-bounds, kind="stable")[:BEAM_SETS].tolist():
-                    j = int(others[place])
-                    grown.setdefault(frozenset((*case.rows.tolist(), j)), (float(bounds[place]), case, j))
-            best = sorted(grown.values(), key=lambda each: -each[0])[:BEAM_SETS]
-            sets = [made for bound, case, j in best if bound >= goal.need and (made := self._with(case, j)) is not None]
+                others = np.setdiff1d(reachable, case.rows)
+                bounds, _ = bound_extensions(self.data, case.certificate, others, case.photos)
+                for position in np.argsort(-bounds, kind="stable")[:BEAM_SETS].tolist():
+                    j = int(others[position])
+                    grown.setdefault(frozenset((*case.rows.tolist(), j)), (float(bounds[position]), case, j))
+            best = sorted(grown.values(), key=lambda entry: -entry[0])[:BEAM_SETS]
+            sets = [
+                child
+                for bound, case, j in best
+                if bound >= goal.need and (child := self._add_location(case, j)) is not None
+            ]
             if clock().left == 0.0:
                 return
         for case in sets:
-            self._dive(case)
+            self._offer_rounded(case)
 
-    def _dive(self, case: Case) -> None:
-        """Offer photos near the program's of a full set: fractional ones gone, and then one by one fewer."""
+    def _offer_rounded(self, case: Case) -> None:
+        """Offer the photos of value 1 in a full set's program, and then each fractional one with them."""
         assert case.values is not None
-        kept = case.values > 1.0 - WHOLE_TOLERANCE
-        kept[self.data.keep] = True
-        self.incumbent.offer(kept)
+        retained = case.values > 1.0 - WHOLE_TOLERANCE
+        retained[self.data.keep] = True
+        self.incumbent.offer(retained)
         for i in np.argsort(-case.values, kind="stable").tolist():
             if WHOLE_TOLERANCE < case.values[i] <= 1.0 - WHOLE_TOLERANCE:
-                more = kept.copy()
-                more[i] = True
-                self.incumbent.offer(more)
+                larger = retained.copy()
+                larger[i] = True
+                self.incumbent.offer(larger)
 
-    def _with(self, case: Case, j: int) -> Case | None:
-        """Return the case in which location ``j`` is protected too; None where a photo that stays rules it out."""
-        photos = case.photos.without(self.data.kills[j])
+    def _add_location(self, case: Case, j: int) -> Case | None:
+        """Return the case in which location ``j`` is protected too. None if a photo that must stay rules it out."""
+        photos = case.photos.drop_photos(self.data.kills[j])
         if photos is None:
             return None
         rows = np.append(case.rows, j)
-        inside, values, costs = self.program.solve(rows, photos)
-        known = case.open.get(j, NONE)
-        if known.bound < inside.bound:
-            inside = known
-        others = {other: each for other, each in case.open.items() if other != j}
-        return Case(rows, inside, others, photos, values, costs)
+        certificate, values, costs = self.program.solve(rows, photos)
+        previous = case.candidates.get(j, NONE)
+        if previous.bound < certificate.bound:
+            certificate = previous
+        others = {row: by for row, by in case.candidates.items() if row != j}
+        return Case(rows, certificate, others, photos, values, costs)
 
-    # The walk: what is written is in the order in which cases are met.
+    # The cases are recorded in preorder, because the checker walks the tree with a stack.
 
-    def _close(self, by: Certificate) -> None:
+    def _write_leaf(self, by: Certificate) -> None:
         self._cases.append((LEAF, -1))
         self._leaves.append(by)
         self._effort += (1 + len(by.rows)) * self.album.photos
 
     def _rule_out(self, j: int, by: Certificate) -> None:
-        """Write that location ``j`` cannot be protected too, so that it does not count."""
+        """Record that location ``j`` cannot be protected too, so that it does not count."""
         self._cases.append((PLACE, int(self.data.location[j])))
-        self._close(by)
+        self._write_leaf(by)
 
-    def _meet(self, case: Case) -> None:
-        """Close a case, or branch."""
+    def _process_case(self, case: Case) -> None:
+        """Close a case, or branch on it."""
         goal = self.incumbent
-        if case.inside.bound < goal.need:
-            self._close(case.inside)
+        if case.certificate.bound < goal.need:
+            self._write_leaf(case.certificate)
             return
         if len(case.rows) >= goal.k:
-            self._meet_full(case)
+            self._process_full_case(case)
             if len(case.rows) >= goal.k:
                 return
-        case = evolve(case, open=dict(case.open)) if case.looked else self._look(case)
-        for j, by in list(case.open.items()):
+        case = evolve(case, candidates=dict(case.candidates)) if case.is_bounded else self._bound_candidates(case)
+        for j, by in list(case.candidates.items()):
             if by.bound < goal.need:
                 self._rule_out(j, by)
-                del case.open[j]
-        if len(case.rows) + len(case.open) < goal.k:
-            self._close(NONE)
+                del case.candidates[j]
+        if len(case.rows) + len(case.candidates) < goal.k:
+            self._write_leaf(NONE)
         elif self.by_photos and (case.photos.may & ~case.photos.must).any():
             self._branch_on_photo(case)
         else:
             self._branch_on_location(case)
 
-    def _look(self, case: Case) -> Case:
-        """Bound the locations that may still count, where the bounds that they have do not rule them out."""
+    def _bound_candidates(self, case: Case) -> Case:
+        """Compute new bounds for the candidates that the inherited bounds do not rule out."""
         goal = self.incumbent
-        known = {j: by for j, by in case.open.items() if by.bound < goal.need}
-        rows = np.array([j for j in case.open if j not in known], dtype=np.int64)
-        found = dict(known)
-        inside = case.inside
+        excluded = {j: by for j, by in case.candidates.items() if by.bound < goal.need}
+        rows = np.array([j for j in case.candidates if j not in excluded], dtype=np.int64)
+        certificates = dict(excluded)
+        certificate = case.certificate
         if len(rows):
-            bounds, force = along(self.data, inside, rows, case.photos)
-            for j, bound, own in zip(rows.tolist(), bounds.tolist(), force.tolist(), strict=True):
-                made = Certificate(bound, np.append(inside.rows, j), np.append(inside.force, own))
-                found[j] = min(made, case.open[j], key=lambda each: each.bound)
+            bounds, force = bound_extensions(self.data, certificate, rows, case.photos)
+            for j, bound, multiplier in zip(rows.tolist(), bounds.tolist(), force.tolist(), strict=True):
+                extended = Certificate(bound, np.append(certificate.rows, j), np.append(certificate.force, multiplier))
+                certificates[j] = min(extended, case.candidates[j], key=lambda entry: entry.bound)
         if len(case.rows):
-            left = sorted((j for j in rows.tolist() if found[j].bound >= goal.need), key=lambda j: found[j].bound)
-            for j in left[:NEXT_PROGRAMS]:
+            remaining = sorted(
+                (j for j in rows.tolist() if certificates[j].bound >= goal.need), key=lambda j: certificates[j].bound
+            )
+            for j in remaining[:NEXT_PROGRAMS]:
                 if clock().left == 0.0:
                     break
-                photos = case.photos.without(self.data.kills[j])
+                photos = case.photos.drop_photos(self.data.kills[j])
                 if photos is not None:
-                    made, _, _ = self.program.solve(np.append(case.rows, j), photos)
-                    found[j] = min(made, found[j], key=lambda each: each.bound)
+                    extended, _, _ = self.program.solve(np.append(case.rows, j), photos)
+                    certificates[j] = min(extended, certificates[j], key=lambda entry: entry.bound)
         if self.by_photos:
             goal.offer(case.photos.may)
         if (case.photos.may == case.photos.must).all():
-            for j in [j for j, by in found.items() if by.bound >= goal.need]:
-                found[j] = exact_certificate(self.data, j, case.photos.may) or found[j]
-        return Case(case.rows, case.inside, found, case.photos, case.values, case.costs, looked=True)
+            for j in [j for j, by in certificates.items() if by.bound >= goal.need]:
+                certificates[j] = exact_certificate(self.data, j, case.photos.may) or certificates[j]
+        return Case(case.rows, case.certificate, certificates, case.photos, case.values, case.costs, is_bounded=True)
 
     def _branch_on_location(self, case: Case) -> None:
-        """Branch on the location with the lowest bound first, all others as candidates: those with many die soon."""
-        j = min(case.open, key=lambda each: (case.open[each].bound, each))
+        """Branch on the candidate with the lowest bound, so that the child with all other candidates closes soon."""
+        j = min(case.candidates, key=lambda row: (case.candidates[row].bound, row))
         self._cases.append((PLACE, int(self.data.location[j])))
-        inner = self._with(case, j)
-        assert inner is not None  # its certificate would have ruled it out
-        del case.open[j]
+        inner = self._add_location(case, j)
+        assert inner is not None  # otherwise its certificate would have ruled it out
+        del case.candidates[j]
         self._open += [case, inner]
 
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
         free = case.photos.may & ~case.photos.must
-        i = int(next(each for each in self._order if free[each])) if i is None else i
+        i = int(next(photo for photo in self._order if free[photo])) if i is None else i
         self._cases.append((PHOTO, i))
-        one = np.arange(self.album.photos) == i
+        is_photo = np.arange(self.album.photos) == i
         rows = case.rows
         for photos in (
-            Photos(case.photos.must, case.photos.may & ~one),
-            Photos(case.photos.must | one, case.photos.may),
+            Photos(case.photos.must, case.photos.may & ~is_photo),
+            Photos(case.photos.must | is_photo, case.photos.may),
         ):
-            inside, values, costs = self.program.solve(rows, photos) if len(rows) else (case.inside, None, None)
-            self._open.append(Case(rows, inside, dict(case.open), photos, values, costs))
+            certificate, values, costs = (
+                self.program.solve(rows, photos) if len(rows) else (case.certificate, None, None)
+            )
+            self._open.append(Case(rows, certificate, dict(case.candidates), photos, values, costs))
 
-    def _meet_full(self, case: Case) -> None:
-        """Meet a full set of locations: offer the program's photos, else branch on one."""
+    def _process_full_case(self, case: Case) -> None:
+        """Process a full set of locations: offer the program's photos, or branch on a photo."""
         goal = self.incumbent
         assert case.values is not None
         assert case.costs is not None
-        self._dive(case)
-        if case.inside.bound < goal.need:
-            self._close(case.inside)
+        self._offer_rounded(case)
+        if case.certificate.bound < goal.need:
+            self._write_leaf(case.certificate)
             return
         if len(case.rows) < goal.k:
             return
         free = case.photos.may & ~case.photos.must
-        split = np.where(free, np.abs(case.values - np.rint(case.values)), -1.0)
-        if split.max() <= WHOLE_TOLERANCE:
-            split = np.where(free, -np.abs(case.costs), -np.inf)
+        priority = np.where(free, np.abs(case.values - np.rint(case.values)), -1.0)
+        if priority.max() <= WHOLE_TOLERANCE:
+            priority = np.where(free, -np.abs(case.costs), -np.inf)
         if free.any():
-            self._branch_on_photo(case, int(split.argmax()))
+            self._branch_on_photo(case, int(priority.argmax()))
             return
-        made = (exact_certificate(self.data, j, case.photos.may) for j in case.rows.tolist())
-        by = next((by for by in made if by is not None), None)
-        if by is None:  # a sum is so near 0 that no multiplier tells: what is open has a weaker bound
+        exact_certificates = (exact_certificate(self.data, j, case.photos.may) for j in case.rows.tolist())
+        by = next((by for by in exact_certificates if by is not None), None)
+        if by is None:  # a sum is so near 0 that no multiplier of this size excludes it: the case stays open
             self._open.append(case)
             self._stuck = True
         else:
-            self._close(by)
+            self._write_leaf(by)
 
-    # What is proved.
+    def make_proof(self) -> tuple[int, Tree]:
+        """Return the bound that all cases prove, with the open ones closed at their bounds, and the tree.
 
-    def proof(self) -> tuple[int, Tree]:
-        """Return the bound that the cases prove, open ones closed at what they have, and the tree of them.
-
-        The bound is of the most photos that can stay, or under a budget of the most locations that can be protected.
+        The bound is on the photos that can stay, or under a budget on the locations that can be protected.
         """
         goal = self.incumbent
         if goal.task.budget is None:
@@ -284,32 +303,32 @@ class Search:
             bound = max([goal.k - 1, *(self._most_locations(case) for case in self._open)])
         cases, leaves = list(self._cases), list(self._leaves)
         for case in reversed(self._open):
-            self._close_at(case, bound)
+            self._close_case(case, bound)
         tree = Tree.of(self._cases, self._leaves, self.data.location)
         self._cases, self._leaves = cases, leaves
         return bound, tree
 
     def _most_photos(self, case: Case) -> float:
-        """Return what bounds the photos of an open case: the program's, or that of the last location it needs."""
+        """Bound the photos of an open case, by its program or by the worst location that it still needs."""
         missing = self.incumbent.k - len(case.rows)
         if missing < 1:
-            return case.inside.bound
-        bounds = sorted((by.bound for by in case.open.values()), reverse=True)
-        return min(case.inside.bound, bounds[missing - 1]) if missing <= len(bounds) else -1.0
+            return case.certificate.bound
+        bounds = sorted((by.bound for by in case.candidates.values()), reverse=True)
+        return min(case.certificate.bound, bounds[missing - 1]) if missing <= len(bounds) else -1.0
 
     def _most_locations(self, case: Case) -> int:
-        """Return how many locations an open case could gather."""
-        if case.inside.bound < self.incumbent.need:
+        """Bound the locations that an open case can protect."""
+        if case.certificate.bound < self.incumbent.need:
             return 0
-        return len(case.rows) + sum(by.bound >= self.incumbent.need for by in case.open.values())
+        return len(case.rows) + sum(by.bound >= self.incumbent.need for by in case.candidates.values())
 
-    def _close_at(self, case: Case, bound: int) -> None:
-        """Close an open case for the claim that no set passes ``bound``."""
+    def _close_case(self, case: Case, bound: int) -> None:
+        """Close an open case for the claim that no set exceeds ``bound``."""
         need = bound + 1 if self.incumbent.task.budget is None else self.incumbent.need
-        if case.inside.bound < need:
-            self._close(case.inside)
+        if case.certificate.bound < need:
+            self._write_leaf(case.certificate)
             return
-        for j, by in case.open.items():
+        for j, by in case.candidates.items():
             if by.bound < need:
                 self._rule_out(j, by)
-        self._close(NONE)
+        self._write_leaf(NONE)

@@ -56,11 +56,11 @@ def _sort_photos(data: Alternates, j: int) -> list[tuple[Fraction, int]]:
 
 
 def best_for(album: Album, row: int, count: int) -> Bools:
-    """Return the ``count`` photos to keep that are best for alternate ``row`` of ``album.reduced``.
+    """Return the ``count`` photos to keep that are best for alternate ``row`` of ``album.alternates``.
 
     With ``count = reach[row]`` they leave it at or above the true location. Ties in doubles are put in exact order.
     """
-    data = album.reduced
+    data = album.alternates
     is_kept = np.zeros(album.photos, dtype=np.bool_)
     is_kept[np.lexsort((-data.diff[row], ~data.keep, data.kills[row]))[:count]] = True
     if exact_sign(data.scores[row, is_kept].tolist(), data.true[is_kept].tolist(), album.margin) < 0:
