@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import privopt as po
+from privopt import checker
 from privopt.declare.frames import table_of
 from privopt.declare.name_forms import find_look_alikes, normal_form, show_invisible
 from privopt.declare.schema import File
@@ -86,6 +87,33 @@ def test_roads_and_priors_name_places_in_either_form(tmp_path, form):
     assert done.exit_code in (0, 2), done.output
     assert "no such node" not in done.output
     assert "the id of a record" not in done.output
+
+
+@pytest.mark.parametrize(("column", "cell"), [*itertools.product(["NFC", "NFD", "NFKD"], ["NFC", "NFD"])])
+def test_column_names_of_a_problem_are_checked_in_either_form(tmp_path, column, cell):
+    names = {key: unicodedata.normalize(column, f"{COMPOSED} {key}") for key in ("id", "lat", "lon")}
+    header = ",".join(unicodedata.normalize(cell, name) for name in names.values())
+    (tmp_path / "p.csv").write_text(f"{header}\n{unicodedata.normalize(cell, COMPOSED)},45,7\nBern,45,7.01\n", "utf-8")
+    columns = "".join(f'{key} = "{name}"\n' for key, name in names.items())
+    (tmp_path / "p.toml").write_text(f'[records]\npoints = "p.csv"\n[records.columns]\n{columns}{HEAD}', "utf-8")
+    assert run("solve", "exponential", tmp_path / "p.toml", "--out", tmp_path / "o", "--quiet").exit_code == 0
+    assert run("verify", tmp_path / "o").exit_code == 0
+    lines = []
+    assert checker.check(tmp_path / "o", write_line=lines.append) == 0, lines
+
+
+@pytest.mark.parametrize("method", ["exponential", "optimal-lp"])
+@pytest.mark.parametrize("table", ["records", "outputs"])
+def test_metric_mechanisms_warn_of_ids_that_look_alike(tmp_path, table, method):
+    write_points(tmp_path, "Bern", "Zug")
+    (tmp_path / "alike.csv").write_text("id,lat,lon\nThun,45,7\nTh\u200bun,45,7.01\n", "utf-8")
+    points = {"records": "p.csv", "outputs": "p.csv", table: "alike.csv"}
+    tables = "".join(f'[{name}]\npoints = "{file}"\n' for name, file in points.items())
+    (tmp_path / "p.toml").write_text(tables + HEAD, "utf-8")
+    done = run("solve", method, tmp_path / "p.toml", "--out", tmp_path / "o")
+    assert done.exit_code == 0, done.output
+    assert "'Thun' and 'Th<U+200B>un' look alike" in done.stderr
+    assert done.stderr.count("look alike") == 1
 
 
 @pytest.mark.parametrize("unseen", ["\u200b", "\u200e", "\u00ad", "\u2060", "\ufe0f"])

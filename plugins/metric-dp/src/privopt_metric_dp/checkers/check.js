@@ -76,12 +76,13 @@
         corner ? [south + r * step, west + div(c * step * ONE, cosine(south))] : [[c * n, d], [r * n, d]]);
     } else if (given.points) {
       const cells = csv(given.points), names = { id: "id", lat: "lat", lon: "lon", x: "x", y: "y", ...given.columns };
-      const parts = [].concat(names.id).map((part) => cells[part]);
+      // headers are published in NFC; the problem file keeps its author's form
+      const column = (title) => cells[title.normalize("NFC")], parts = [].concat(names.id).map(column);
       found.ids = parts[0].map((_, at) => parts.map((part) => part[at]).join("/"));
-      const pick = (one, other) => cells[one].map((text, at) => [decimal(text), decimal(cells[other][at])]);
-      readable(![names.x, names.y, names.lat, names.lon].every((column) => cells[column]), "coordinates of two kinds");
-      if (cells[names.x] && cells[names.y]) Object.assign(found, { kind: "planar", at: pick(names.x, names.y) });
-      else if (cells[names.lat] && cells[names.lon])
+      const pick = (one, other) => column(one).map((text, at) => [decimal(text), decimal(column(other)[at])]);
+      readable(![names.x, names.y, names.lat, names.lon].every(column), "coordinates of two kinds");
+      if (column(names.x) && column(names.y)) Object.assign(found, { kind: "planar", at: pick(names.x, names.y) });
+      else if (column(names.lat) && column(names.lon))
         Object.assign(found, { kind: "geographic", at: pick(names.lat, names.lon).map((pair) => pair.map(radians)) });
     } else if (given.vectors) {
       Object.assign(found, { kind: "vector", at: npy(given.vectors).map((row) => row.map(exactly)) });

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import math
+import unicodedata
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -111,11 +112,12 @@ class Places:
 
     def _read_points(self, problem: Problem, table: Mapping[str, Any], name: str) -> None:
         """Rows of a table, whose columns may have other names; ids may be made of several."""
-        named = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
-        found, parts = problem.columns(table["points"]), named["id"]
-        columns = [found[part] for part in ([parts] if isinstance(parts, str) else parts)]
+        named: dict[str, Any] = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
+        found, parts = problem.columns(table["points"]), named.pop("id")
+        columns = [found[_column_name(part)] for part in ([parts] if isinstance(parts, str) else parts)]
         self.ids = ["/".join(cells) for cells in zip(*columns, strict=True)]
-        lat, lon, x, y = ([*map(rational, found.get(named[key], []))] for key in ("lat", "lon", "x", "y"))
+        cells = [found.get(_column_name(named[key]), []) for key in ("lat", "lon", "x", "y")]
+        lat, lon, x, y = ([*map(rational, column)] for column in cells)
         near = all(abs(a) <= most for most, axis in ((90, lat), (360, lon)) for a in axis)
         need(near and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
         if lat and lon:
@@ -151,3 +153,8 @@ def _need_sides(name: str, sides: list[Any], max_places: int) -> None:
     """Refuse sides that are not whole numbers above 0, or more places than there are weights."""
     few = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
     need(few, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
+
+
+def _column_name(name: str) -> str:
+    """Return a column's name in NFC, as headers are published; the problem file keeps its author's form."""
+    return unicodedata.normalize("NFC", name)
