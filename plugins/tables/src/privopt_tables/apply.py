@@ -209,7 +209,7 @@ def _with_points(table: object, frame: T, column: str, protector: PositionProtec
     before, native = cast("Any", table), cast("Any", frame)
     first, second = (
         nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
-        for name in protector.places(protector.reports[0])
+        for name in protector.coordinate_columns(protector.report_columns[0])
     )
     degrees = protector.outputs.kind == "geographic"
     across, up = (second, first) if degrees else (first, second)

@@ -107,7 +107,7 @@ def apply_parts(
     ``announce`` is called with what a row costs its subject, before anything is charged.
     """
     walker = opened.release.walker if isinstance(opened.release, MatrixRelease) else None
-    check_subject(walker, asked.whose, asked.time, charged=asked.charge is not None, dashes=dashes)
+    check_subject(walker, asked.subject_column, asked.time, charged=asked.charge is not None, dashes=dashes)
     secret, charging = source.whole(secret), None
     if asked.charge is not None:
         charging = RowCharger(to=asked.charge, cost=cost_of_row(opened, asked, purpose), time=asked.time)
@@ -153,11 +153,11 @@ def apply_parts(
             raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
         done = ApplySummary(
             rows=rows,
-            refused=dict(protector.refused),
+            refused=dict(protector.refusals),
             notes=protector.notes(opened.result.guarantee),
             warnings=protector.warnings([*source.columns, *source.index]),
             protector=protector,
-            sequence=protector.sequence if protector.keeps else None,
+            sequence=protector.sequence if protector.is_sticky else None,
             counts=protector.counts,
             dropped=tuple(leak.name for leak in protector.leaks if leak.name in protector.secret.also),
         )
@@ -180,7 +180,7 @@ def _without_leaks(protector: RowProtector, source: GeoSource, asked: ApplyOptio
         return protector
     secret, names = protector.secret, list(source.columns)
     charged = () if asked.charge is None else (asked.charge.subject,)
-    needed = {*secret.columns, *secret.also, *secret.geometries, asked.whose, asked.time, *charged}
+    needed = {*secret.columns, *secret.also, *secret.geometries, asked.subject_column, asked.time, *charged}
     others = [
         name
         for name in names
@@ -221,7 +221,7 @@ def _read_through(
 def _digest_of_options(batch: Batch, sums: str, asked: ApplyOptions, source: GeoSource) -> Digest:
     """Return the digest of a batch before its first row: release, columns and options."""
     digest = Digest(batch.key())
-    options = asdict(evolve(asked, charge=None, subject=asked.whose))
+    options = asdict(evolve(asked, charge=None, subject=asked.subject_column))
     digest.add(b"options", json.dumps([sums, source.columns, options], sort_keys=True).encode())
     return digest
 

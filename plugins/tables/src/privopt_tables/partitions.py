@@ -190,7 +190,7 @@ class Partitions:
         key = self.access.read_key()
         coins = self.access.coins(key, self.release)
         # A thread may run each task, so each has its own counter of refusals.
-        task = evolve(self, protector=evolve(self.protector, coins=coins, refused=Counter()))
+        task = evolve(self, protector=evolve(self.protector, coins=coins, refusals=Counter()))
         return task._map(partition, lambda batches: task._reports(batches, key))
 
     def schema(self, schema: Schema) -> Schema:

@@ -311,8 +311,8 @@ class ReleasedMatrix(ReleasedRows):
         def draw(count: int) -> list[str]:
             rows = pl.DataFrame({name: np.full(count, side) for name, side in zip(names, at, strict=True)})
             made = protector.protect(nw.from_native(rows, eager_only=True))
-            if protector.refused:
-                found = next(iter(protector.refused))
+            if protector.refusals:
+                found = next(iter(protector.refusals))
                 raise UsageError(f"{at[0]:g},{at[1]:g}: must be {' and '.join(names)} of a record's row, got {found}")
             while unsaid:
                 say = unsaid.pop()
@@ -322,7 +322,7 @@ class ReleasedMatrix(ReleasedRows):
                     far = f"the position lies {protector.strays.farthest:,.0f} km from every record"
                     cure = "are its numbers swapped? (this note is for its owner alone)"
                     say(f"{far} and is drawn for as the nearest: {cure}")
-            drawn: list[str] = made[protector.reports[0]].to_list()
+            drawn: list[str] = made[protector.report_columns[0]].to_list()
             return drawn
 
         return draw

@@ -104,13 +104,13 @@ class RowReports:
     def arguments(self) -> Mapping[str, Any]:
         """Types of a row's columns by name: a position or an id, and a subject where there is a ledger."""
         kind = pl.String if self.protector.secret.kind == "id" else pl.Float64
-        whom = {} if self.protector.charging is None else {SUBJECT: pl.String}
+        whom = {} if self.protector.charger is None else {SUBJECT: pl.String}
         return {**dict.fromkeys(self.protector.secret.columns, kind), **whom}
 
     @property
     def fields(self) -> Mapping[str, Any]:
         """Types of a report's parts by name: the output's id, and its coordinates where it has a place."""
-        places = [place.removeprefix(f"{REPORT}_") for place in self.protector.places(REPORT)]
+        places = [place.removeprefix(f"{REPORT}_") for place in self.protector.coordinate_columns(REPORT)]
         return {"id": pl.String, **dict.fromkeys(places, pl.Float64)}
 
     def __call__(self, rows: pl.DataFrame) -> pl.Series:
@@ -125,9 +125,9 @@ class RowReports:
         Raises:
             InputError, DoesNotHoldError, StoppedError: of the ledger; nothing was drawn then.
         """
-        own = evolve(self.protector, refused=Counter())  # what it counts is no thread's but this one's
+        own = evolve(self.protector, refusals=Counter())  # what it counts is no thread's but this one's
         made = own.protect(nw.from_native(rows, eager_only=True)).to_native()
-        parts = zip(self.fields, (REPORT, *self.protector.places(REPORT)), strict=True)
+        parts = zip(self.fields, (REPORT, *self.protector.coordinate_columns(REPORT)), strict=True)
         report = pl.struct(**{name: pl.col(column) for name, column in parts})
         return made.select(pl.when(pl.col(REPORT).is_not_null()).then(report)).to_series()
 

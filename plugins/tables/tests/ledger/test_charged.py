@@ -105,14 +105,14 @@ def test_what_is_charged_and_refused_is_no_function_of_the_secret(town, examples
 
 def test_all_charges_are_durable_before_anything_is_drawn(town, tmp_path, monkeypatch):
     seen = []
-    draw = PositionProtector._drawn
+    draw = PositionProtector._draw_reports
 
     def watched(self, frame, first, rows):
         with Ledger(tmp_path / "l", make=False) as other:
             seen.append((len(rows), sum(account.reports for account in other.accounts())))
         return draw(self, frame, first, rows)
 
-    monkeypatch.setattr(PositionProtector, "_drawn", watched)
+    monkeypatch.setattr(PositionProtector, "_draw_reports", watched)
     rows = table(tmp_path / "t.csv", ["anna,p0", "bert,p1", "anna,nowhere"])
     apply(town, rows, tmp_path / "o.csv", BY_ID, ApplyOptions(charge=Charge(ledger=tmp_path / "l", subject="who")))
     assert seen == [(3, 3)]

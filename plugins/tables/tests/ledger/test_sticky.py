@@ -157,7 +157,7 @@ def test_a_run_that_ends_between_charge_and_report_charges_again(town, tmp_path,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(PositionProtector, "_drawn", ends)
+        patch.setattr(PositionProtector, "_draw_reports", ends)
         with pytest.raises(StoppedError):
             sticky(town, rows, tmp_path / "o.csv", tmp_path / "l")
     assert len(charged(tmp_path / "l")) == 1

@@ -213,7 +213,9 @@ def _drawn(
     )
     made = protector.protect(nw.from_native(table, eager_only=True))
     place = {name: number for number, name in enumerate(release.outputs.tolist())}
-    outputs = np.array([place[name] for name in made[protector.reports[0]].to_list()]).reshape(len(trace), TRACE_DRAWS)
+    outputs = np.array([place[name] for name in made[protector.report_columns[0]].to_list()]).reshape(
+        len(trace), TRACE_DRAWS
+    )
     kept = made[KEPT].to_numpy().reshape(len(trace), TRACE_DRAWS)
     found: Counter[Reports] = Counter()
     least: dict[Reports, Fraction] = {}

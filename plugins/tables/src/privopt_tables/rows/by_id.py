@@ -29,74 +29,79 @@ class IdProtector(RowProtector):
     """Draws one report a row by :meth:`privopt.interfaces.release.Release.sample`, for ids alone.
 
     Attributes:
-        release: that draws, from the operating system's entropy.
+        release: The release, which draws from the operating system's entropy.
     """
 
     release: Release
 
     @classmethod
     def of(
-        cls, release: Release, secret: Secret, asked: ApplyOptions, charging: RowCharger | None = None
+        cls, release: Release, secret: Secret, options: ApplyOptions, charger: RowCharger | None = None
     ) -> IdProtector:
-        """Prepare for tables.
+        """Prepare to protect tables.
 
         Args:
-            release: to draw with.
-            secret: the columns that hold the secret.
-            asked: how.
-            charging: charges each row to its subject; to be opened before the first row.
+            release: The release to draw with.
+            secret: The columns that hold the secret.
+            options: How the release is applied.
+            charger: Charges each row to its subject; it must be opened before the first row.
 
         Raises:
-            UsageError: positions, or what takes a matrix: a seed, a batch, kept reports.
+            UsageError: Positions, or options that need a matrix: a seed, a batch, kept reports.
         """
-        positions = list_positions(secret, asked, None)
+        positions = list_positions(secret, options, None)
         if any(columns.kind != "id" for _, columns in positions):
             raise UsageError("columns of the secret must be id, got a position: this release draws for its records")
-        with_matrix = {
-            "seed": asked.seed is not None,
-            "batch": asked.batch is not None,
-            "sticky": asked.charge is not None and asked.charge.sticky,
-            "max-snap": asked.max_snap is not None,
+        needs_matrix = {
+            "seed": options.seed is not None,
+            "batch": options.batch is not None,
+            "sticky": options.charge is not None and options.charge.sticky,
+            "max-snap": options.max_snap is not None,
         }
-        if found := [name for name, here in with_matrix.items() if here]:
-            raise UsageError(f"{found[0]} must be omitted: this release draws for itself, and has no matrix")
-        check_options(positions, asked, traces=False)
-        return cls(release=release, secret=secret, charging=charging, positions=positions)
+        if names := [name for name, is_given in needs_matrix.items() if is_given]:
+            raise UsageError(f"{names[0]} must be omitted: this release draws for itself, and has no matrix")
+        check_options(positions, options, traces=False)
+        return cls(release=release, secret=secret, charger=charger, positions=positions)
 
     @property
-    def added(self) -> tuple[str, ...]:
-        """One column of reports a position."""
-        return self.reports
+    def added_columns(self) -> tuple[str, ...]:
+        """One column of reports for each position."""
+        return self.report_columns
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Draw for rows whose subjects were charged, where they are to be."""
+        """Draw for rows whose subjects were charged, if there is a ledger."""
+        # Rows are charged before any secret is read, so that whether a subject is charged reveals nothing.
         granted, reason = np.ones(len(frame), dtype=bool), np.full(len(frame), -1, dtype=np.int64)
-        if self.charging is not None:
-            granted, reason = self.charging.granted(frame)
+        if self.charger is not None:
+            granted, reason = self.charger.granted(frame)
         rows = np.flatnonzero(granted)
-        drawn = [self._drawn(texts_of(frame[own.columns[0]]).gather(rows).to_list()) for _, own in self.positions]
-        whole = np.array([all(report is not None for report in row) for row in zip(*drawn, strict=True)], dtype=bool)
-        reason[rows[~whole]] = _UNKNOWN
-        self.refuse(reason)
+        reports_by_position = [
+            self._draw_reports(texts_of(frame[position.columns[0]]).gather(rows).to_list())
+            for _, position in self.positions
+        ]
+        row_reports = zip(*reports_by_position, strict=True)
+        is_complete = np.array([all(report is not None for report in reports) for reports in row_reports], dtype=bool)
+        reason[rows[~is_complete]] = _UNKNOWN
+        self.count_refusals(reason)
         columns = []
-        for name, reports in zip(self.added, drawn, strict=True):
+        for name, reports in zip(self.added_columns, reports_by_position, strict=True):
             texts = np.full(len(frame), None, dtype=object)
-            texts[rows[whole]] = np.array(reports, dtype=object)[whole]
+            texts[rows[is_complete]] = np.array(reports, dtype=object)[is_complete]
             columns.append(pl.Series(name, texts.tolist(), dtype=pl.String))
-        return self.with_columns(frame, columns)
+        return self.replace_secret(frame, columns)
 
-    def _drawn(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Return a report for each id, None for one that no record has."""
-        rows_of: dict[str, list[int]] = {}
+    def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
+        """Draw a report for each id; None for an id that no record has."""
+        rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:
-                rows_of.setdefault(name, []).append(row)
-        found: list[str | None] = [None] * len(ids)
-        for name, rows in rows_of.items():
+                rows_by_id.setdefault(name, []).append(row)
+        reports: list[str | None] = [None] * len(ids)
+        for name, rows in rows_by_id.items():
             try:
-                drawn = self.release.sample(name, len(rows))
+                samples = self.release.sample(name, len(rows))
             except UnknownNameError:
                 continue
-            for row, report in zip(rows, drawn, strict=True):
-                found[row] = report
-        return found
+            for row, report in zip(rows, samples, strict=True):
+                reports[row] = report
+        return reports

@@ -1,4 +1,7 @@
-"""Draw a report from a certified matrix for each row of a table part, in place of the secret's columns."""
+"""Protect rows by a certified matrix: a report of each position, or id, from the row of its record.
+
+With a batch the random bytes follow from the batch's key, so that the same row has the same report each time (ADR 24).
+"""
 
 from __future__ import annotations
 
@@ -35,15 +38,15 @@ from privopt_tables.trace_rows import Tracer
 
 __all__ = ["PositionProtector"]
 
-_READ: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
-_EVERYWHERE: Final = {
-    2: f"what holds is between points of streets, in the lengths of ways along them: a position is read {_READ} and "
-    "reported as the nearest such point, so two positions, however near, may be distinguished as the streets that they "
-    "are nearest to",
-    3: f"what holds is between positions as they are read, {_READ}, in the lengths of ways inside the region; "
-    "a position outside is reported as the nearest point of its rim",
+_READING_PRECISION: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
+_EVERYWHERE_NOTES: Final = {
+    2: "what holds is between points of streets, in the lengths of ways along them: a position is read "
+    f"{_READING_PRECISION} and reported as the nearest such point, so two positions, however near, may be "
+    "distinguished as the streets that they are nearest to",
+    3: f"what holds is between positions as they are read, {_READING_PRECISION}, in the lengths of ways inside the "
+    "region; a position outside is reported as the nearest point of its rim",
 }
-"""What a release that holds at every point promises of positions, by the corners of its simplices."""
+"""What a release that holds at every point promises for positions, by the number of corners of its simplices."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -51,14 +54,14 @@ class PositionProtector(RowProtector):
     """Draws one report a row from a matrix, exactly as it was certified.
 
     Attributes:
-        release: whose rows are drawn from.
-        snap: finds each row's record.
-        outputs: where reports lie, where they lie anywhere.
-        tracer: draws reports of traces, where the release reports these.
-        near: finds the places whose kept report is given at a position too; None where a place's own is alone.
-        row_key_columns: columns of subject and id by which the coins' streams know a row; None for its number.
-        ways: to outputs, which these go by where positions are reported as they are; None where as their records.
-        strays: positions far from every record, so far.
+        release: The matrix whose rows are drawn from.
+        snap: Finds each row's record.
+        outputs: The outputs' coordinates; None if they have none.
+        tracer: Draws reports of traces; None if the release reports rows one by one.
+        near: Finds further places whose stored report is repeated at a position; None if only its own place's is.
+        row_key_columns: Columns of subject and id that identify a row of a batch; None if its number does.
+        ways: Path lengths from any point to the outputs, for traces; None if a position is reported as its record.
+        strays: Positions far from every record, so far.
     """
 
     release: MatrixRelease
@@ -79,36 +82,36 @@ class PositionProtector(RowProtector):
         release: MatrixRelease,
         data: MetricData,
         secret: Secret,
-        asked: ApplyOptions,
-        charging: RowCharger | None = None,
+        options: ApplyOptions,
+        charger: RowCharger | None = None,
         coins: Coins | None = None,
     ) -> PositionProtector:
-        """Prepare for tables.
+        """Prepare to protect tables.
 
         Args:
-            release: what to draw from.
-            data: the problem's, for coordinates and the region.
-            secret: the columns that hold the secret.
-            asked: how.
-            charging: charges each report to its subject; to be opened before the first row.
-            coins: of the batch, where there is one.
+            release: The matrix to draw from.
+            data: The problem's data, for coordinates and the region.
+            secret: The columns that hold the secret.
+            options: How the release is applied.
+            charger: Charges each report to its subject; it must be opened before the first row.
+            coins: The batch's random bytes; None without a batch.
 
         Raises:
-            UsageError: a blank prefix, positions that the records do not have, a distance or a seed that is none, or
-                a seed or kept reports where they cannot be.
+            UsageError: A blank prefix, positions that the records do not have, an invalid distance or seed, or options
+                that exclude one another.
         """
-        positions = list_positions(secret, asked, data)
+        positions = list_positions(secret, options, data)
         kind = positions[0][1].kind
-        check_options(positions, asked, traces=release.walker is not None)
-        source = seeded(asked.seed)
+        check_options(positions, options, traces=release.walker is not None)
+        source = seeded(options.seed)
         places = data.records if data.region is not None or data.records.on_map is not None else None
-        around = None
+        snapper = None
         if data.region is not None and kind != "id":
-            around = Snapper.of(data.region, data.epsilon)
-        snap = Snap(ids=release.records, places=places, region=around, source=source, farthest=asked.max_snap)
+            snapper = Snapper.of(data.region, data.epsilon)
+        snap = Snap(ids=release.records, places=places, region=snapper, source=source, farthest=options.max_snap)
         for _, columns in positions:
             snap.check(columns)
-        outputs = _located(release.outputs.tolist(), data.outputs)
+        outputs = _select_outputs(release.outputs.tolist(), data.outputs)
         if outputs is not None and kind == "geographic":
             outputs = on_earth(outputs)
         return cls(
@@ -118,81 +121,84 @@ class PositionProtector(RowProtector):
             snap=snap,
             outputs=outputs,
             source=source,
-            marked=asked.seed is not None,
-            charging=charging,
-            tracer=Tracer.of(release, data, asked.whose, asked.time, source, charging),
+            is_seeded=options.seed is not None,
+            charger=charger,
+            tracer=Tracer.of(release, data, options.subject_column, options.time, source, charger),
             coins=coins,
-            near=_near(asked, snap, kind),
-            ways=None if around is None or release.walker is None else Ways.of(data),
+            near=_make_neighbour_finder(options, snap, kind),
+            ways=None if snapper is None or release.walker is None else Ways.of(data),
         )
 
     @property
     def first_position(self) -> Secret:
-        """The columns of the row's first position, the only one of kept reports and of traces."""
+        """Columns of the row's first position: the only one with stored reports and for traces."""
         return self.positions[0][1]
 
-    def _called(self, *names: str) -> tuple[str, ...]:
-        """Names of columns that a row has once, behind the prefix where its one position has one."""
+    def _prefix_names(self, *names: str) -> tuple[str, ...]:
+        """Return names of columns that a row has once, with the prefix of its position if it has only one."""
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefixed(prefix, name) for name in names)
 
-    def places(self, report: str) -> tuple[str, ...]:
-        """Name the two columns that say where a column's reports lie; none if reports have no coordinates."""
-        ends = () if self.outputs is None else COORDINATES[self.outputs.kind]
-        return tuple(f"{report}_{end}" for end in ends)
+    def coordinate_columns(self, report: str) -> tuple[str, ...]:
+        """Return names of the two columns with the places of a column's reports; none if these have no coordinates."""
+        axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
+        return tuple(f"{report}_{axis}" for axis in axes)
 
     @property
-    def _traces(self) -> tuple[str, ...]:
-        """Columns that say which reports are whose last one again, and whose first."""
-        return () if self.tracer is None else self._called(KEPT, FIRST)
+    def _trace_columns(self) -> tuple[str, ...]:
+        """Columns that mark a trace's repeated reports and its first ones; none without traces."""
+        return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
-    def _marks(self) -> tuple[str, ...]:
-        """Columns that mark a whole table: reports that a seed drew, or that repeat."""
-        return self._called(*((SEEDED,) if self.marked else ()), *((STICKY,) if self.keeps else ()))
+    def _mark_columns(self) -> tuple[str, ...]:
+        """Columns that mark a whole table: reports drawn by a seed, or repeated ones."""
+        return self._prefix_names(*((SEEDED,) if self.is_seeded else ()), *((STICKY,) if self.is_sticky else ()))
 
     @property
-    def added(self) -> tuple[str, ...]:
-        """Name the columns that are added to the table."""
-        reports = [name for report in self.reports for name in (report, *self.places(report))]
-        return (*reports, *self._traces, *self._marks)
+    def added_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are added to the table."""
+        reports = [name for report in self.report_columns for name in (report, *self.coordinate_columns(report))]
+        return (*reports, *self._trace_columns, *self._mark_columns)
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table as any is, and one without the columns that traces need."""
+        """Refuse a table as the base class does, and one without the columns that traces need."""
         super().check(names, table)
         if self.tracer is not None:
-            when = {} if self.tracer.time is None else {self.tracer.time: "when each row was"}
-            self.secret.check_other_columns({self.tracer.subject: "whose each row is", **when}, names, table)
+            roles = {self.tracer.subject: "whose each row is"}
+            if self.tracer.time is not None:
+                roles[self.tracer.time] = "when each row was"
+            self.secret.check_other_columns(roles, names, table)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Draw for rows whose subjects were charged, where they are to be."""
+        """Draw for rows whose subjects were charged, if there is a ledger."""
         marks: list[Bools] = []
         if self.tracer is not None:
             rows, reason = self.snap.rows(frame, self.first_position, strays=self.strays)
-            far = None if self.ways is None else partial(self._far, frame)
-            (drawn, reason), *marks = self.tracer.reports(frame, rows, reason, far=far)
-        elif self.charging is None:
-            drawn, reason = self._drawn(frame, first, np.arange(len(frame)))
+            far = None if self.ways is None else partial(self._distances_to_outputs, frame)
+            (output_numbers, reason), *marks = self.tracer.reports(frame, rows, reason, far=far)
+        elif self.charger is None:
+            output_numbers, reason = self._draw_reports(frame, first, np.arange(len(frame)))
         else:
-            drawn, reason = self.charging.reports(
+            output_numbers, reason = self.charger.reports(
                 frame,
-                partial(self._drawn, frame, first),
-                lambda rows: self._places(frame[rows]),
+                partial(self._draw_reports, frame, first),
+                lambda rows: self._find_places(frame[rows]),
                 len(self.positions),
             )
-            if not (drawn.min(initial=0) >= -1 and drawn.max(initial=0) < len(self.release.outputs)):
+            # Stored reports come from the ledger's files, which someone may have changed.
+            if not (output_numbers.min(initial=0) >= -1 and output_numbers.max(initial=0) < len(self.release.outputs)):
                 raise DoesNotHoldError("kept reports: changed: an output that the release does not have")
-        self.refuse(reason)
+        self.count_refusals(reason)
         columns = []
-        for at, report in enumerate(self.reports):
-            place = pl.Series(np.ascontiguousarray(drawn[:, at])).replace(-1, None)
-            columns.append(pl.Series(report, self.release.outputs.tolist(), dtype=pl.String).gather(place))
+        for position, report in enumerate(self.report_columns):
+            outputs = pl.Series(np.ascontiguousarray(output_numbers[:, position])).replace(-1, None)
+            columns.append(pl.Series(report, self.release.outputs.tolist(), dtype=pl.String).gather(outputs))
             if self.outputs is not None and self.outputs.coordinates is not None:
-                for axis, of_axis in enumerate(self.places(report)):
-                    columns.append(pl.Series(of_axis, self.outputs.coordinates[:, axis]).gather(place))
-        columns += [pl.Series(name, mark) for name, mark in zip(self._traces, marks, strict=True)]
-        columns += [pl.Series(name, [True]).new_from_index(0, len(drawn)) for name in self._marks]
-        return self.with_columns(frame, columns)
+                for axis, name in enumerate(self.coordinate_columns(report)):
+                    columns.append(pl.Series(name, self.outputs.coordinates[:, axis]).gather(outputs))
+        columns += [pl.Series(name, mark) for name, mark in zip(self._trace_columns, marks, strict=True)]
+        columns += [pl.Series(name, [True]).new_from_index(0, len(frame)) for name in self._mark_columns]
+        return self.replace_secret(frame, columns)
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
         """Return ids and positions of some rows; the record of a position is the nearest one, also by its name."""
@@ -201,20 +207,20 @@ class PositionProtector(RowProtector):
         for _, columns in self.positions:
             numbers, reason = self.snap.rows(frame, columns, fixed=True)
             is_known = (reason < 0).tolist()
-            own = [
+            record_ids = [
                 ids[row] if known and row < len(ids) else None
                 for row, known in zip(numbers.tolist(), is_known, strict=True)
             ]
-            texts: list[list[str | None]] = [own]
+            texts: list[list[str | None]] = [record_ids]
             row_of_id = {} if places is None else {name: row for row, name in enumerate(places.ids)}
             if places is not None and places.names is not None:
-                texts.append([None if name not in row_of_id else places.names[row_of_id[name]] for name in own])
+                texts.append([None if name not in row_of_id else places.names[row_of_id[name]] for name in record_ids])
             positions, is_geographic = None, columns.kind == "geographic"
             if columns.kind != "id":
                 positions = np.where((reason < 0)[:, None], positions_of(frame, columns)[0], np.nan)
             elif self.outputs is not None and places is not None and places.on_map is not None:
                 is_geographic = places.kind == "geographic"
-                rows = [row_of_id.get(name or "", -1) for name in own]
+                rows = [row_of_id.get(name or "", -1) for name in record_ids]
                 positions = np.where(np.array(rows)[:, None] >= 0, places.on_map[rows], np.nan)
             secrets.append(
                 RowSecrets(
@@ -226,50 +232,55 @@ class PositionProtector(RowProtector):
             )
         return secrets
 
-    def _drawn(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> Drawn:
-        """Draw a report for each position of some rows, by output number: for all of a row's positions, or none."""
-        strays = None if self.keeps else self.strays  # kept ones were seen when their places were asked for
-        part, streams = frame[rows], partial(self._streams, frame[rows], first + rows)
-        found = [
-            self.snap.rows(part, columns, strays=strays, streams=streams("vertex", name, columns))
+    def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> Drawn:
+        """Draw output numbers for each position of some rows: for all of a row's positions, or for none."""
+        # With stored reports the strays were counted when the rows' places were looked up.
+        strays = None if self.is_sticky else self.strays
+        part, make_streams = frame[rows], partial(self._make_streams, frame[rows], first + rows)
+        records_by_position = [
+            self.snap.rows(part, columns, strays=strays, streams=make_streams("vertex", name, columns))
             for name, columns in self.positions
         ]
         reason = np.full(len(part), -1, dtype=np.int64)
-        for _, why in reversed(found):
-            reason = np.where(why >= 0, why, reason)
-        good = np.flatnonzero(reason < 0)
-        drawn = np.full((len(part), len(found)), -1, dtype=np.int64)
+        for _, position_reason in reversed(records_by_position):  # the first position's reason is the one that counts
+            reason = np.where(position_reason >= 0, position_reason, reason)
+        usable_rows = np.flatnonzero(reason < 0)
+        output_numbers = np.full((len(part), len(self.positions)), -1, dtype=np.int64)
         for position, (name, columns) in enumerate(self.positions):
-            own = streams("output", name, columns)
-            source = self.source if own is None else own.of(good)
-            drawn[good, position] = draw_each(self.release.weights, found[position][0][good], source=source)
-        return drawn, reason
+            streams = make_streams("output", name, columns)
+            source = self.source if streams is None else streams.of(usable_rows)
+            records = records_by_position[position][0][usable_rows]
+            output_numbers[usable_rows, position] = draw_each(self.release.weights, records, source=source)
+        return output_numbers, reason
 
-    def _streams(
+    def _make_streams(
         self, frame: nw.DataFrame[Any], numbers: Ints, purpose: str, name: str | None, columns: Secret
     ) -> RowStreams | None:
-        """Return a batch's streams for one position of rows; None without a batch."""
+        """Return the streams of random bytes for one position of some rows of a batch; None without a batch."""
         if self.coins is None:
             return None
         coins, secrets = self.coins, columns.bytes_of(frame)
-        rows = (
+        names = (
             row_names(frame, self.row_key_columns)
             if self.row_key_columns
             else [row.to_bytes(8, "big") for row in numbers.tolist()]
         )
 
         def read(row: int, start: int, count: int) -> bytes:
-            return coins.stream(purpose, rows[row], name or "", secrets[row], start, count)
+            return coins.stream(purpose, names[row], name or "", secrets[row], start, count)
 
-        return RowStreams(read, np.arange(len(rows)))
+        return RowStreams(read, np.arange(len(names)))
 
-    def _far(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
-        """(B, K) steps from the positions of some rows to all outputs."""
-        assert self.ways is not None  # the caller has looked
+    def _distances_to_outputs(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
+        """Return (B, K) distances, in steps, from the positions of some rows to all outputs."""
+        assert self.ways is not None  # protect has looked
         return self.ways.of_points(self.snap.snapped(frame[rows], self.first_position))
 
-    def _places(self, frame: nw.DataFrame[Any]) -> Places:
-        """Find each row's place, fixed beforehand: its record, or its vertex; why it has none; and places nearby."""
+    def _find_places(self, frame: nw.DataFrame[Any]) -> Places:
+        """Find each row's place (its record, or a vertex of its piece), why it has none, and further places nearby.
+
+        The place is a fixed function of the position, so that all visits to it share one stored report.
+        """
         numbers, reason = self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
         if self.near is None:
             return numbers, reason, None
@@ -277,54 +288,56 @@ class PositionProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """What a row costs its subject, or a segment of the trace of its rows."""
+        """What a row costs its subject; for traces what a report and a segment cost."""
         return super().price if self.tracer is None else self.tracer.price
 
     @property
     def sequence(self) -> str | None:
-        """What holds of all reports of a subject, where that is counted."""
-        counted = self.tracer or self.charging
-        return None if counted is None else counted.sequence
+        """What holds of all reports of a subject, in words; None if nothing counts them."""
+        counter = self.tracer or self.charger
+        return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return what any table's owner must look at, and positions that are far away."""
+        """Return the base class's sentences, and one on positions far from every record."""
         return (*self.strays.note, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return what publishers of such a table must know about the guarantee, a sentence each."""
-        less = super().notes(guarantee)
+        """Return sentences that publishers of such a table must know about the guarantee."""
+        base_notes = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
-            return less
+            return base_notes
         if self.snap.region is not None:
-            return (*less, _EVERYWHERE[self.snap.region.simplices.shape[1]])
-        worth = "as well as those"
+            return (*base_notes, _EVERYWHERE_NOTES[self.snap.region.simplices.shape[1]])
+        difference = "as well as those"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not describe_limits(guarantee):
             factor = f"exp({float(guarantee.epsilon):g} d)"
-            worth = f"by a factor of at most {factor} in the odds, where d is the distance of those records"
+            difference = f"by a factor of at most {factor} in the odds, where d is the distance of those records"
         return (
-            *less,
+            *base_notes,
             f"{BETWEEN_RECORDS}. Two positions near each other may have different nearest records, and are then "
-            f"distinguished {worth}",
+            f"distinguished {difference}",
         )
 
 
-def _near(asked: ApplyOptions, snap: Snap, kind: str) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Prepare to find kept reports of cells nearby, where that is asked for.
+def _make_neighbour_finder(
+    options: ApplyOptions, snap: Snap, kind: str
+) -> Callable[[Floats, Ints], list[list[int]]] | None:
+    """Return a function that finds places near a position whose stored report is repeated; None if none shall be.
 
     Raises:
-        UsageError: no kept reports, no positions, or less than half a cell's diagonal.
+        UsageError: No stored reports, no positions, or less than half a cell's diagonal.
     """
-    if asked.charge is None or asked.charge.within is None:
+    if options.charge is None or options.charge.within is None:
         return None
-    if not asked.charge.sticky:
+    if not options.charge.sticky:
         raise UsageError("sticky-within must be given with sticky: it repeats kept reports")
     if kind == "id":
         raise UsageError("sticky-within must have positions to measure from, got ids")
-    return snap.near(asked.charge.within, degrees=kind == "geographic")
+    return snap.near(options.charge.within, degrees=kind == "geographic")
 
 
-def _located(ids: list[str], space: Space) -> Space | None:
-    """Return the coordinates of some of a space's ids; None where it has none on a map."""
+def _select_outputs(ids: list[str], space: Space) -> Space | None:
+    """Return the places of some of a space's ids; None if the space has no coordinates on a map."""
     points = space.on_map
     if points is None or list(space.ids) == ids:
         return None if points is None else space

@@ -1,4 +1,8 @@
-"""What protects rows of tables, in whatever way; and what does by a release that draws for itself, by ids alone."""
+"""Protectors: they put reports into a table in place of the columns that hold the secret.
+
+The base class knows which columns go, which are added, who is charged, and what a table's owner and its publisher must
+be told. How a row is drawn for is in :mod:`.by_position`, :mod:`.by_id` and :mod:`.by_word`.
+"""
 
 from __future__ import annotations
 
@@ -36,51 +40,51 @@ SEEDED: Final = "seeded"
 
 @frozen(kw_only=True, eq=False)
 class RowProtector(ABC):
-    """Puts reports into tables in place of the secret, and counts the rows that get none.
+    """Puts reports into tables in place of the secret, and counts the rows without a report.
 
     Attributes:
-        secret: the columns that are omitted.
-        positions: of a row: the prefix of each one's added columns, None for nothing, and its own columns.
-        source: of random bytes.
-        marked: whether a seed is that source.
-        coins: of a batch, from which each draw has a stream of its own; None for ``source``.
-        charging: charges each row to its subject, before the secret is looked at; None to charge no one.
-        refused: how often each reason has come so far.
-        leaks: columns whose values state the secret: those in ``secret.also`` are dropped, the others stay.
-        leaky_columns: columns that stay and reveal the secret whatever their names are, so far.
+        secret: The columns that are omitted.
+        positions: The positions of each row: the prefix of their report columns (None for none) and their columns.
+        source: Source of random bytes.
+        is_seeded: Whether the source is a seed, so that the reports are not private.
+        coins: A batch's random bytes, with a stream of its own for each draw; None for ``source``.
+        charger: Charges each row to its subject, before the secret is looked at; None if nothing is charged.
+        refusals: Number of rows without a report so far, by reason.
+        leaks: Columns whose values state the secret: those in ``secret.also`` are dropped, the others stay.
+        leaky_columns: Columns that stay and were found to reveal the secret so far, whatever their names are.
     """
 
     secret: Secret
     positions: tuple[tuple[str | None, Secret], ...]
     source: Source = os.urandom
-    marked: bool = False
+    is_seeded: bool = False
     coins: Coins | None = None
-    charging: RowCharger | None = None
-    refused: Counter[str] = field(factory=Counter)
+    charger: RowCharger | None = None
+    refusals: Counter[str] = field(factory=Counter)
     leaks: tuple[PositionColumn, ...] = ()
     leaky_columns: LeakyColumns = field(init=False, factory=LeakyColumns)
 
     @property
     @abstractmethod
-    def added(self) -> tuple[str, ...]:
-        """Name the columns that are added to the table."""
+    def added_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are added to the table."""
 
     @property
-    def reports(self) -> tuple[str, ...]:
-        """Names of the columns of reports, one a position."""
+    def report_columns(self) -> tuple[str, ...]:
+        """Names of the columns of reports, one for each position."""
         return tuple(prefixed(prefix, REPORT) for prefix, _ in self.positions)
 
     @abstractmethod
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the table without the secret's columns, with reports; what is refused has none, and is counted.
+        """Return rows with reports in place of the secret's columns, and count the rows without a report.
 
         Args:
-            frame: rows of the table.
-            first: number of the first of them in the whole table.
+            frame: Rows of the table.
+            first: Number of the first of them in the whole table.
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return what must not occur in other columns of some rows: here their ids, or sentences."""
+        """Return what must not occur in other columns of some rows: here their ids or sentences."""
         return [
             RowSecrets(positions=None, is_geographic=False, texts=(texts_of(frame[columns.columns[0]]).to_list(),))
             for _, columns in self.positions
@@ -88,38 +92,40 @@ class RowProtector(ABC):
 
     @property
     def price(self) -> str | None:
-        """What a row costs its subject, and how many rows the limit is enough for; None where nothing is charged."""
-        return None if self.charging is None else self.charging.price("place" if self.keeps else "row")
+        """What a row costs its subject, and how many rows the limit allows; None if nothing is charged."""
+        return None if self.charger is None else self.charger.price("place" if self.is_sticky else "row")
 
     @property
     def sequence(self) -> str | None:
-        """What holds of all reports of a subject, where that is counted."""
-        return None if self.charging is None else self.charging.sequence
+        """What holds of all reports of a subject, in words; None if nothing is charged."""
+        return None if self.charger is None else self.charger.sequence
 
     @property
-    def keeps(self) -> bool:
-        """Whether the first report of each subject's place is kept and repeated."""
-        return self.charging is not None and self.charging.to.sticky
+    def is_sticky(self) -> bool:
+        """Whether the first report of each subject's place is stored and repeated."""
+        return self.charger is not None and self.charger.to.sticky
 
     @property
     def counts(self) -> dict[str, int]:
-        """What ``apply --json`` counts in addition to rows and refusals, by name."""
+        """Further counts of ``apply --json``, by name."""
         return {}
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table that lacks the secret's columns, or has some that are to be added.
+        """Refuse a table that lacks needed columns, or already has some that would be added.
 
         Raises:
-            InputError: a fault for each.
+            InputError: A fault for each column.
         """
         self.secret.check(names, table)
-        if self.charging is not None:
-            when = {} if self.charging.time is None else {self.charging.time: "when each row was"}
-            self.secret.check_other_columns({self.charging.subject: "whom each row is about", **when}, names, table)
-        wanted = "no such column (reports go there, or under a prefix)"
+        if self.charger is not None:
+            roles = {self.charger.subject: "whom each row is about"}
+            if self.charger.time is not None:
+                roles[self.charger.time] = "when each row was"
+            self.secret.check_other_columns(roles, names, table)
+        expected = "no such column (reports go there, or under a prefix)"
         faults = [
-            Fault(table, f"column {name}", "a column of that name", wanted)
-            for name in self.added
+            Fault(table, f"column {name}", "a column of that name", expected)
+            for name in self.added_columns
             if name in names and name not in (*self.secret.columns, *self.secret.also)
         ]
         if faults:
@@ -129,27 +135,32 @@ class RowProtector(ABC):
         """Add rows to the digest of a batch: their numbers, secrets, subjects and times.
 
         Args:
-            digest: is changed.
-            frame: rows of the table.
-            first: number of the first of them in the whole table.
+            digest: The digest; it is changed in place.
+            frame: Rows of the table.
+            first: Number of the first of them in the whole table.
         """
-        assert self.charging is not None  # a batch has a ledger
-        whose = [name or "" for name in self.charging.subjects(frame)]
-        when = [period or "" for period in self.charging.periods(frame)]
+        assert self.charger is not None  # a batch has a ledger
+        subjects = [name or "" for name in self.charger.subjects(frame)]
+        periods = [period or "" for period in self.charger.periods(frame)]
         secrets = [columns.bytes_of(frame) for _, columns in self.positions]
-        for number, (name, period, *of_row) in enumerate(zip(whose, when, *secrets, strict=True), start=first):
-            digest.add(b"row", number.to_bytes(8, "big"), name.encode("utf-8"), period.encode(), *of_row)
+        rows = zip(subjects, periods, *secrets, strict=True)
+        for number, (subject, period, *row_secrets) in enumerate(rows, start=first):
+            digest.add(b"row", number.to_bytes(8, "big"), subject.encode("utf-8"), period.encode(), *row_secrets)
 
-    def refuse(self, reason: Ints) -> None:
-        """Count rows by why they have no report, as places in :data:`REASONS`; -1 of those that have one."""
-        for why, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
+    def count_refusals(self, reason: Ints) -> None:
+        """Count rows by the reason why they have no report.
+
+        Args:
+            reason: (B,) indices into :data:`REASONS`; -1 for rows with a report.
+        """
+        for index, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
             if count:
-                self.refused[REASONS[why]] += count
+                self.refusals[REASONS[index]] += count
 
-    def with_columns(self, frame: nw.DataFrame[Any], columns: Iterable[pl.Series]) -> nw.DataFrame[Any]:
-        """Return rows without the secret's columns and with others, and look at what stays."""
+    def replace_secret(self, frame: nw.DataFrame[Any], columns: Iterable[pl.Series]) -> nw.DataFrame[Any]:
+        """Return rows with other columns in place of the secret's, and look for columns that reveal it."""
         backend = frame.implementation
-        made = [
+        native_columns = [
             nw.from_native(column, series_only=True)
             if backend.is_polars()
             else nw.new_series(
@@ -157,45 +168,45 @@ class RowProtector(ABC):
             )
             for column in columns
         ]
-        left = self.secret.without(frame)
-        self.leaky_columns.look(left, frame.select(*self.secret.columns))
-        return left.with_columns(*made)
+        public_frame = self.secret.without(frame)
+        self.leaky_columns.look(public_frame, frame.select(*self.secret.columns))
+        return public_frame.with_columns(*native_columns)
 
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error of a table without a single report, and what was charged for it."""
-        why = format_counts(self.refused) or "it has no rows"
-        charged = 0 if self.charging is None else self.charging.charged
-        all_the_same = f"; charged all the same: {number_of(charged, 'row')}" if charged else ""
-        return UsageError(f"{table}: no row could be reported: {why}{all_the_same}")
+        """Return the error for a table without a single report; it says what was charged for it."""
+        reasons = format_counts(self.refusals) or "it has no rows"
+        charge_count = 0 if self.charger is None else self.charger.charged
+        charges = f"; charged all the same: {number_of(charge_count, 'row')}" if charge_count else ""
+        return UsageError(f"{table}: no row could be reported: {reasons}{charges}")
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return what the publisher of such a table must know, a sentence each, from what the release promises."""
+        """Return sentences that the publisher of such a table must know, given what the release promises."""
         sequence = () if self.sequence is None else (self.sequence,)
-        return (*describe_limits(guarantee), *sequence, *_several(len(self.positions), guarantee))
+        return (*describe_limits(guarantee), *sequence, *_describe_several_positions(len(self.positions), guarantee))
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return what the table's owner must look at before publishing it, a sentence each.
+        """Return sentences on what the table's owner must look at before publishing it.
 
         Args:
-            names: of the table's columns before, and of its index.
+            names: The names of the table's columns before, and of its index.
         """
-        gone = {*self.secret.columns, *self.secret.also, *self.secret.geometries}
-        copies = [name for name in self.leaky_columns.same if name not in gone]
-        gone |= {leak.name for leak in self.leaks}
-        left = [name for name in names if name not in {*gone, *copies}]
-        positions = [*like_positions(left), *self.leaky_columns.positions]
-        places = [*like_places(left), *self.leaky_columns.places]
+        named_elsewhere = {*self.secret.columns, *self.secret.also, *self.secret.geometries}
+        copies = [name for name in self.leaky_columns.same if name not in named_elsewhere]
+        named_elsewhere |= {leak.name for leak in self.leaks}
+        remaining = [name for name in names if name not in {*named_elsewhere, *copies}]
+        positions = [*like_positions(remaining), *self.leaky_columns.positions]
+        places = [*like_places(remaining), *self.leaky_columns.places]
         return (
             *(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks),
-            *_stays(copies, "equal to what is protected, which nothing protects there"),
-            *_stays(self.secret.geometries, "of geometries, which nothing protects"),
-            *_stays(positions, "named like positions, which nothing protects"),
-            *_stays(places, "named like places, which may reveal where and which nothing protects"),
+            *_exposed_columns_warning(copies, "equal to what is protected, which nothing protects there"),
+            *_exposed_columns_warning(self.secret.geometries, "of geometries, which nothing protects"),
+            *_exposed_columns_warning(positions, "named like positions, which nothing protects"),
+            *_exposed_columns_warning(places, "named like places, which may reveal where and which nothing protects"),
         )
 
 
-def _several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Say what holds of a row with several positions, in a sentence; nothing of one."""
+def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
+    """Return a sentence on how the guarantees of a row's positions add up; nothing for a single position."""
     if count < 2:
         return ()
     epsilon = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} each:"
@@ -206,21 +217,22 @@ def _several(count: int, guarantee: Guarantee) -> tuple[str, ...]:
 
 
 def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
-    """Say in a sentence that a column's values state the secret, and what became of it."""
+    """Return a sentence on a column whose values state the secret, and on what became of it."""
     rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')} of a sample"
     if is_dropped:
         return f"column {cut(leak.name)} was dropped: it states the secret ({leak.form}) in {rows} (--keep keeps it)"
     return f"column {cut(leak.name)} stays and states the secret ({leak.form}) in {rows}: leave it out"
 
 
-def _stays(names: Sequence[str], reason: str) -> tuple[str, ...]:
-    """Say in a sentence that columns reveal more than their row's report does; empty without such columns."""
+def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ...]:
+    """Return a sentence on columns that reveal more than the reports do; nothing if there are none."""
     if not names:
         return ()
     listed = ", ".join(map(cut, names[:10])) + (", ..." if len(names) > 10 else "")
-    found, them = (
+    subject, pronoun = (
         (f"columns {listed} stay as they are and are", "them")
         if len(names) > 1
         else (f"column {listed} stays as it is and is", "it")
     )
-    return (f"{found} {reason}: leave {them} out, or protect {them} too (--position takes several positions of a row)",)
+    cure = f"leave {pronoun} out, or protect {pronoun} too (--position takes several positions of a row)"
+    return (f"{subject} {reason}: {cure}",)
