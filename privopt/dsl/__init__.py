@@ -1,7 +1,7 @@
-"""The modelling language: the formula once, in sympy; arrays out of it.
+"""The modelling language: write the formula once, in sympy, and get arrays.
 
-Names are loaded when they are first asked for, so that the forms and the conditioning, which solvers' processes
-use, do not load sympy.
+Names are imported when they are first used, so that solvers' processes, which need the forms and the conditioning,
+do not load sympy.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ MIP_COST = 2.0**13
 
 @frozen(kw_only=True)
 class CoefficientRange:
-    """The numbers that a solver can work with.
+    """The range of numbers that a solver can work with.
 
     Attributes:
         smallest: coefficients below it are dropped by the solver.
@@ -50,7 +50,7 @@ class CoefficientRange:
 
 @frozen(kw_only=True)
 class TightenedRows:
-    """Privacy rows that were tightened, and what that costs.
+    """The privacy rows that were tightened, and what that costs.
 
     Attributes:
         rows: how many.
@@ -77,7 +77,7 @@ class TightenedRows:
 
 @frozen(eq=False, kw_only=True)
 class ScaledForm:
-    """A form as a solver gets it: minimise ``c x`` over scaled rows, and the way back.
+    """A form as a solver gets it (minimise ``c x`` over scaled rows), and the way back.
 
     Attributes:
         c: costs, scaled by ``cost_scale`` and negated where the form maximises, shape (n,).
@@ -111,7 +111,7 @@ class ScaledForm:
         return evolve(self, c=self.form.c * signed_scale, cost_scale=signed_scale)
 
     def duals(self, scaled: Floats) -> Floats:
-        """Return multipliers of the rows: change of the objective, in the form's own sense, per unit of the side."""
+        """Return the rows' multipliers: the change of the objective, in the form's sense, for each unit of a side."""
         return scaled * self.row_scale / self.cost_scale
 
     def reduced_costs(self, scaled: Floats) -> Floats:
@@ -146,8 +146,12 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
         rows = np.arange(block.start, block.stop)
         is_privacy[rows] = True
         a, b, row_scale, cut = _privacy_rows(block.log_ratio, bearing)
-        same = block.left == block.right  # z <= exp(L) z: nothing, or z <= 0
-        a, b, cut = np.where(same & (block.log_ratio >= 0), 0.0, a), np.where(same, 0.0, b), cut & ~same
+        is_same_column = block.left == block.right  # z <= exp(L) z: nothing, or z <= 0
+        a, b, cut = (
+            np.where(is_same_column & (block.log_ratio >= 0), 0.0, a),
+            np.where(is_same_column, 0.0, b),
+            cut & ~is_same_column,
+        )
         parts.append((rows, block.left, block.right, a, b))
         scale[rows] = row_scale
         if cut.any():
@@ -201,32 +205,37 @@ def _cost_scale(form: StandardForm) -> float:
 
 
 def _privacy_rows(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
-    """Coefficients ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding, the scale, and who was cut."""
+    """Return rows ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding.
+
+    Returns:
+        The coefficients a and b, the scale of each row, and whether its exponent was cut at the cap.
+    """
     cap = bearing.log_cap
-    too_far, hopeless = log_ratio > cap, log_ratio < -cap
+    is_above_cap, is_below_cap = log_ratio > cap, log_ratio < -cap
     # rounded down by more than exp and the product that made L can err
     slack = _UP * (4.0 + np.minimum(np.abs(log_ratio), cap))  # beyond the cap its own error cannot reach it
-    safe = np.clip(log_ratio, -cap, cap) - slack
-    shift = safe / 2
-    a, b = np.exp(-shift), np.exp(safe - shift)
-    b = np.where(hopeless, 0.0, b)
-    return a, b, a.copy(), too_far | hopeless
+    safe_log = np.clip(log_ratio, -cap, cap) - slack
+    # Split evenly, both coefficients of a row stay within e^(cap/2) of 1.
+    shift = safe_log / 2
+    a, b = np.exp(-shift), np.exp(safe_log - shift)
+    b = np.where(is_below_cap, 0.0, b)
+    return a, b, a.copy(), is_above_cap | is_below_cap
 
 
-def _with_privacy(matrix: Any, dropped: Any, parts: Any) -> Any:
-    """Return the matrix with its privacy rows written again."""
+def _with_privacy(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
+    """Return the matrix with its privacy rows rewritten from their exponents."""
     rows = np.concatenate([p[0] for p in parts])
-    full = matrix.data.copy()
-    full[dropped] = 0.0
-    kept = sparse.csr_matrix((full, matrix.indices, matrix.indptr), shape=matrix.shape)
-    if len(rows) == matrix.shape[0] or not (~dropped).any():
-        kept = sparse.csr_matrix(matrix.shape)
-    left, right = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
+    data = matrix.data.copy()
+    data[is_privacy_entry] = 0.0
+    general_rows = sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    if len(rows) == matrix.shape[0] or not (~is_privacy_entry).any():
+        general_rows = sparse.csr_matrix(matrix.shape)
+    left_columns, right_columns = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
     a, b = np.concatenate([p[3] for p in parts]), np.concatenate([p[4] for p in parts])
     kind = matrix.indices.dtype
-    places = (np.concatenate([rows, rows]).astype(kind), np.concatenate([left, right]).astype(kind))
+    places = (np.concatenate([rows, rows]).astype(kind), np.concatenate([left_columns, right_columns]).astype(kind))
     entries = sparse.csr_matrix((np.concatenate([a, -b]), places), shape=matrix.shape)
-    return entries + kept if kept.nnz else entries
+    return entries + general_rows if general_rows.nnz else entries
 
 
 def _general_rows(
@@ -242,28 +251,28 @@ def _general_rows(
     live = (size > 0) & ~is_privacy[row_of]
     if not form.is_mip and not (live & ((size < 1e-7) | (size > 1e7))).any():
         return np.zeros(len(scale), dtype=bool)
-    high, low = np.zeros(len(scale)), np.full(len(scale), np.inf)
-    np.maximum.at(high, row_of[live], size[live])
-    np.minimum.at(low, row_of[live], size[live])
-    odd = (high > 0) & ((low < 1e-7) | (high > 1e7))
-    middle = (np.log2(high[odd]) + np.log2(low[odd])) / 2
-    narrow = low[odd] >= 1e-7 * high[odd]
+    max_sizes, min_sizes = np.zeros(len(scale)), np.full(len(scale), np.inf)
+    np.maximum.at(max_sizes, row_of[live], size[live])
+    np.minimum.at(min_sizes, row_of[live], size[live])
+    is_out_of_range = (max_sizes > 0) & ((min_sizes < 1e-7) | (max_sizes > 1e7))
+    log_middles = (np.log2(max_sizes[is_out_of_range]) + np.log2(min_sizes[is_out_of_range])) / 2
+    is_narrow = min_sizes[is_out_of_range] >= 1e-7 * max_sizes[is_out_of_range]
     # A row of very different coefficients, as of a big-M, is not scaled down if the solver takes it as it is: its
     # small coefficients would miss the solver's tolerance by as much.
-    is_too_large = high[odd] >= bearing.largest
-    middle = np.where(is_too_large, middle, np.minimum(middle, 0.0))
-    scale[odd] = 2.0 ** -np.round(np.where(narrow, np.log2(high[odd]), middle))
-    wide = odd & ((high * scale >= bearing.largest) | (low * scale <= bearing.smallest))
-    if wide.any():
-        scale[wide] = 2.0 ** -np.round(np.log2(high[wide]))
-        _refuse_or_drop(form, bearing, data, scale, live & wide[row_of], row_of)
-    return (high > 0) & (low < 1e-7 * high)
+    is_too_large = max_sizes[is_out_of_range] >= bearing.largest
+    log_middles = np.where(is_too_large, log_middles, np.minimum(log_middles, 0.0))
+    scale[is_out_of_range] = 2.0 ** -np.round(np.where(is_narrow, np.log2(max_sizes[is_out_of_range]), log_middles))
+    is_too_wide = is_out_of_range & ((max_sizes * scale >= bearing.largest) | (min_sizes * scale <= bearing.smallest))
+    if is_too_wide.any():
+        scale[is_too_wide] = 2.0 ** -np.round(np.log2(max_sizes[is_too_wide]))
+        _refuse_or_drop(form, bearing, data, scale, live & is_too_wide[row_of], row_of)
+    return (max_sizes > 0) & (min_sizes < 1e-7 * max_sizes)
 
 
 def _refuse_or_drop(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, live: Bools, row_of: Ints
 ) -> None:
-    """Entries that a solver would drop in silence go where they cannot matter; else the row is refused."""
+    """Drop entries that a solver would ignore if they cannot matter; refuse the row if they can."""
     columns = form.A.indices
     small = live & (np.abs(data) * scale[row_of] <= bearing.smallest)
     reach = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
@@ -283,7 +292,7 @@ def _refuse_or_drop(
 
 
 def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) -> float | None:
-    """Return the upper bound on what tightening added: objective less a bound on the problem before it.
+    """Return an upper bound on what tightening added: the objective less a bound on the problem before it.
 
     Two sets of multipliers are valid for the rows as they were meant: without those of the tightened rows, and with
     them divided by how much the factor was cut. The better bound counts.
@@ -295,6 +304,7 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
     cap = conditioned.tightening.log_cap if conditioned.tightening else np.inf
     excess[where] = np.maximum(logs - cap, 0.0)
     bounds = []
+    # A multiplier y of the tightened row is one of y e^(cap - L) of the row as it was meant, and 0 is always valid.
     for factor in (0.0, np.exp(-excess[rows])):
         y = duals.copy()
         y[rows] = y[rows] * factor

@@ -1,4 +1,9 @@
-"""Bounds by weak duality, in doubles, from any multipliers of a linear form's rows."""
+"""Bounds by weak duality, in doubles, from any multipliers of a linear form's rows.
+
+For multipliers y with reduced costs ``r = c - A'y``, the smallest value of ``y (A x) + r x`` over the rows' sides and
+the
+columns' bounds is a lower bound on ``c x``.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from privopt.dsl.form import StandardForm
 def weak_duality(
     form: StandardForm, cost: Floats, duals: Floats, lower: Floats, upper: Floats, *, slack: float = 0.0
 ) -> tuple[float, Floats]:
-    """Return the lower bound that multipliers of a form's rows prove, columns between ``lower`` and ``upper``.
+    """Return the lower bound that multipliers of a form's rows prove, for columns between ``lower`` and ``upper``.
 
     The columns' bounds take up what the multipliers leave. Multipliers of the wrong sign count as 0.
 
@@ -28,25 +33,28 @@ def weak_duality(
     """
     y = np.where((duals > 0) & ~np.isfinite(form.row_lower), 0.0, duals)
     y = np.where((y < 0) & ~np.isfinite(form.row_upper), 0.0, y)
-    used = np.flatnonzero(y)
-    side = np.where(y[used] > 0, form.row_lower[used], form.row_upper[used])
+    active = np.flatnonzero(y)
+    active_sides = np.where(y[active] > 0, form.row_lower[active], form.row_upper[active])
     reduced = cost - form.A.T @ y
-    far = np.where(reduced > 0, lower, upper)
-    lost = ~np.isfinite(far) & (reduced != 0)
-    if lost.any() and (np.abs(reduced[lost]) > slack * max(1.0, float(np.abs(y).max(initial=0.0)))).any():
+    column_bounds = np.where(reduced > 0, lower, upper)
+    is_unbounded = ~np.isfinite(column_bounds) & (reduced != 0)
+    if (
+        is_unbounded.any()
+        and (np.abs(reduced[is_unbounded]) > slack * max(1.0, float(np.abs(y).max(initial=0.0)))).any()
+    ):
         return -np.inf, y
-    live = (reduced != 0) & ~lost
-    return float(y[used] @ side) + float(reduced[live] @ far[live]), y
+    is_bounded = (reduced != 0) & ~is_unbounded
+    return float(y[active] @ active_sides) + float(reduced[is_bounded] @ column_bounds[is_bounded]), y
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Bound on the objective from any multipliers, in its own sense; infinite where they bound nothing.
+    """Return a bound on the objective from any multipliers, in the form's sense; infinite if they prove nothing.
 
     Columns without a finite bound get one from rows of non-negative entries (as mass rows have) where there is such.
     """
     flip = 1.0 if form.sense == "min" else -1.0
-    least, _ = weak_duality(form, flip * form.c, flip * duals, *implied_bounds(form))
-    return flip * least + form.c0
+    lower_bound, _ = weak_duality(form, flip * form.c, flip * duals, *implied_bounds(form))
+    return flip * lower_bound + form.c0
 
 
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
@@ -82,8 +90,8 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     lower, upper = lower.copy(), upper.copy()
     lower[unbounded] = np.where(np.isfinite(lower[unbounded]), lower[unbounded], 0.0)
     upper[unbounded] = np.where(np.isfinite(upper[unbounded]), upper[unbounded], 0.0)
-    least, _ = weak_duality(form, cost, y, lower, upper)
-    return flip * (least - worth) + form.c0
+    lower_bound, _ = weak_duality(form, cost, y, lower, upper)
+    return flip * (lower_bound - worth) + form.c0
 
 
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
@@ -93,9 +101,10 @@ def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
     if not np.isinf(upper).any() or matrix.nnz == 0:
         return lower, upper
     row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    bad = np.zeros(matrix.shape[0], dtype=bool)
-    bad[row_of[(matrix.data < 0) | (lower[matrix.indices] < 0)]] = True
-    good = ~bad[row_of] & np.isfinite(form.row_upper)[row_of] & (matrix.data > 0)
+    # A row bounds each of its columns alone only if none of the others can be negative.
+    has_negative = np.zeros(matrix.shape[0], dtype=bool)
+    has_negative[row_of[(matrix.data < 0) | (lower[matrix.indices] < 0)]] = True
+    is_usable = ~has_negative[row_of] & np.isfinite(form.row_upper)[row_of] & (matrix.data > 0)
     with np.errstate(over="ignore"):
-        np.minimum.at(upper, matrix.indices[good], form.row_upper[row_of[good]] / matrix.data[good])
+        np.minimum.at(upper, matrix.indices[is_usable], form.row_upper[row_of[is_usable]] / matrix.data[is_usable])
     return lower, upper

@@ -1,4 +1,7 @@
-"""The standard form of a compiled model: arrays, with the labels of the formula."""
+"""The standard form of a compiled model: arrays, with the labels of the formula.
+
+Solvers and their processes get this form. Results are reported back under its names.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,12 @@ def _float_vector(value: ArrayLike) -> Floats:
     return read_only(np.ascontiguousarray(value, dtype=np.float64))
 
 
-def _flags(value: ArrayLike) -> NDArray[np.uint8]:
+def _flag_vector(value: ArrayLike) -> NDArray[np.uint8]:
     return read_only(np.ascontiguousarray(value, dtype=np.uint8))
 
 
-def _matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
+def _csr_matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
+    """Convert to a read-only CSR matrix without duplicates or stored zeros."""
     matrix = sparse.csr_matrix(value, dtype=np.float64)
     matrix.sum_duplicates()
     if not matrix.data.all():
@@ -72,13 +76,13 @@ class FamilyBlock:
         return self.stop - self.start
 
     def label(self, row: int) -> tuple[Hashable, ...]:
-        """Return labels of a row counted from the start of the family."""
+        """Return the labels of a row, which is counted from the start of the family."""
         if not self.indices and len(self) > 1:
             return (row,)
         return tuple(s.labels[int(p[row])] for s, p in zip(self.sets, self.positions, strict=True))
 
     def row_name(self, row: int) -> str:
-        """Return the row in the formula's words, as ``geo-ind[i='a', j='b', k='a']``."""
+        """Return the row's name in the formula's words, such as ``geo-ind[i='a', j='b', k='a']``."""
         label = self.label(row)
         if not label:
             return self.name
@@ -86,19 +90,23 @@ class FamilyBlock:
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
     def rows(self, labels: Sequence[Hashable]) -> Ints:
-        """Return rows (from the start of the family) with these labels; ModelError where there are none."""
+        """Return the rows (from the start of the family) with these labels.
+
+        Raises:
+            ModelError: No row has them.
+        """
         if not self.indices:
-            found = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
+            rows = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
         else:
             if len(labels) != len(self.indices):
                 raise ModelError(f"family {self.name} has {len(self.indices)} indices, got {len(labels)} labels")
-            keep = np.ones(len(self), dtype=bool)
+            is_match = np.ones(len(self), dtype=bool)
             for index_set, places, label in zip(self.sets, self.positions, labels, strict=True):
-                keep &= places == index_set.position(label)
-            found = np.flatnonzero(keep)
-        if found.size == 0:
+                is_match &= places == index_set.position(label)
+            rows = np.flatnonzero(is_match)
+        if rows.size == 0:
             raise ModelError(f"family {self.name} has no row {tuple(labels)!r}")
-        return found
+        return rows
 
 
 @frozen(eq=False, kw_only=True)
@@ -123,13 +131,13 @@ class VariableBlock:
         """Return the offset inside the block of the column with these labels."""
         if len(labels) != len(self.sets):
             raise ModelError(f"variable {self.name} has {len(self.sets)} indices, got {len(labels)} labels")
-        place = 0
+        offset = 0
         for index_set, label in zip(self.sets, labels, strict=True):
-            place = place * len(index_set) + index_set.position(label)
-        return place
+            offset = offset * len(index_set) + index_set.position(label)
+        return offset
 
     def column_name(self, offset: int) -> str:
-        """Return the column in the formula's words, as ``z['a', 'b']``."""
+        """Return the column's name in the formula's words, such as ``z['a', 'b']``."""
         if not self.sets:
             return self.name
         places = np.unravel_index(offset, self.shape)
@@ -158,12 +166,12 @@ class StandardForm:
     c: Floats = field(converter=_float_vector)
     c0: float = 0.0
     sense: Literal["min", "max"] = "min"
-    A: sparse.csr_matrix = field(converter=_matrix)
+    A: sparse.csr_matrix = field(converter=_csr_matrix)
     row_lower: Floats = field(converter=_float_vector)
     row_upper: Floats = field(converter=_float_vector)
     col_lower: Floats = field(converter=_float_vector)
     col_upper: Floats = field(converter=_float_vector)
-    integrality: NDArray[np.uint8] = field(converter=_flags)
+    integrality: NDArray[np.uint8] = field(converter=_flag_vector)
     families: tuple[FamilyBlock, ...] = ()
     variables: tuple[VariableBlock, ...] = ()
 
@@ -179,11 +187,11 @@ class StandardForm:
                 raise ModelError(f"{name} holds a NaN at place {np.flatnonzero(np.isnan(getattr(self, name)))[0]}")
         self._check_infinite_sides()
         if not np.isfinite(self.A.data).all():
-            place = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
-            row = int(np.searchsorted(self.A.indptr, place, side="right")) - 1
+            entry = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
+            row = int(np.searchsorted(self.A.indptr, entry, side="right")) - 1
             raise ModelError(
                 f"{self.row_name(row)}: the coefficient of "
-                f"{self.column_name(int(self.A.indices[place]))} must be finite, got {self.A.data[place]}"
+                f"{self.column_name(int(self.A.indices[entry]))} must be finite, got {self.A.data[entry]}"
             )
         if not np.isfinite(self.c).all():
             column = int(np.flatnonzero(~np.isfinite(self.c))[0])
@@ -207,7 +215,7 @@ class StandardForm:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows, columns."""
+        """The numbers of rows and columns."""
         return int(self.A.shape[0]), int(self.A.shape[1])
 
     @property
@@ -216,30 +224,30 @@ class StandardForm:
         return bool(self.integrality.any())
 
     def family(self, name: str) -> FamilyBlock:
-        """Return the family called so; ModelError where there is none."""
+        """Return the family of this name, or raise a ``ModelError`` that lists the names."""
         for block in self.families:
             if block.name == name:
                 return block
-        known = ", ".join(b.name for b in self.families) or "none"
-        raise ModelError(f"no family is called {name!r}; there are {known}")
+        names = ", ".join(b.name for b in self.families) or "none"
+        raise ModelError(f"no family is called {name!r}; there are {names}")
 
     def variable(self, name: str) -> VariableBlock:
-        """Return the variable called so; ModelError where there is none."""
+        """Return the variable of this name, or raise a ``ModelError`` that lists the names."""
         for block in self.variables:
             if block.name == name:
                 return block
-        known = ", ".join(b.name for b in self.variables) or "none"
-        raise ModelError(f"no variable is called {name!r}; there are {known}")
+        names = ", ".join(b.name for b in self.variables) or "none"
+        raise ModelError(f"no variable is called {name!r}; there are {names}")
 
     def row_name(self, row: int) -> str:
-        """Return the row in the formula's words; its number where no family covers it."""
+        """Return the row's name in the formula's words, or its number if no family covers it."""
         for block in self.families:
             if block.start <= row < block.stop:
                 return block.row_name(row - block.start)
         return f"row {row}"
 
     def column_name(self, column: int) -> str:
-        """Return the column in the formula's words; its number where no variable covers it."""
+        """Return the column's name in the formula's words, or its number if no variable covers it."""
         for block in self.variables:
             if block.start <= column < block.stop:
                 return block.column_name(column - block.start)
@@ -258,13 +266,16 @@ def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any])
     Returns:
         The bounds; where no integer lies between them, the lower one is above the upper one.
     """
-    integer = np.asarray(is_integer) != 0
-    if not integer.any():
+    is_integer_column = np.asarray(is_integer) != 0
+    if not is_integer_column.any():
         return lower, upper
     # 0.1 * 30 = 3.0000000000000004 is meant to be 3
     with np.errstate(invalid="ignore"):
-        first = np.ceil(lower - np.clip(BOUND_ROUNDING * np.abs(lower), BOUND_ROUNDING, 1e-6))
-        last = np.floor(upper + np.clip(BOUND_ROUNDING * np.abs(upper), BOUND_ROUNDING, 1e-6))
-    first, last = np.where(np.isfinite(lower), first, lower), np.where(np.isfinite(upper), last, upper)
-    first, last = first + 0.0, last + 0.0  # no negative zeros
-    return np.where(integer, first, lower), np.where(integer, last, upper)
+        min_integers = np.ceil(lower - np.clip(BOUND_ROUNDING * np.abs(lower), BOUND_ROUNDING, 1e-6))
+        max_integers = np.floor(upper + np.clip(BOUND_ROUNDING * np.abs(upper), BOUND_ROUNDING, 1e-6))
+    min_integers, max_integers = (
+        np.where(np.isfinite(lower), min_integers, lower),
+        np.where(np.isfinite(upper), max_integers, upper),
+    )
+    min_integers, max_integers = min_integers + 0.0, max_integers + 0.0  # no negative zeros
+    return np.where(is_integer_column, min_integers, lower), np.where(is_integer_column, max_integers, upper)

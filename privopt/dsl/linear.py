@@ -1,6 +1,6 @@
 """Turn a sympy expression into linear terms, and a coefficient into one NumPy function.
 
-Linearity is decided once a family, on the formula; no row is looked at here.
+Whether a family is linear is decided once, on its formula; rows are not looked at here.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ Expression: TypeAlias = sympy.Expr | float
 """What a formula may hold: sympy's expressions, numbers."""
 
 Where: TypeAlias = Ints | Iterable[object]
-"""Index tuples as :func:`restrict` reads them."""
+"""Index tuples as :func:`read_tuples` reads them."""
 
 
 def as_expression(value: Expression) -> sympy.Expr:
-    """Return a number or sympy expression as an expression; strings are refused, not parsed."""
+    """Convert a number or sympy expression to an expression. Strings are refused, not parsed."""
     if isinstance(value, str):
         raise ModelError(f"an expression must be of variables, params and numbers, got the text {value!r}")
     try:
-        found = sympy.sympify(value.item() if isinstance(value, np.generic) else value, strict=True)
+        expression = sympy.sympify(value.item() if isinstance(value, np.generic) else value, strict=True)
     except sympy.SympifyError:
         raise ModelError(f"{value!r} is not an expression; arrays enter a formula as params") from None
-    if not isinstance(found, sympy.Expr):
-        raise ModelError(f"{found} is not an expression in variables, params and numbers")
-    return found
+    if not isinstance(expression, sympy.Expr):
+        raise ModelError(f"{expression} is not an expression in variables, params and numbers")
+    return expression
 
 
 def Le(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """Return ``left <= right``, left as it is written."""
+    """Return ``left <= right`` without letting sympy rearrange it."""
     return sympy.Le(as_expression(left), as_expression(right), evaluate=False)
 
 
 def Ge(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """Return ``left >= right``, left as it is written."""
+    """Return ``left >= right`` without letting sympy rearrange it."""
     return sympy.Ge(as_expression(left), as_expression(right), evaluate=False)
 
 
 def Eq(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """Return ``left == right``, left as it is written."""
+    """Return ``left == right`` without letting sympy rearrange it."""
     return sympy.Eq(as_expression(left), as_expression(right), evaluate=False)
 
 
-def restrict(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
-    """Read index tuples.
+def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
+    """Read the index tuples that a family or sum is restricted to.
 
     Args:
         indices: what may be restricted; tuples of m entries restrict the first m of them.
@@ -65,51 +65,56 @@ def restrict(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...],
     Returns:
         The restricted indices, and for each its places, shape (P,).
     """
-    given: Any = where
-    named = isinstance(given, tuple) and len(given) == 2 and _all_indices(given[0])
-    if named:
-        first: tuple[Index, ...] = (given[0],) if isinstance(given[0], Index) else tuple(given[0])
-        given = given[1]
-    if isinstance(given, np.ndarray):
-        if given.dtype == bool:
+    tuples: Any = where
+    names_indices = isinstance(tuples, tuple) and len(tuples) == 2 and _all_indices(tuples[0])
+    if names_indices:
+        restricted: tuple[Index, ...] = (tuples[0],) if isinstance(tuples[0], Index) else tuple(tuples[0])
+        tuples = tuples[1]
+    if isinstance(tuples, np.ndarray):
+        if tuples.dtype == bool:
             raise ModelError(
-                f"where must be tuples, got a mask of booleans of shape {given.shape}: np.argwhere(mask) gives tuples"
+                f"where must be tuples, got a mask of booleans of shape {tuples.shape}: np.argwhere(mask) gives tuples"
             )
-        columns: list[Any] = [given] if given.ndim == 1 else [given[:, at] for at in range(given.shape[1])]
+        columns: list[Any] = (
+            [tuples] if tuples.ndim == 1 else [tuples[:, position] for position in range(tuples.shape[1])]
+        )
     else:
-        listed = list(given)
-        wide = [tuple(x) for x in listed if isinstance(x, tuple | list)]
-        if wide and len(wide) == len(listed):
-            if len({len(x) for x in wide}) > 1:
-                raise ModelError(f"where must be tuples of one length, got {sorted({len(x) for x in wide})} entries")
-            columns = [list(column) for column in zip(*wide, strict=True)]
+        entries = list(tuples)
+        sequences = [tuple(x) for x in entries if isinstance(x, tuple | list)]
+        if sequences and len(sequences) == len(entries):
+            if len({len(x) for x in sequences}) > 1:
+                raise ModelError(
+                    f"where must be tuples of one length, got {sorted({len(x) for x in sequences})} entries"
+                )
+            columns = [list(column) for column in zip(*sequences, strict=True)]
         else:
-            column = [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in listed]
-            columns = [column] if listed else [np.zeros(0, np.int64)] * len(first if named else indices)
-    if not named:
-        first = tuple(indices[: len(columns)])
-    if len(columns) != len(first):
+            column = [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in entries]
+            columns = [column] if entries else [np.zeros(0, np.int64)] * len(restricted if names_indices else indices)
+    if not names_indices:
+        restricted = tuple(indices[: len(columns)])
+    if len(columns) != len(restricted):
         raise ModelError(
-            f"where must be tuples of {len(first)} entries for "
-            f"({', '.join(str(i) for i in (first or indices))}), got {len(columns)}"
+            f"where must be tuples of {len(restricted)} entries for "
+            f"({', '.join(str(i) for i in (restricted or indices))}), got {len(columns)}"
         )
     places = []
-    for index, column in zip(first, columns, strict=True):
+    for index, column in zip(restricted, columns, strict=True):
         try:
             places.append(index.index_set.positions(column))
         except ModelError as error:
             raise ModelError(f"where, index {index}: {error}") from None
-    return first, tuple(places)
+    return restricted, tuple(places)
 
 
 def _all_indices(value: object) -> bool:
+    """Return whether a value is an index, or a non-empty sequence of them."""
     return isinstance(value, Index) or (
         isinstance(value, tuple | list) and bool(value) and all(isinstance(x, Index) for x in value)
     )
 
 
 def total(expression: Expression, *, over: Index | Sequence[Index], where: Where | None = None) -> Total:
-    """Sum of an expression over all values of indices, or over given tuples of them.
+    """Sum an expression over all values of indices, or over given tuples of them.
 
     Args:
         expression: what is summed.
@@ -124,13 +129,13 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
         raise ModelError("total: an index is summed over twice")
     args: list[Any] = [as_expression(expression), sympy.Tuple(*indices)]
     if where is not None:
-        args.append(Restriction(*restrict(indices, where)))
+        args.append(Restriction(*read_tuples(indices, where)))
     return Total(*args)
 
 
 @frozen(eq=False)
 class SummedIndices:
-    """Indices that a term is summed over, with the tuples that count (None: all)."""
+    """Indices that a term is summed over, and the tuples that count (None for all)."""
 
     over: tuple[Index, ...]
     restriction: Restriction | None
@@ -138,7 +143,7 @@ class SummedIndices:
 
 @frozen(eq=False)
 class Term:
-    """``coefficient * variable[indices]`` summed over ``bindings``; without a variable a constant."""
+    """``coefficient * variable[indices]`` summed over ``bindings``, or a constant if it has no variable."""
 
     coefficient: sympy.Expr
     variable: Variable | None
@@ -148,22 +153,22 @@ class Term:
     def __str__(self) -> str:
         if self.variable is None:
             return str(self.coefficient)
-        what = Access(self.variable, *self.indices) if self.indices else self.variable
-        return str(sympy.Mul(self.coefficient, what, evaluate=False) if self.coefficient != 1 else what)
+        access = Access(self.variable, *self.indices) if self.indices else self.variable
+        return str(sympy.Mul(self.coefficient, access, evaluate=False) if self.coefficient != 1 else access)
 
-    def free(self) -> set[Index]:
-        """Return indices that are not summed over."""
-        mentioned = chain(
+    def free_indices(self) -> set[Index]:
+        """Return the indices that are not summed over."""
+        expressions = chain(
             (self.coefficient,),
             self.indices,
             *(b.restriction.indices for b in self.bindings if b.restriction is not None),
         )
-        found = set().union(*(x.atoms(Index) for x in mentioned))
-        return found - {index for b in self.bindings for index in b.over}
+        indices = set().union(*(x.atoms(Index) for x in expressions))
+        return indices - {index for b in self.bindings for index in b.over}
 
 
 def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
-    """Return linear terms of an expression.
+    """Split an expression into linear terms.
 
     Args:
         expression: in variables, params, indices and numbers.
@@ -184,43 +189,46 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
     if expression.is_Add:
         return [t for part in expression.args for t in linear_terms(part, where)]
     if expression.is_Mul and expression.has(Variable, Total):
-        return _product(expression, where)
+        return _multiply_factors(expression, where)
     if expression.has(Variable):
-        raise ModelError(f"{where}: the term {expression} is not linear in {_names(expression)}")
+        raise ModelError(f"{where}: the term {expression} is not linear in {_variable_names(expression)}")
     if expression.has(Total):
         raise ModelError(f"{where}: a sum inside {expression}; give it as a param")
     return [Term(expression, None, (), ())]
 
 
-def _names(expression: sympy.Expr) -> str:
+def _variable_names(expression: sympy.Expr) -> str:
+    """Return the names of an expression's variables, for messages."""
     return ", ".join(sorted(v.name for v in expression.atoms(Variable)))
 
 
-def _product(expression: sympy.Expr, where: str) -> list[Term]:
-    plain = [x for x in expression.args if not x.has(Variable, Total)]
-    bearing = [x for x in expression.args if x.has(Variable, Total)]
-    if sum(x.has(Variable) for x in bearing) > 1:
+def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
+    """Multiply out a product in which at most one factor has variables."""
+    constant_factors = [x for x in expression.args if not x.has(Variable, Total)]
+    variable_factors = [x for x in expression.args if x.has(Variable, Total)]
+    if sum(x.has(Variable) for x in variable_factors) > 1:
         raise ModelError(
-            f"{where}: the term {expression} is not linear: it multiplies variables ({_names(expression)})"
+            f"{where}: the term {expression} is not linear: it multiplies variables ({_variable_names(expression)})"
         )
-    made = [Term(sympy.Mul(*plain), None, (), ())]
-    for factor in bearing:
-        made = [
+    terms = [Term(sympy.Mul(*constant_factors), None, (), ())]
+    for factor in variable_factors:
+        terms = [
             Term(
                 a.coefficient * b.coefficient,
                 b.variable or a.variable,
                 b.indices or a.indices,
-                _disjoint(a, b, expression, where),
+                _merge_bindings(a, b, expression, where),
             )
-            for a in made
+            for a in terms
             for b in linear_terms(factor, where)
         ]
-    return made
+    return terms
 
 
-def _disjoint(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    summed = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
-    clash = (summed[0] & (summed[1] | b.free())) | (summed[1] & a.free())
+def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
+    """Join the summed indices of two factors. An index of one sum must not occur outside it in the other."""
+    summed_indices = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
+    clash = (summed_indices[0] & (summed_indices[1] | b.free_indices())) | (summed_indices[1] & a.free_indices())
     if clash:
         raise ModelError(
             f"{where}: index {min(map(str, clash))} of a sum in {expression} is used outside it too; take another index"
@@ -242,11 +250,14 @@ class Coefficient:
             if not param.is_scalar and not any(isinstance(a, Access) and a.base is param for a in self._accesses):
                 raise ModelError(f"{where}: {param.name} must be used with its indices, got none")
         numbers = [x for x in expression.atoms(sympy.Number) if not x.is_Integer]
-        stand_ins = {x: sympy.Dummy(f"q{at}", real=True) for at, x in enumerate((*self._accesses, *numbers))}
+        # Parameters and inexact numbers become arguments of the function: sympy would print 15 digits of them.
+        stand_ins = {
+            x: sympy.Dummy(f"q{position}", real=True) for position, x in enumerate((*self._accesses, *numbers))
+        }
         body = expression.xreplace(stand_ins)
-        loose = body.atoms(sympy.Symbol) - set(stand_ins.values())
-        if loose:
-            names = ", ".join(sorted(str(x) for x in loose))
+        free_symbols = body.atoms(sympy.Symbol) - set(stand_ins.values())
+        if free_symbols:
+            names = ", ".join(sorted(str(x) for x in free_symbols))
             raise ModelError(
                 f"{where}: {names} in the coefficient {expression} must be a param; "
                 "numbers that depend on an index enter as a param"
@@ -260,55 +271,55 @@ class Coefficient:
         )
 
     def __call__(self, places: Places, size: int) -> Floats:
-        """Values for ``size`` index tuples, given as one integer array an index."""
+        """Return the values for ``size`` index tuples, given as one integer array for each index."""
         if self._constant is not None or self._function is None:
             return np.full(size, self._constant, dtype=np.float64)
         values = [param_values(a, places, size, self.where) for a in self._accesses]
         with np.errstate(all="ignore"):
-            found = self._function(*values, *self._numbers)
-        return np.ascontiguousarray(np.broadcast_to(np.asarray(found, dtype=np.float64), (size,)))
+            result = self._function(*values, *self._numbers)
+        return np.ascontiguousarray(np.broadcast_to(np.asarray(result, dtype=np.float64), (size,)))
 
 
 def param_values(access: Param | Access, places: Places, size: int, where: str) -> Floats:
-    """Return values of one param access, shape (size,)."""
+    """Return the values of one param access, shape (size,)."""
     if isinstance(access, Param):
         return np.broadcast_to(np.asarray(access.values(), dtype=np.float64), (size,))
     axes = access.base.axes(len(access.indices))
     arrays = [index_values(x, s, places, size, f"{where}: {access}") for x, s in zip(access.indices, axes, strict=True)]
-    found: Floats = access.base.values(*arrays)
-    if np.isnan(found).any():
-        at = int(np.flatnonzero(np.isnan(found))[0])
-        label = ", ".join(repr(s.labels[int(a[at])]) for s, a in zip(axes, arrays, strict=True))
+    values: Floats = access.base.values(*arrays)
+    if np.isnan(values).any():
+        entry = int(np.flatnonzero(np.isnan(values))[0])
+        label = ", ".join(repr(s.labels[int(a[entry])]) for s, a in zip(axes, arrays, strict=True))
         raise ModelError(f"{where}: {access.base.name}[{label}] must be a number, got NaN")
-    return found
+    return values
 
 
 def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, size: int, where: str) -> Ints:
-    """Return places that an index expression (``i``, ``i + 1``, a constant) takes, checked against its set."""
+    """Return the positions that an index expression (``i``, ``i + 1``, a constant) takes, checked against its set."""
     if isinstance(expression, Index):
         return places[expression]
     if expression.is_Integer:
         return np.full(size, int(expression), dtype=np.int64)
-    used = sorted(expression.atoms(Index), key=str)
-    found = np.asarray(sympy.lambdify(used, expression, modules="numpy")(*(places[i] for i in used)))
-    outside = (found < 0) | (found >= len(index_set)) | (found != np.floor(found))
-    if outside.any():
-        at = int(np.flatnonzero(outside)[0])
-        here = ", ".join(f"{i} = {i.index_set.labels[int(places[i][at])]!r}" for i in used)
+    indices = sorted(expression.atoms(Index), key=str)
+    positions = np.asarray(sympy.lambdify(indices, expression, modules="numpy")(*(places[i] for i in indices)))
+    is_outside = (positions < 0) | (positions >= len(index_set)) | (positions != np.floor(positions))
+    if is_outside.any():
+        k = int(np.flatnonzero(is_outside)[0])
+        location = ", ".join(f"{i} = {i.index_set.labels[int(places[i][k])]!r}" for i in indices)
         raise ModelError(
             f"{where}: index {expression} must be a place from 0 to "
-            f"{len(index_set) - 1} of {index_set.name}, got {found[at]} at {here}; omit such rows with where="
+            f"{len(index_set) - 1} of {index_set.name}, got {positions[k]} at {location}; omit such rows with where="
         )
-    return found.astype(np.int64)
+    return positions.astype(np.int64)
 
 
 def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Write a coefficient as ``factor * exp(log)``; log is 0 where it holds no exponential."""
+    """Write a coefficient as ``factor * exp(log)``. The log is 0 if it has no exponential."""
     factors = sympy.Mul.make_args(coefficient)
     logs = [x.args[0] for x in factors if isinstance(x, sympy.exp)]
     return sympy.Mul(*(x for x in factors if not isinstance(x, sympy.exp))), sympy.Add(*logs)
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return indices of terms that are not summed over."""
-    return set().union(*(t.free() for t in terms))
+    """Return the indices of terms that are not summed over."""
+    return set().union(*(t.free_indices() for t in terms))

@@ -1,4 +1,7 @@
-"""Lower a family of constraints towards arrays: its formula, its index tuples, its implications and pieces."""
+"""Lower a constraint family from its formula to terms, index tuples and kind, ready to be compiled.
+
+Everything that can be wrong with a family as a whole is checked here, once for all of its rows.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from privopt.dsl.linear import (
     as_expression,
     free_indices,
     linear_terms,
-    restrict,
+    read_tuples,
     split_exponential,
 )
 from privopt.dsl.symbols import Index, Variable
@@ -29,7 +32,7 @@ from privopt.errors import ModelError
 
 @frozen(eq=False)
 class Implication:
-    """``binary = 1`` implies ``relation``. Made by ``implies``."""
+    """``binary = 1`` implies ``relation``. Written as ``implies(binary, relation)``."""
 
     binary: sympy.Expr
     relation: sympy.Rel
@@ -43,7 +46,7 @@ Relation: TypeAlias = sympy.Rel | Implication
 
 
 def implies(binary: Expression, relation: sympy.Rel) -> Implication:
-    """Return an indicator row: where the binary is 1 the relation holds, where it is 0 it need not.
+    """Return an indicator row: if the binary is 1 the relation holds, and if it is 0 it need not.
 
     It becomes rows with the smallest big-M that the bounds of the variables give, one for each row; without such
     bounds compiling is an error that names the variable.
@@ -61,7 +64,7 @@ class Family:
 
     Attributes:
         name: of the family.
-        shown: relation or implication as it was written.
+        statement: relation or implication as it was written.
         terms: left side minus right side.
         operator: "<=", ">=" or "==".
         forall: indices of its rows.
@@ -72,7 +75,7 @@ class Family:
     """
 
     name: str
-    shown: Relation
+    statement: Relation
     terms: tuple[Term, ...]
     operator: str
     forall: tuple[Index, ...] = ()
@@ -103,7 +106,8 @@ def relation_text(relation: sympy.Rel) -> str:
     return f"{relation.lhs} {_OPERATORS.get(type(relation), type(relation).__name__)} {relation.rhs}"
 
 
-def _relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
+def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
+    """Return the terms of left side minus right side, and the operator."""
     if relation in (True, False, sympy.true, sympy.false):
         raise ModelError(
             f"{where}: the relation is always {bool(relation)}; it speaks of no variable. "
@@ -113,14 +117,14 @@ def _relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     if operator is None:
         raise ModelError(f"{where}: {relation} must be <=, >= or Eq (strict relations and != cannot be rows)")
     terms = linear_terms(relation.lhs, where)
-    terms += [negative(t) for t in linear_terms(relation.rhs, where)]
+    terms += [negate_term(t) for t in linear_terms(relation.rhs, where)]
     if all(t.variable is None for t in terms):
         raise ModelError(f"{where}: {relation_text(relation)} speaks of no variable")
     return terms, operator
 
 
-def negative(term: Term) -> Term:
-    """Return the term with the other sign."""
+def negate_term(term: Term) -> Term:
+    """Return the term with the opposite sign."""
     return Term(-term.coefficient, term.variable, term.indices, term.bindings)
 
 
@@ -132,35 +136,35 @@ def family(
     privacy: bool | None,
     kind: FamilyKind,
 ) -> Family:
-    """Read one ``require``: linearity, operator, indices and tuples are checked here, once for all rows."""
-    place = f"family {name}"
+    """Read one ``require``, and check its linearity, operator, indices and tuples."""
+    location = f"family {name}"
     indices = (forall,) if isinstance(forall, Index) else tuple(forall)
     if not all(isinstance(x, Index) for x in indices):
-        raise ModelError(f"{place}: forall must be indices, got {forall!r}")
+        raise ModelError(f"{location}: forall must be indices, got {forall!r}")
     if len(set(indices)) < len(indices):
-        raise ModelError(f"{place}: an index occurs twice in forall")
+        raise ModelError(f"{location}: an index occurs twice in forall")
     switch: list[Term] = []
     row = relation
     if isinstance(relation, Implication):
         row, kind = relation.relation, "indicator"
-        switch = linear_terms(relation.binary, f"{place}, binary")
-    terms, operator = _relation(row, place)
-    _check_indices(place, [*terms, *switch], indices)
+        switch = linear_terms(relation.binary, f"{location}, binary")
+    terms, operator = _read_relation(row, location)
+    _check_indices(location, [*terms, *switch], indices)
     restricted: tuple[Index, ...] = ()
     tuples: tuple[Ints, ...] = ()
     if where is not None:
         try:
-            restricted, tuples = restrict(indices, where)
+            restricted, tuples = read_tuples(indices, where)
         except ModelError as error:
-            raise ModelError(f"{place}: {error}") from None
+            raise ModelError(f"{location}: {error}") from None
         if not set(restricted) <= set(indices):
             raise ModelError(
-                f"{place}: where speaks of ({', '.join(map(str, restricted))}), "
+                f"{location}: where speaks of ({', '.join(map(str, restricted))}), "
                 f"forall of ({', '.join(map(str, indices))})"
             )
-    made = Family(
+    result = Family(
         name=name,
-        shown=relation,
+        statement=relation,
         terms=tuple(terms),
         operator=operator,
         forall=indices,
@@ -170,27 +174,28 @@ def family(
         privacy=privacy,
         switch=tuple(switch),
     )
-    if privacy and privacy_terms(made) is None:
-        raise ModelError(f"{place}: a privacy row must be z_i <= exp(...) * z_j, got {relation_text(row)}")
-    return made
+    if privacy and privacy_terms(result) is None:
+        raise ModelError(f"{location}: a privacy row must be z_i <= exp(...) * z_j, got {relation_text(row)}")
+    return result
 
 
-def _check_indices(place: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
+def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
+    """Check that each index of the terms is in forall or summed over, and not in both."""
     free = free_indices(terms)
     for term in terms:
-        for index in sorted(term.free() - set(indices), key=str):
-            raise ModelError(f"{place}: index {index} of the term {term} is neither in forall nor summed over")
+        for index in sorted(term.free_indices() - set(indices), key=str):
+            raise ModelError(f"{location}: index {index} of the term {term} is neither in forall nor summed over")
         for binding in term.bindings:
             for index in binding.over:
                 if index in indices:
-                    raise ModelError(f"{place}: index {index} is both in forall and summed over in the term {term}")
+                    raise ModelError(f"{location}: index {index} is both in forall and summed over in the term {term}")
     for index in indices:
         if index not in free:
-            raise ModelError(f"{place}: index {index} is in forall but in no term: its rows would all be the same")
+            raise ModelError(f"{location}: index {index} is in forall but in no term: its rows would all be the same")
 
 
 def privacy_terms(family: Family) -> tuple[Term, Term] | None:
-    """Return the two terms of a row ``z_i <= exp(...) z_j``, or None where the family is not of that shape."""
+    """Return the two terms of a row ``z_i <= exp(...) z_j``, or None if the family does not have that shape."""
     if family.kind != "rows" or family.operator == "==" or family.privacy is False:
         return None
     terms = [t for t in family.terms if t.coefficient != 0]
@@ -202,39 +207,42 @@ def privacy_terms(family: Family) -> tuple[Term, Term] | None:
 
 
 def variable_block(variable: Variable) -> VariableBlock:
-    """Return the variable as the compiled form knows it."""
+    """Return the compiled form's record of a variable."""
     return VariableBlock(name=variable.name, start=variable.start, sets=variable.sets)
 
 
 def piecewise_lines(
     name: str, shape: tuple[int, ...], breakpoints: ArrayLike, values: ArrayLike
 ) -> tuple[Floats, Floats, str]:
+    # Slopes are quotients of differences; the slack keeps their rounding from turning a line into pieces.
     """Return lines whose maximum (convex) or minimum (concave) is the piecewise-linear function.
 
     Returns:
         Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (one line).
     """
-    at = np.asarray(breakpoints, dtype=np.float64)
-    at = np.broadcast_to(at, (*shape, at.shape[-1])) if at.ndim else at.reshape(1)
-    if not np.isfinite(at).all() or (np.diff(at, axis=-1) <= 0).any():
+    points = np.asarray(breakpoints, dtype=np.float64)
+    points = np.broadcast_to(points, (*shape, points.shape[-1])) if points.ndim else points.reshape(1)
+    if not np.isfinite(points).all() or (np.diff(points, axis=-1) <= 0).any():
         raise ModelError(f"piecewise {name}: breakpoints must be finite and rise")
-    if at.shape[-1] < 2:
+    if points.shape[-1] < 2:
         raise ModelError(f"piecewise {name}: must have two breakpoints or more, got one")
-    heights = np.broadcast_to(np.asarray(values, dtype=np.float64), at.shape)
-    rise = np.diff(heights, axis=-1) / np.diff(at, axis=-1)
-    lift = heights[..., :-1] - rise * at[..., :-1]
-    if not (np.isfinite(rise).all() and np.isfinite(lift).all()):
+    heights = np.broadcast_to(np.asarray(values, dtype=np.float64), points.shape)
+    slopes = np.diff(heights, axis=-1) / np.diff(points, axis=-1)
+    intercepts = heights[..., :-1] - slopes * points[..., :-1]
+    if not (np.isfinite(slopes).all() and np.isfinite(intercepts).all()):
         raise ModelError(f"piecewise {name}: a value or slope is not finite")
-    bends = np.diff(rise, axis=-1)
-    slack = 1e-9 * (1 + np.abs(rise).max(initial=0.0))
+    bends = np.diff(slopes, axis=-1)
+    slack = 1e-9 * (1 + np.abs(slopes).max(initial=0.0))
     if (np.abs(bends) <= slack).all():
-        return rise[..., :1], lift[..., :1], "linear"
+        return slopes[..., :1], intercepts[..., :1], "linear"
     if (bends >= -slack).all():
-        return rise, lift, "convex"
+        return slopes, intercepts, "convex"
     if (bends <= slack).all():
-        return rise, lift, "concave"
-    place = tuple(int(p) for p in np.argwhere((bends < -slack) & (bends.max(-1, keepdims=True) > slack))[:1].ravel())
+        return slopes, intercepts, "concave"
+    bend_index = tuple(
+        int(p) for p in np.argwhere((bends < -slack) & (bends.max(-1, keepdims=True) > slack))[:1].ravel()
+    )
     raise ModelError(
-        f"piecewise {name}: neither convex nor concave{f' at {place}' if place else ''}: slopes "
-        f"{rise[place[:-1]] if place else rise}"
+        f"piecewise {name}: neither convex nor concave{f' at {bend_index}' if bend_index else ''}: slopes "
+        f"{slopes[bend_index[:-1]] if bend_index else slopes}"
     )

@@ -1,4 +1,7 @@
-"""The container of a model: variables, params, families, objective."""
+"""The container of a model: variables, params, families of constraints, and the objective.
+
+A model holds symbols only. Compiling turns it into arrays, and solving hands these to a backend.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Kind = Literal["continuous", "integer", "binary"]
 
 
 class Model:
-    """A linear or mixed-integer model, said as its formula.
+    """A linear or mixed-integer model, written as its formula.
 
     >>> import numpy as np
     >>> from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
@@ -59,11 +62,12 @@ class Model:
         self._objective_terms: list[Term] = []
         self._names: set[str] = set()
         self._columns = 0
-        self._bends: list[tuple[Variable, str, str]] = []
+        self._piecewise_terms: list[tuple[Variable, str, str]] = []
 
-    def _claim(self, name: str, what: str) -> None:
+    def _reserve_name(self, name: str, kind: str) -> None:
+        """Reserve a name, since errors, duals and values are looked up by it."""
         if not isinstance(name, str) or not name:
-            raise ModelError(f"{what}: its name must be a text, got {name!r}")
+            raise ModelError(f"{kind}: its name must be a text, got {name!r}")
         if name in self._names:
             raise ModelError(f"model {self.name}: the name {name!r} is taken")
         self._names.add(name)
@@ -76,7 +80,7 @@ class Model:
         upper: ArrayLike | None = np.inf,
         kind: Kind = "continuous",
     ) -> Variable:
-        """Return a decision variable over the product of sets.
+        """Add a decision variable over the product of sets.
 
         Args:
             name: as it is printed.
@@ -86,69 +90,73 @@ class Model:
         """
         if kind not in ("continuous", "integer", "binary"):
             raise ModelError(f"variable {name}: kind must be continuous, integer or binary, got {kind!r}")
-        self._claim(name, "variable")
-        made = Variable(name, tuple(sets))
-        made.owner, made.start, made.integer = self, self._columns, kind != "continuous"
-        made.lower = self._bound(name, "lower", -np.inf if lower is None else lower, made)
-        made.upper = self._bound(name, "upper", np.inf if upper is None else upper, made)
+        self._reserve_name(name, "variable")
+        variable = Variable(name, tuple(sets))
+        variable.owner, variable.start, variable.integer = self, self._columns, kind != "continuous"
+        variable.lower = self._broadcast_bound(name, "lower", -np.inf if lower is None else lower, variable)
+        variable.upper = self._broadcast_bound(name, "upper", np.inf if upper is None else upper, variable)
         if kind == "binary":
-            made.lower, made.upper = np.maximum(made.lower, 0.0), np.minimum(made.upper, 1.0)
-        wrong = np.flatnonzero(made.lower > made.upper)
-        if wrong.size:
-            raise ModelError(f"variable {name}: lower bound {made.lower[wrong[0]]} above upper {made.upper[wrong[0]]}")
-        self._columns += made.size
-        self.variables.append(made)
-        return made
+            variable.lower, variable.upper = np.maximum(variable.lower, 0.0), np.minimum(variable.upper, 1.0)
+        crossed = np.flatnonzero(variable.lower > variable.upper)
+        if crossed.size:
+            raise ModelError(
+                f"variable {name}: lower bound {variable.lower[crossed[0]]} above upper {variable.upper[crossed[0]]}"
+            )
+        self._columns += variable.size
+        self.variables.append(variable)
+        return variable
 
     def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
-        """Refuse variables of another model: their columns are other variables here."""
+        """Refuse variables of another model, whose columns are other variables here."""
         for variable in variables:
             if variable is not None and variable.owner is not self:
-                other = variable.owner.name
-                whose = f"model {other}" if other != self.name else f"another model called {other}"
+                owner_name = variable.owner.name
+                owner_text = f"model {owner_name}" if owner_name != self.name else f"another model called {owner_name}"
                 raise ModelError(
-                    f"{where}: variable {variable.name} must be one of model {self.name}, got one of {whose}"
+                    f"{where}: variable {variable.name} must be one of model {self.name}, got one of {owner_text}"
                 )
 
-    def _bound(self, name: str, side: str, value: ArrayLike, variable: Variable) -> Floats:
+    def _broadcast_bound(self, name: str, bound_name: str, value: ArrayLike, variable: Variable) -> Floats:
+        """Broadcast a bound to the variable's columns, shape (size,)."""
         try:
-            found = np.broadcast_to(np.asarray(value, dtype=np.float64), variable.shape).ravel().copy()
+            bounds = np.broadcast_to(np.asarray(value, dtype=np.float64), variable.shape).ravel().copy()
         except ValueError:
             shapes = f"shape {variable.shape}, got {np.shape(value)}"
-            raise ModelError(f"variable {name}: {side} must have {shapes}") from None
-        if np.isnan(found).any():
-            raise ModelError(f"variable {name}: {side} bound is NaN")
-        return found
+            raise ModelError(f"variable {name}: {bound_name} must have {shapes}") from None
+        if np.isnan(bounds).any():
+            raise ModelError(f"variable {name}: {bound_name} bound is NaN")
+        return bounds
 
     def param(self, name: str, source: ArrayLike | Source, *sets: IndexSet) -> Param:
-        """Return known numbers.
+        """Declare known numbers.
 
         Args:
             name: as it is printed.
             source: a number, an array, or a function that maps one integer array an index to an array.
             sets: what it is indexed by; may be omitted, then any index of the right size fits.
         """
-        self._claim(name, "param")
+        self._reserve_name(name, "param")
         return Param(name, tuple(sets) or None, source)
 
     def minimize(self, expression: Expression) -> None:
-        """Set the objective."""
-        self._optimise(expression, "min")
+        """Set the objective, which is to be minimised."""
+        self._set_objective(expression, "min")
 
     def maximize(self, expression: Expression) -> None:
-        """Set the objective."""
-        self._optimise(expression, "max")
+        """Set the objective, which is to be maximised."""
+        self._set_objective(expression, "max")
 
-    def _optimise(self, expression: Expression, sense: Literal["min", "max"]) -> None:
+    def _set_objective(self, expression: Expression, sense: Literal["min", "max"]) -> None:
+        """Read the objective, and check that it is linear and has no free index."""
         if self.objective is not None:
             raise ModelError(f"model {self.name}: the objective is set already")
-        read = as_expression(expression)
-        terms = linear_terms(read, "objective")
+        formula = as_expression(expression)
+        terms = linear_terms(formula, "objective")
         self._check_owner("objective", (t.variable for t in terms))
         for term in terms:
-            for index in sorted(term.free(), key=str):
+            for index in sorted(term.free_indices(), key=str):
                 raise ModelError(f"objective: index {index} of the term {term} is not summed over")
-        self.objective, self.sense, self._objective_terms = read, sense, terms
+        self.objective, self.sense, self._objective_terms = formula, sense, terms
 
     def require(
         self,
@@ -179,7 +187,7 @@ class Model:
 
     def _add_family(self, family: Family) -> None:
         self._check_owner(f"family {family.name}", (t.variable for t in (*family.terms, *family.switch)))
-        self._claim(family.name, "family")
+        self._reserve_name(family.name, "family")
         self.families.append(family)
 
     def piecewise(
@@ -192,7 +200,7 @@ class Model:
         forall: Index | Sequence[Index] = (),
         where: Where | None = None,
     ) -> Variable:
-        """Return a convex (concave) piecewise-linear term, as a variable above (below) all its lines.
+        """Add a convex (concave) piecewise-linear term, as a variable above (below) all its lines.
 
         The variable takes the function's value where the model pushes it there: a convex one must be minimised or
         bounded from above, a concave one the other way; compiling checks that.
@@ -209,21 +217,22 @@ class Model:
         """
         indices = (forall,) if isinstance(forall, Index) else tuple(forall)
         sets = tuple(i.index_set for i in indices)
-        rise, lift, bend = piecewise_lines(name, tuple(len(s) for s in sets), breakpoints, values)
-        made = self.variable(name, *sets, lower=None)
-        pieces = IndexSet(f"{name} pieces", rise.shape[-1])
+        slopes, intercepts, curvature = piecewise_lines(name, tuple(len(s) for s in sets), breakpoints, values)
+        variable = self.variable(name, *sets, lower=None)
+        pieces = IndexSet(f"{name} pieces", slopes.shape[-1])
+        # The pieces are one more index of the family, so that a single relation states all lines.
         q = Index("q", pieces)
-        slope = Param(f"{name} slope", (*sets, pieces), rise)
-        lifted = Param(f"{name} lift", (*sets, pieces), lift)
-        at = (*indices, q)
-        line = slope[at] * as_expression(expression) + lifted[at]
-        term = made[indices] if indices else made
-        relation = {"convex": Ge, "concave": Le, "linear": Eq}[bend](term, line)
+        slope = Param(f"{name} slope", (*sets, pieces), slopes)
+        intercept = Param(f"{name} lift", (*sets, pieces), intercepts)
+        line_indices = (*indices, q)
+        line = slope[line_indices] * as_expression(expression) + intercept[line_indices]
+        term = variable[indices] if indices else variable
+        relation = {"convex": Ge, "concave": Le, "linear": Eq}[curvature](term, line)
         rows = f"{name} lines"
-        self._add_family(family(rows, relation, at, where, False, "piecewise"))
-        if bend != "linear":
-            self._bends.append((made, bend, rows))
-        return made
+        self._add_family(family(rows, relation, line_indices, where, False, "piecewise"))
+        if curvature != "linear":
+            self._piecewise_terms.append((variable, curvature, rows))
+        return variable
 
     def add_block(
         self,
@@ -243,33 +252,35 @@ class Model:
                 from ``Variable.columns``.
             lower, upper: numbers or arrays of one entry a row.
         """
-        taken = sparse.csr_matrix(matrix, dtype=np.float64)
+        block_matrix = sparse.csr_matrix(matrix, dtype=np.float64)
         if isinstance(columns, Variable):
             columns = [columns]
         if not isinstance(columns, np.ndarray):
             self._check_owner(f"block {name}", (c for c in columns if isinstance(c, Variable)))
             columns = np.concatenate([c.columns() if isinstance(c, Variable) else np.atleast_1d(c) for c in columns])
         columns = columns.astype(np.int64)
-        rows = taken.shape[0]
-        if taken.shape[1] != len(columns):
-            raise ModelError(f"block {name}: matrix of shape {taken.shape} for {len(columns)} columns")
+        rows = block_matrix.shape[0]
+        if block_matrix.shape[1] != len(columns):
+            raise ModelError(f"block {name}: matrix of shape {block_matrix.shape} for {len(columns)} columns")
         if len(columns) and (columns.min() < 0 or columns.max() >= self._columns):
             raise ModelError(f"block {name}: columns must be 0 to {self._columns - 1}, got {columns.max()}")
-        if not np.isfinite(taken.data).all():
-            raise ModelError(f"block {name}: a coefficient is {taken.data[~np.isfinite(taken.data)][0]}")
-        sides = [_side(name, side, value, rows) for side, value in (("lower", lower), ("upper", upper))]
-        self._claim(name, "block")
-        self.families.append(Block(name=name, matrix=taken, lower=sides[0], upper=sides[1], columns=columns))
+        if not np.isfinite(block_matrix.data).all():
+            raise ModelError(f"block {name}: a coefficient is {block_matrix.data[~np.isfinite(block_matrix.data)][0]}")
+        sides = [
+            _broadcast_side(name, side_name, value, rows) for side_name, value in (("lower", lower), ("upper", upper))
+        ]
+        self._reserve_name(name, "block")
+        self.families.append(Block(name=name, matrix=block_matrix, lower=sides[0], upper=sides[1], columns=columns))
 
     def compile(self) -> StandardForm:
-        """Return the model as arrays; takes a second or two for 1e6 rows."""
+        """Compile the model to arrays. This takes a second or two for 1e6 rows."""
         form = compile_model(self.variables, self.families, self._objective_terms, self.sense)
-        for made, bend, rows in self._bends:
-            _check_bend(form, made, bend, rows)
+        for variable, curvature, rows in self._piecewise_terms:
+            _check_curvature(form, variable, curvature, rows)
         return form
 
     def solve(self, backend: str | Solver = "cbc", **options: Unpack[SolveOptions]) -> Solution:
-        """Compile and solve.
+        """Compile and solve the model.
 
         Args:
             backend: "cbc", "highs", or a backend object.
@@ -282,21 +293,22 @@ class Model:
         return solve_form(self.compile(), backend, name=self.name, **options)
 
     def __str__(self) -> str:
-        return show.text(self)
+        return show.format_model(self)
 
     __repr__ = __str__
 
 
-def _check_bend(form: StandardForm, variable: Variable, bend: str, rows: str) -> None:
-    """Nothing but its own lines may hold a convex term up (a concave one down)."""
-    sign = 1.0 if bend == "convex" else -1.0
+def _check_curvature(form: StandardForm, variable: Variable, curvature: str, rows: str) -> None:
+    """Check that nothing but its own lines holds a convex term up (a concave one down)."""
+    sign = 1.0 if curvature == "convex" else -1.0
     columns = slice(variable.start, variable.start + variable.size)
     cost = sign * form.c[columns] * (1.0 if form.sense == "min" else -1.0)
-    own = form.family(rows)
+    line_block = form.family(rows)
     elsewhere = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []
     for block in form.families:
-        if block is own:
+        if block is line_block:
             continue
+        # An entry of another family pulls the wrong way if a side of its row stops the term from meeting its lines.
         part = form.A[block.start : block.stop, columns].tocoo()
         pull = sign * part.data
         at_least = np.isfinite(form.row_lower[block.start : block.stop])[part.row]
@@ -304,18 +316,18 @@ def _check_bend(form: StandardForm, variable: Variable, bend: str, rows: str) ->
         if (at_least & (pull > 0)).any() or (at_most & (pull < 0)).any():
             elsewhere.append(f"family {block.name}")
     if elsewhere:
-        pushed = "minimised or bounded from above" if bend == "convex" else "maximised or bounded from below"
+        use = "minimised or bounded from above" if curvature == "convex" else "maximised or bounded from below"
         raise ModelError(
-            f"piecewise {variable.name} is {bend} and may only be {pushed}, which {', '.join(elsewhere)} is not"
+            f"piecewise {variable.name} is {curvature} and may only be {use}, which {', '.join(elsewhere)} is not"
         )
 
 
-def _side(name: str, side: str, value: ArrayLike, rows: int) -> Floats:
-    """(rows,) the lower or the upper side of a block's rows."""
+def _broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
+    """Broadcast the lower or the upper side of a block's rows, shape (rows,)."""
     try:
-        given = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy()
+        sides = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy()
     except ValueError:
-        raise ModelError(f"block {name}: {side} must have shape ({rows},), got {np.shape(value)}") from None
-    if np.isnan(given).any():
-        raise ModelError(f"block {name}: {side} holds a NaN")
-    return given
+        raise ModelError(f"block {name}: {side_name} must have shape ({rows},), got {np.shape(value)}") from None
+    if np.isnan(sides).any():
+        raise ModelError(f"block {name}: {side_name} holds a NaN")
+    return sides

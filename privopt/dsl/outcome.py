@@ -1,4 +1,4 @@
-"""Status of a solve."""
+"""The status and the checked result of a solve."""
 
 from enum import Enum
 
@@ -9,7 +9,7 @@ from privopt.dsl.condition import TightenedRows
 
 
 class Outcome(Enum):
-    """How a solve ended. A solver that dies or lies is none of these: it raises ``SolverError``."""
+    """How a solve ended. A solver that dies or gives a wrong answer raises ``SolverError`` instead."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -20,7 +20,7 @@ class Outcome(Enum):
 
 @frozen(eq=False, kw_only=True)
 class Result:
-    """A checked answer, in the form's own rows, units and sense.
+    """A checked answer, in the rows, units and sense of the form.
 
     Attributes:
         outcome: how it ended; x, objective and violation are there where it is optimal or feasible.

@@ -1,4 +1,4 @@
-"""Finite sets that indices run over. No sympy here: solvers' processes load this file too."""
+"""Finite sets that indices run over. This file does not import sympy, because the solvers' processes load it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from privopt.errors import ModelError
 __all__ = ["IndexSet", "Ints"]
 
 
-def _labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
+def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
+    """Read the labels of a set: an integer n stands for 0 to n - 1."""
     if isinstance(value, int | np.integer):
         if value < 0:
             raise ModelError(f"an index set must have 0 elements or more, got {value}")
@@ -25,8 +26,8 @@ def _labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
     return tuple(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
-def _means(label: object, element: object) -> bool:
-    """Check that a label that equals an element may represent it: True equals 1 and may not."""
+def _can_represent(label: object, element: object) -> bool:
+    """Return whether a label may represent an element that it equals: True equals 1, and may not."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
@@ -51,17 +52,17 @@ class IndexSet:
     """
 
     name: str
-    labels: Sequence[Hashable] = field(converter=_labels, repr=False)
+    labels: Sequence[Hashable] = field(converter=_read_labels, repr=False)
     _places: dict[Hashable, int] = field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         if isinstance(self.labels, range):
             return
-        for place, label in enumerate(self.labels):
-            if self._places.setdefault(label, place) != place:
+        for position, label in enumerate(self.labels):
+            if self._places.setdefault(label, position) != position:
                 first = self._places[label]
                 raise ModelError(
-                    f"index set {self.name}: its labels must differ, got {label!r} at places {first} and {place}"
+                    f"index set {self.name}: its labels must differ, got {label!r} at places {first} and {position}"
                 )
 
     def __len__(self) -> int:
@@ -69,27 +70,31 @@ class IndexSet:
 
     def __contains__(self, label: object) -> bool:
         if isinstance(self.labels, range):
-            return _means(label, 0) and label in self.labels
-        place = self._places.get(label)
-        return place is not None and _means(label, self.labels[place])
+            return _can_represent(label, 0) and label in self.labels
+        position = self._places.get(label)
+        return position is not None and _can_represent(label, self.labels[position])
 
     def position(self, label: Hashable) -> int:
-        """Place of a label, from 0; ModelError where it is not an element."""
+        """Return the position of a label, from 0.
+
+        Raises:
+            ModelError: The label is not an element.
+        """
         try:
-            known = label in self
+            is_element = label in self
         except TypeError:
             kind = type(label).__name__
             raise ModelError(
                 f"index set {self.name}: a label must be an element or its place, got the {kind} {label!r}"
             ) from None
-        if not known:
-            mask = isinstance(label, bool | np.bool_)
-            hint = "; of a mask of booleans np.argwhere(mask) gives the places" if mask else ""
+        if not is_element:
+            is_boolean = isinstance(label, bool | np.bool_)
+            hint = "; of a mask of booleans np.argwhere(mask) gives the places" if is_boolean else ""
             raise ModelError(f"index set {self.name} has no element {label!r}{hint}")
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
     def positions(self, values: Ints | Iterable[Hashable]) -> Ints:
-        """Return places of many elements.
+        """Return the positions of many elements.
 
         Args:
             values: an integer array (places already, checked against the size), or a sequence of labels;
@@ -98,17 +103,20 @@ class IndexSet:
         if isinstance(self.labels, range) and isinstance(values, list) and all(type(x) is int for x in values):
             values = np.array(values, dtype=np.int64)  # here labels are places
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
-            found = values.astype(np.int64)
+            positions = values.astype(np.int64)
         else:
             has_integers = isinstance(self.labels, range) or any(map(_is_integer, self.labels))
-            plain = values.tolist() if isinstance(values, np.ndarray) else values
-            found = np.array([self._place(value, has_integers) for value in plain], dtype=np.int64)
-        outside = (found < 0) | (found >= len(self))
-        if outside.any():
-            raise ModelError(f"index set {self.name}: places must be 0 to {len(self) - 1}, got {found[outside][0]}")
-        return found
+            elements = values.tolist() if isinstance(values, np.ndarray) else values
+            positions = np.array([self._position_of(value, has_integers) for value in elements], dtype=np.int64)
+        is_outside = (positions < 0) | (positions >= len(self))
+        if is_outside.any():
+            raise ModelError(
+                f"index set {self.name}: places must be 0 to {len(self) - 1}, got {positions[is_outside][0]}"
+            )
+        return positions
 
-    def _place(self, value: Any, has_integers: bool) -> int:
+    def _position_of(self, value: Any, has_integers: bool) -> int:
+        """Return the position of a label, or of an integer if no label is one."""
         if not has_integers and _is_integer(value) and value not in self:
             return int(value)
         return self.position(value)

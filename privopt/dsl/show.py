@@ -1,4 +1,4 @@
-"""A model printed as its formula."""
+"""Print a model as its formula."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privopt.dsl.symbols import Variable
 
 
 class PrintableModel(Protocol):
-    """What is printed of a model."""
+    """The attributes of a model that are printed."""
 
     name: str
     sense: Any
@@ -21,7 +21,8 @@ class PrintableModel(Protocol):
     variables: list[Variable]
 
 
-def _quantifier(family: Family) -> str:
+def _quantifier_text(family: Family) -> str:
+    """Return the text after "for": the restricted tuples, then the indices that run over whole sets."""
     parts = []
     if family.restricted:
         listed = ", ".join(str(index.name) for index in family.restricted)
@@ -30,31 +31,33 @@ def _quantifier(family: Family) -> str:
     return ", ".join(parts)
 
 
-def _span(value: Floats) -> str | None:
-    """Return the common value of all bounds, "..." if they differ, None without any."""
+def _common_bound(value: Floats) -> str | None:
+    """Return the common value of all bounds, "..." if they differ, or None if there are none."""
     if value.size == 0 or not np.isfinite(value).any():
         return None
     return f"{value[0]:g}" if (value == value[0]).all() else "..."
 
 
-def _variable(variable: Variable) -> str:
+def _variable_text(variable: Variable) -> str:
     """Show a variable with its sets and bounds: ``z[X, X] >= 0``, ``h[X] binary``."""
     sets = f"[{', '.join(s.name for s in variable.sets)}]" if variable.sets else ""
-    lower, upper = _span(variable.lower), _span(variable.upper)
+    lower, upper = _common_bound(variable.lower), _common_bound(variable.upper)
     bounds = [f"{sign} {end}" for sign, end in ((">=", lower), ("<=", upper)) if end is not None] or ["free"]
     if variable.integer:
         bounds = ["binary"] if (lower, upper) == ("0", "1") else [*bounds, "integer"]
     return f"{variable.name}{sets} {', '.join(bounds)}"
 
 
-def text(model: PrintableModel) -> str:
-    """Return the model as plain text, one family a line."""
+def format_model(model: PrintableModel) -> str:
+    """Return the model as plain text, one line for each family."""
     lines = [f"{model.name}: {model.sense}imize {0 if model.objective is None else model.objective}"]
     for family in model.families:
         if isinstance(family, Block):
             lines.append(f"  {family.name}: {family.matrix.shape[0]} ready rows")
             continue
-        quantifier = _quantifier(family)
-        shown = str(family.shown) if isinstance(family.shown, Implication) else relation_text(family.shown)
-        lines.append(f"  {family.name}: {shown}{f'  for {quantifier}' if quantifier else ''}")
-    return "\n".join(lines + [f"  {_variable(v)}" for v in model.variables])
+        quantifier = _quantifier_text(family)
+        relation = (
+            str(family.statement) if isinstance(family.statement, Implication) else relation_text(family.statement)
+        )
+        lines.append(f"  {family.name}: {relation}{f'  for {quantifier}' if quantifier else ''}")
+    return "\n".join(lines + [f"  {_variable_text(v)}" for v in model.variables])

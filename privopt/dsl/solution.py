@@ -1,4 +1,4 @@
-"""A solver's answer under the formula's names and labels."""
+"""A solver's answer under the names and labels of the formula."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SolveOptions(TypedDict, total=False):
 
 
 class Solver(Protocol):
-    """What solves a compiled model; :class:`privopt.backends.Backend` is the base class of those registered."""
+    """A solver of compiled models. Registered ones derive from :class:`privopt.backends.Backend`."""
 
     def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
         """Solve a form."""
@@ -39,7 +39,7 @@ class Solver(Protocol):
 
 
 class SolveInterrupt(KeyboardInterrupt):
-    """An interrupt came when a solver had a feasible point: ``result`` has it, checked."""
+    """An interrupt came after the solver had a feasible point; ``result`` holds the checked point."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class SolveInterrupt(KeyboardInterrupt):
 
 @frozen(eq=False, kw_only=True)
 class Solution:
-    """What a model's solve returned, checked against its rows.
+    """The result of solving a model, checked against its rows.
 
     Attributes:
         form: the compiled model.
@@ -84,40 +84,44 @@ class Solution:
         return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
 
     def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return values of a variable in the shape of its sets; with labels, one number."""
-        return self._columns(self.x, name, labels)
+        """Return the values of a variable in the shape of its sets, or one number if labels are given."""
+        return self._variable_values(self.x, name, labels)
 
     def reduced_cost(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the reduced costs of a variable in the shape of its sets; with labels, one number."""
-        return self._columns(self._known(self.reduced, "reduced costs"), name, labels)
+        """Return the reduced costs of a variable in the shape of its sets, or one number if labels are given."""
+        return self._variable_values(self._require_values(self.reduced, "reduced costs"), name, labels)
 
     def dual(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return multipliers of a family, one a row; with labels, those of its rows with them (a number where one)."""
-        duals = self._known(self.duals, "duals")
+        """Return the multipliers of a family, one for each row; with labels, those of its rows that have them."""
+        duals = self._require_values(self.duals, "duals")
         block = self.form.family(family)
-        own = duals[block.start : block.stop]
+        family_duals = duals[block.start : block.stop]
         if labels is None:
-            return read_only(own.copy())
-        found = own[block.rows(labels)]
-        return float(found[0]) if len(found) == 1 else read_only(found)
+            return read_only(family_duals.copy())
+        selected_duals = family_duals[block.rows(labels)]
+        return float(selected_duals[0]) if len(selected_duals) == 1 else read_only(selected_duals)
 
-    def _known(self, values: Floats | None, what: str) -> Floats:
+    def _require_values(self, values: Floats | None, quantity: str) -> Floats:
+        """Return the values, or explain why the solver did not give them."""
         if values is None:
-            raise UsageError(f"no {what}: {self.solver} gives them for optimal models without integer variables only")
+            raise UsageError(
+                f"no {quantity}: {self.solver} gives them for optimal models without integer variables only"
+            )
         return values
 
-    def _columns(self, values: Floats, name: str, labels: Sequence[Hashable] | None) -> Any:
+    def _variable_values(self, values: Floats, name: str, labels: Sequence[Hashable] | None) -> Any:
+        """Return a variable's part of a vector over all columns."""
         block = self.form.variable(name)
-        own = values[block.start : block.stop]
+        block_values = values[block.start : block.stop]
         if labels is not None:
-            return float(own[block.flat((labels,) if isinstance(labels, str) else tuple(labels))])
-        return float(own[0]) if not block.sets else read_only(own.reshape(block.shape).copy())
+            return float(block_values[block.flat((labels,) if isinstance(labels, str) else tuple(labels))])
+        return float(block_values[0]) if not block.sets else read_only(block_values.reshape(block.shape).copy())
 
 
 def solve_form(
     form: StandardForm, backend: str | Solver = "cbc", *, name: str = "model", **options: Unpack[SolveOptions]
 ) -> Solution:
-    """Solve a compiled model with a backend, or with the registered solver of that name.
+    """Solve a compiled model with a backend object, or with the registered solver of that name.
 
     Raises:
         InfeasibleError, UnboundedError, StoppedError, SolverError: in the formula's words.
@@ -128,10 +132,10 @@ def solve_form(
     except SolveInterrupt as interrupt:
         result = interrupt.result
     outcome = result.outcome.value
-    patience = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)
+    explain_seconds = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)
     if outcome == "infeasible":
-        cut = f" (after {result.tightening.rows} privacy rows were tightened)" if result.tightening else ""
-        raise InfeasibleError(f"{name} has no solution{cut}: {solver.explain(form, patience)}")
+        tightening_note = f" (after {result.tightening.rows} privacy rows were tightened)" if result.tightening else ""
+        raise InfeasibleError(f"{name} has no solution{tightening_note}: {solver.explain(form, explain_seconds)}")
     if outcome == "unbounded":
         raise UnboundedError(f"{name} is unbounded: the objective improves without end")
     if outcome == "stopped":

@@ -1,4 +1,7 @@
-"""Indices, parameters and variables as sympy atoms, and their accesses ``z[i, k]``."""
+"""Indices, parameters and variables as sympy atoms, and their accesses ``z[i, k]``.
+
+They are ``Dummy`` symbols, so that two objects of the same name are never equal.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _ANY = 2**62
 
 
 class Index(sympy.Dummy):  # type: ignore[misc]
-    """An index that runs over a set; two of the same name are two indices.
+    """An index that runs over a set. Two indices of the same name are different indices.
 
     >>> Index("i", IndexSet("X", 4))
     i
@@ -30,7 +33,7 @@ class Index(sympy.Dummy):  # type: ignore[misc]
     index_set: IndexSet
 
     def __new__(cls, name: str, index_set: IndexSet) -> Index:
-        """Make a new index called ``name``."""
+        """Create an index called ``name``."""
         index: Index = sympy.Dummy.__new__(cls, name, integer=True)
         index.index_set = index_set
         return index
@@ -42,7 +45,7 @@ class Index(sympy.Dummy):  # type: ignore[misc]
 
 
 class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
-    """What variables and parameters share: a name, sets, and ``[...]``."""
+    """Common base of variables and parameters: a name, sets, and ``[...]``."""
 
     sets: tuple[IndexSet, ...]
 
@@ -55,17 +58,20 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
         indices = key if isinstance(key, tuple) else (key,)
         axes = self.axes(len(indices))
         if len(indices) != len(axes):
-            wanted = ", ".join(s.name for s in axes) or "nothing"
-            raise ModelError(f"{self.name} must have {len(axes)} indices ({wanted}), got {len(indices)}")
-        return Access(self, *(self._index(x, s, at) for at, (x, s) in enumerate(zip(indices, axes, strict=True))))
+            set_names = ", ".join(s.name for s in axes) or "nothing"
+            raise ModelError(f"{self.name} must have {len(axes)} indices ({set_names}), got {len(indices)}")
+        return Access(
+            self, *(self._check_index(x, s, number) for number, (x, s) in enumerate(zip(indices, axes, strict=True)))
+        )
 
-    def _index(self, value: Any, index_set: IndexSet, at: int) -> sympy.Expr:
+    def _check_index(self, value: Any, index_set: IndexSet, number: int) -> sympy.Expr:
+        """Check one index of an access, and convert a label to its position."""
         if isinstance(value, sympy.Expr):
             for index in value.atoms(Index):
-                if not self._fits(index.index_set, index_set):
+                if not self._accepts_set(index.index_set, index_set):
                     raise ModelError(
                         f"{self.name}[...]: index {index} runs over {index.index_set.name} "
-                        f"({len(index.index_set)}), but place {at} of {self.name} over {index_set.name} "
+                        f"({len(index.index_set)}), but place {number} of {self.name} over {index_set.name} "
                         f"({len(index_set)})"
                     )
             if value.atoms(sympy.Symbol) - value.atoms(Index):
@@ -73,11 +79,12 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
             return value
         return sympy.Integer(int(index_set.positions([value])[0]))
 
-    def _fits(self, actual: IndexSet, wanted: IndexSet) -> bool:
-        return actual.same_as(wanted)
+    def _accepts_set(self, actual: IndexSet, expected: IndexSet) -> bool:
+        """Return whether an index over one set may stand in a place of the other."""
+        return actual.same_as(expected)
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the sets that it is indexed by, where ``count`` indices are used."""
+        """Return the sets of the indices if ``count`` of them are used."""
         return self.sets
 
     @property
@@ -87,7 +94,7 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
 
 
 class Variable(_Indexable):
-    """A decision variable over the product of its sets. Made by ``Model.variable``.
+    """A decision variable over the product of its sets. Created by ``Model.variable``.
 
     Attributes:
         sets: what it is indexed by; a scalar has none and represents itself in formulas.
@@ -104,10 +111,10 @@ class Variable(_Indexable):
     integer: bool
 
     def __new__(cls, name: str, sets: tuple[IndexSet, ...]) -> Variable:
-        """Make a new variable called ``name``."""
-        made: Variable = sympy.Dummy.__new__(cls, name, real=True)
-        made.sets = sets
-        return made
+        """Create a variable called ``name``."""
+        variable: Variable = sympy.Dummy.__new__(cls, name, real=True)
+        variable.sets = sets
+        return variable
 
     @property
     def size(self) -> int:
@@ -115,7 +122,7 @@ class Variable(_Indexable):
         return int(np.prod(self.shape, dtype=np.int64))
 
     def columns(self, *positions: Ints) -> Ints:
-        """Return columns of the model at places (one integer array an index), or all of them in order."""
+        """Return the model's columns at positions (one integer array for each index), or all of them in order."""
         if not positions:
             return np.arange(self.start, self.start + self.size)
         if not self.sets:
@@ -125,7 +132,7 @@ class Variable(_Indexable):
 
 
 class Param(_Indexable):
-    """Known numbers: an array, or a function of index arrays. Made by ``Model.param``.
+    """Known numbers: an array, or a function of index arrays. Created by ``Model.param``.
 
     Attributes:
         sets: what it is indexed by; of a param without declared sets, one unnamed set an axis of its array.
@@ -137,28 +144,28 @@ class Param(_Indexable):
     declared: bool
 
     def __new__(cls, name: str, sets: tuple[IndexSet, ...] | None, source: ArrayLike | Source) -> Param:
-        """Make a new parameter; its shape and values are checked here."""
-        made: Param = sympy.Dummy.__new__(cls, name, real=True)
-        made.declared = sets is not None
+        """Create a parameter, and check its shape and values."""
+        param: Param = sympy.Dummy.__new__(cls, name, real=True)
+        param.declared = sets is not None
         if callable(source):
-            made.source, made.sets = source, sets or ()
-            return made
+            param.source, param.sets = source, sets or ()
+            return param
         array = np.asarray(source, dtype=np.float64)
         if sets is None:
-            sets = tuple(IndexSet(f"axis {at}", size) for at, size in enumerate(array.shape))
-        made.sets = sets
-        wanted = tuple(len(s) for s in sets)
-        if array.shape != wanted:
+            sets = tuple(IndexSet(f"axis {number}", size) for number, size in enumerate(array.shape))
+        param.sets = sets
+        expected_shape = tuple(len(s) for s in sets)
+        if array.shape != expected_shape:
             raise ModelError(
-                f"param {name}: its array must have shape {wanted} for "
+                f"param {name}: its array must have shape {expected_shape} for "
                 f"({', '.join(s.name for s in sets)}), got {array.shape}"
             )
         if np.isnan(array).any():
-            place = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
-            at = ", ".join(repr(s.labels[p]) for s, p in zip(sets, place, strict=True))
-            raise ModelError(f"param {name}[{at}] must be a number, got NaN")
-        made.source = read_only(array.copy())
-        return made
+            position = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
+            number = ", ".join(repr(s.labels[p]) for s, p in zip(sets, position, strict=True))
+            raise ModelError(f"param {name}[{number}] must be a number, got NaN")
+        param.source = read_only(array.copy())
+        return param
 
     @property
     def is_scalar(self) -> bool:
@@ -166,25 +173,26 @@ class Param(_Indexable):
         return not self.sets and not (callable(self.source) and not self.declared)
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the sets that it is indexed by; a function without declared sets takes as many as it is given."""
+        """Return the sets of the indices. A function without declared sets accepts any number of them."""
         if callable(self.source) and not self.declared:
-            return tuple(IndexSet(f"axis {at}", _ANY) for at in range(count))
+            return tuple(IndexSet(f"axis {number}", _ANY) for number in range(count))
         return self.sets
 
-    def _fits(self, actual: IndexSet, wanted: IndexSet) -> bool:
-        return actual.same_as(wanted) if self.declared else len(wanted) in (len(actual), _ANY)
+    def _accepts_set(self, actual: IndexSet, expected: IndexSet) -> bool:
+        """Return whether an index over one set may replace the other; undeclared sets must agree in size only."""
+        return actual.same_as(expected) if self.declared else len(expected) in (len(actual), _ANY)
 
     def values(self, *positions: Ints) -> Floats:
-        """Return values at places: one integer array an index, all of one shape."""
+        """Return the values at positions: one integer array for each index, all of one shape."""
         if not callable(self.source):
             return np.asarray(self.source[positions], dtype=np.float64)
-        found = np.asarray(self.source(*positions), dtype=np.float64)
+        values = np.asarray(self.source(*positions), dtype=np.float64)
         shape = np.shape(positions[0]) if positions else ()
         try:
-            return np.broadcast_to(found, shape)
+            return np.broadcast_to(values, shape)
         except ValueError:
             raise ModelError(
-                f"param {self.name}: its function returned shape {found.shape} for index arrays of shape {shape}"
+                f"param {self.name}: its function returned shape {values.shape} for index arrays of shape {shape}"
             ) from None
 
 
@@ -207,14 +215,14 @@ class Access(sympy.Expr):  # type: ignore[misc]
 
     def _sympystr(self, printer: Any) -> str:
         places = zip(self.indices, self.base.axes(len(self.indices)), strict=True)
-        named = [str(s.labels[int(x)]) if x.is_Integer else printer._print(x) for x, s in places]
-        return f"{self.base.name}[{', '.join(named)}]"
+        labels = [str(s.labels[int(x)]) if x.is_Integer else printer._print(x) for x, s in places]
+        return f"{self.base.name}[{', '.join(labels)}]"
 
     _sympyrepr = _sympystr
 
 
 class Restriction(sympy.Dummy):  # type: ignore[misc]
-    """Index tuples that a sum is restricted to.
+    """The index tuples that a sum is restricted to.
 
     Attributes:
         indices: the indices that the tuples are of.
@@ -225,21 +233,21 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
     positions: tuple[Ints, ...]
 
     def __new__(cls, indices: tuple[Index, ...], positions: tuple[Ints, ...]) -> Restriction:
-        """Make a new restriction of ``indices`` to the tuples given by ``positions``."""
-        made: Restriction = sympy.Dummy.__new__(cls, "T")
-        made.indices, made.positions = indices, positions
-        return made
+        """Create a restriction of ``indices`` to the tuples given by ``positions``."""
+        restriction: Restriction = sympy.Dummy.__new__(cls, "T")
+        restriction.indices, restriction.positions = indices, positions
+        return restriction
 
 
 class Total(sympy.Expr):  # type: ignore[misc]
-    """A finite sum over index tuples. Made by ``total``."""
+    """A finite sum over index tuples. Created by ``total``."""
 
     is_commutative = True
     is_real = True
 
     @property
     def body(self) -> sympy.Expr:
-        """What is summed."""
+        """The summed expression."""
         return self.args[0]
 
     @property
@@ -252,15 +260,15 @@ class Total(sympy.Expr):  # type: ignore[misc]
         """The tuples that count; None for all."""
         return self.args[2] if len(self.args) > 2 else None
 
-    def _where(self) -> str:
-        kept = self.restriction
-        if kept is None:
+    def _restriction_text(self) -> str:
+        restriction = self.restriction
+        if restriction is None:
             return ""
-        return f"({', '.join(str(x.name) for x in kept.indices)}) in {len(kept.positions[0])} tuples"
+        return f"({', '.join(str(x.name) for x in restriction.indices)}) in {len(restriction.positions[0])} tuples"
 
     def _sympystr(self, printer: Any) -> str:
-        over = ", ".join(f"{x.name} in {x.index_set.name}" for x in self.over)
+        ranges = ", ".join(f"{x.name} in {x.index_set.name}" for x in self.over)
         where = f"; {self._where()}" if self.restriction else ""
-        return f"sum({printer._print(self.body)} for {over}{where})"
+        return f"sum({printer._print(self.body)} for {ranges}{where})"
 
     _sympyrepr = _sympystr
