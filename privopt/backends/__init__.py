@@ -1,7 +1,7 @@
 """Adapters to LP and MILP solvers (HiGHS, CBC), behind one small interface.
 
-Names are loaded when they are first asked for: no solver before it is used, and a worker process
-(:mod:`privopt.backends.workers`) loads the solver that it runs alone.
+Names are imported when they are first used. No solver is loaded before it is needed, and a worker process
+(:mod:`privopt.backends.workers`) loads only the solver that it runs.
 """
 
 from __future__ import annotations

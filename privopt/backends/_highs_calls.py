@@ -1,4 +1,4 @@
-"""One HiGHS instance through highspy: made, loaded, run, read."""
+"""One HiGHS instance through highspy: create it, load a model, run it, and read the answer."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ else:
 BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
 ROW_TOLERANCE = 1e-9
 
-_REDIRECTING = threading.Lock()
+_REDIRECTION_LOCK = threading.Lock()
 """Held while standard output is redirected: descriptors belong to the whole process."""
 
 
 def highspy_module() -> ModuleType:
-    """Return the library, imported late."""
+    """Import highspy late, so that a process without HiGHS models does not load it."""
     import highspy
 
     return highspy
@@ -43,46 +43,47 @@ def highspy_module() -> ModuleType:
 
 @contextmanager
 def _native_output_dropped() -> Iterator[None]:
-    """Drop what a native library prints on standard output, by its descriptor.
+    """Drop what a native library prints on standard output, by its file descriptor.
 
     Descriptor 1 is that of every thread, so keep the block short: what another thread prints meanwhile is dropped too.
     """
-    c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")  # printf has a buffer of its own
-    with _REDIRECTING:
+    # printf has a buffer of its own, so that it is flushed before and after the redirection
+    c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
+    with _REDIRECTION_LOCK:
         try:
-            kept = os.dup(1)
+            original = os.dup(1)
         except OSError:  # standard output is closed: nothing can be printed there
             yield
             return
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        null_device = os.open(os.devnull, os.O_WRONLY)
         try:
             c_library.fflush(None)
-            os.dup2(nowhere, 1)
+            os.dup2(null_device, 1)
             yield
         finally:
             c_library.fflush(None)
-            os.dup2(kept, 1)
-            os.close(kept)
-            os.close(nowhere)
+            os.dup2(original, 1)
+            os.close(original)
+            os.close(null_device)
 
 
-def create() -> Highs:
-    """Create a HiGHS instance. HiGHS 1.16 prints a banner then, before any option can be set: it is dropped."""
+def create_solver() -> Highs:
+    """Create a HiGHS instance without its banner: HiGHS 1.16 prints one before any option can be set."""
     highspy = highspy_module()
     with _native_output_dropped():
         return highspy.Highs()
 
 
-def call(status: HighsStatus, what: str) -> None:
-    """Raise where a call of HiGHS returned an error."""
+def check_status(status: HighsStatus, action: str) -> None:
+    """Raise an error if a call of HiGHS returned one."""
     if status == highspy_module().HighsStatus.kError:
-        raise SolverError(f"highs refused to {what}")
+        raise SolverError(f"highs refused to {action}")
 
 
 def settings_of(
     *, tolerance: float, threads: int, seed: int, method: str = "auto", gap: float | None = None, presolve: str = ""
 ) -> dict[str, Any]:
-    """Return the options of HiGHS by their names, without a time limit."""
+    """Return HiGHS's options by name, without a time limit."""
     settings: dict[str, Any] = {
         "output_flag": False,
         "log_to_console": False,
@@ -93,20 +94,20 @@ def settings_of(
         "mip_abs_gap": 0.0,
         "time_limit": np.inf,
     }
-    asked = {"mip_rel_gap": gap, "solver": None if method == "auto" else method, "presolve": presolve or None}
-    return settings | {name: value for name, value in asked.items() if value is not None}
+    options = {"mip_rel_gap": gap, "solver": None if method == "auto" else method, "presolve": presolve or None}
+    return settings | {name: value for name, value in options.items() if value is not None}
 
 
 def new_solver(*, tolerance: float = ROW_TOLERANCE, method: str = "auto") -> Highs:
-    """Return a silent HiGHS instance of one thread."""
-    solver = create()
+    """Create a silent HiGHS instance of one thread."""
+    solver = create_solver()
     for name, value in settings_of(tolerance=tolerance, threads=1, seed=0, method=method).items():
-        call(solver.setOptionValue(name, value), f"set {name}")
+        check_status(solver.setOptionValue(name, value), f"set {name}")
     return solver
 
 
 def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[str, Any]:
-    """Return a scaled form by rows, as :func:`load_arrays` takes it."""
+    """Return a scaled form by rows, as :func:`load_arrays` reads it."""
     form, matrix = conditioned.form, conditioned.A
     return {
         "start": matrix.indptr.astype(np.int32),
@@ -122,20 +123,20 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
 
 
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
-    """Hand a model over in one call."""
+    """Pass a model to HiGHS in one call, and check that it took every coefficient."""
     count = len(arrays["value"])
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
     order = ("c", "col_lower", "col_upper", "row_lower", "row_upper", "start", "index", "value", "integrality")
-    call(solver.passModel(*sizes, *(arrays[name] for name in order)), "take the model")
+    check_status(solver.passModel(*sizes, *(arrays[name] for name in order)), "take the model")
     if solver.getNumNz() != count:
         raise SolverError(f"highs kept {solver.getNumNz()} of {count} coefficients")
 
 
 def outcome_of(solver: Highs) -> Outcome | None:
-    """Return the outcome that HiGHS claims; None where it gave up."""
+    """Return the outcome that HiGHS claims, or None if it gave up."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
-    ends = {
+    outcomes = {
         kinds.kOptimal: Outcome.OPTIMAL,
         kinds.kModelEmpty: Outcome.OPTIMAL,
         kinds.kInfeasible: Outcome.INFEASIBLE,
@@ -151,22 +152,26 @@ def outcome_of(solver: Highs) -> Outcome | None:
         kinds.kObjectiveTarget,
     )
     if status in limits:
-        feasible = solver.getInfo().primal_solution_status == highspy_module().kSolutionStatusFeasible
-        return Outcome.FEASIBLE if feasible else Outcome.STOPPED
-    return ends.get(status)
+        is_feasible = solver.getInfo().primal_solution_status == highspy_module().kSolutionStatusFeasible
+        return Outcome.FEASIBLE if is_feasible else Outcome.STOPPED
+    return outcomes.get(status)
 
 
-def run(solver: Highs) -> None:
-    """Run HiGHS so that an interrupt stops it at once (highspy's own way prints on standard output)."""
+def run_solver(solver: Highs) -> None:
+    """Run HiGHS so that an interrupt stops it at once.
+
+    highspy's own handling of interrupts prints on standard output.
+    """
     stop = threading.Event()
 
-    def asked(event: HighsCallbackEvent) -> None:
+    def interrupt_if_stopped(event: HighsCallbackEvent) -> None:
         if stop.is_set():
             event.interrupt()
 
+    # Each of HiGHS's methods asks its own channel whether to go on.
     channels = (solver.cbSimplexInterrupt, solver.cbIpmInterrupt, solver.cbMipInterrupt)
     for channel in channels:
-        channel.subscribe(asked)
+        channel.subscribe(interrupt_if_stopped)
     running, scope = DaemonCall(solver.run), clock()
     try:
         while not running.wait(0.2):
@@ -178,11 +183,11 @@ def run(solver: Highs) -> None:
         raise
     finally:
         for channel in channels:
-            channel.unsubscribe(asked)
+            channel.unsubscribe(interrupt_if_stopped)
 
 
 def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
-    """Read a solver that was run."""
+    """Read the answer of a solver that has run."""
     status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
     x = duals = reduced = None
     bound = float(info.mip_dual_bound) if is_mip else None
@@ -208,7 +213,7 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
 
 
 def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Raw:
-    """Solve a model: an LP here, one with integers in a process that can be ended.
+    """Solve a model: an LP in this process, an integer program in a process that can be killed.
 
     HiGHS looks at its clock and at interrupts between the steps of its search, and some steps take minutes. If the
     process had to be ended, its best point so far is returned, with the bound of that moment.
@@ -236,34 +241,36 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Raw:
             bound=best.get("bound"),
             interrupted=reply.interrupted,
         )
-    said: Raw = reply.answer["said"]
-    return evolve(said, interrupted=reply.interrupted)
+    raw: Raw = reply.answer["said"]
+    return evolve(raw, interrupted=reply.interrupted)
 
 
 def _solve_here(
     arrays: dict[str, Any], settings: dict[str, Any], prepare: Callable[[Highs], None] | None = None
 ) -> Raw:
+    """Solve a model in this process."""
     started = time.monotonic()
-    solver = create()
+    solver = create_solver()
     for name, value in settings.items():
-        call(solver.setOptionValue(name, value), f"set {name}")
+        check_status(solver.setOptionValue(name, value), f"set {name}")
     load_arrays(solver, arrays)
-    left = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
-    call(solver.setOptionValue("time_limit", left), "set time_limit")
+    # Loading counts against the time limit too.
+    remaining_seconds = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
+    check_status(solver.setOptionValue("time_limit", remaining_seconds), "set time_limit")
     if prepare is not None:
         prepare(solver)
-    run(solver)
+    run_solver(solver)
     return read_answer(solver, is_mip=bool(arrays["integrality"].any()))
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a model in a worker process (:mod:`privopt.backends.workers`); says each better point and bound."""
+    """Solve a model in a worker process (:mod:`privopt.backends.workers`), and report each better point and bound."""
 
-    def better(event: HighsCallbackEvent) -> None:
-        found = event.data_out
-        send_progress({"x": np.array(found.mip_solution, dtype=np.float64), "bound": float(found.mip_dual_bound)})
+    def report_point(event: HighsCallbackEvent) -> None:
+        progress = event.data_out
+        send_progress({"x": np.array(progress.mip_solution, dtype=np.float64), "bound": float(progress.mip_dual_bound)})
 
     def prepare(solver: Highs) -> None:
-        solver.cbMipImprovingSolution.subscribe(better)
+        solver.cbMipImprovingSolution.subscribe(report_point)
 
     return {"said": _solve_here(problem["arrays"], problem["settings"], prepare)}

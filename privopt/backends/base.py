@@ -1,4 +1,8 @@
-"""The base class of solvers: a ``StandardForm`` in, a checked ``Result`` out."""
+"""The base class of solvers: a ``StandardForm`` in, a checked ``Result`` out.
+
+A solve is a search over attempts (settings of the backend, then of its substitute) for an answer that passes its
+checks.
+"""
 
 from __future__ import annotations
 
@@ -96,12 +100,13 @@ def read_options(options: Mapping[str, Any]) -> Options:
 
 
 def _is_number(value: object) -> bool:
+    """Return whether a value is a real number, and not a boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @frozen(kw_only=True)
 class Capabilities:
-    """What a backend can do, known before it is loaded.
+    """A backend's capabilities, known before it is loaded.
 
     Attributes:
         mip: integer columns.
@@ -115,7 +120,7 @@ class Capabilities:
 
 
 class Backend(ABC):
-    """A solver.
+    """Base class of solvers.
 
     >>> import numpy as np
     >>> from privopt.backends import get
@@ -171,7 +176,7 @@ class Backend(ABC):
         tolerance: float = 1e-9,
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Return an LP that is changed and solved again; here each time from new, which all backends can.
+        """Return an LP that is changed and solved again. The default session solves from scratch each time.
 
         Args:
             form: the model as it is at first.
@@ -186,15 +191,15 @@ class Backend(ABC):
         Raises:
             SolverError: the form has a solution after all.
         """
-        from privopt.backends.diagnose import clash
+        from privopt.backends.diagnose import find_clash
 
-        found = clash(form, time_limit=time_limit)
-        if found.contradicted:
+        explanation = find_clash(form, time_limit=time_limit)
+        if explanation.contradicted:
             raise SolverError("one solver calls the model infeasible, but highs finds a point that satisfies every row")
-        return str(found)
+        return str(explanation)
 
     def title(self) -> str:
-        """Return the name and the version, as results and messages have them."""
+        """Return the name and the version, as they appear in results and messages."""
         return f"{self.name} {self.version()}"
 
     @abstractmethod
@@ -203,7 +208,11 @@ class Backend(ABC):
 
     @abstractmethod
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve the scaled form with the settings of an attempt (from 0); RejectedAnswerError if it gave up."""
+        """Solve the scaled form with the settings of an attempt (from 0).
+
+        Raises:
+            RejectedAnswerError: The solver gave up.
+        """
 
 
 class _Search:
@@ -218,13 +227,13 @@ class _Search:
     def run(self) -> Result:
         """Return the first answer that passes, or else the best feasible point with a proved bound."""
         failure: RejectedAnswerError | None = None
-        for backend, attempt in self._attempts():
+        for backend, attempt in self._list_attempts():
             if failure is not None and self.remaining == 0.0:  # the first attempt is made, however late it is
                 break
             if backend is not self.backend and not isinstance(failure, FailedCheckError):
                 break  # the substitute corrects wrong answers; a solver that gives up or aborts says so
             try:
-                return self._attempt(backend, attempt)
+                return self._run_attempt(backend, attempt)
             except RejectedAnswerError as error:
                 if isinstance(error, FailedCheckError):
                     self.points += [] if error.point is None else [error.point]
@@ -242,23 +251,26 @@ class _Search:
         limit = self.options.time_limit
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
-    def _attempts(self) -> Iterator[tuple[Backend, int]]:
+    def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
+        """Yield backends with the numbers of their settings, the substitute's last."""
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
-        substitute = self._substitute()
+        substitute = self._load_substitute()
         if substitute is not None:
             for attempt in range(substitute.attempts):
                 yield substitute, attempt
 
-    def _substitute(self) -> Backend | None:
+    def _load_substitute(self) -> Backend | None:
+        """Create the substitute, or return None if there is none."""
         name = self.backend.substitute
         return None if name is None else registry().kind("solver", name).load()()
 
     def _remaining_options(self) -> Options:
+        """Return the options with the time that is left, of which a started attempt gets 0.1 s at least."""
         remaining = self.remaining
         return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
 
-    def _attempt(self, backend: Backend, attempt: int) -> Result:
+    def _run_attempt(self, backend: Backend, attempt: int) -> Result:
         """Solve with one backend's settings, and check what the answer claims of the model.
 
         Raises:
@@ -266,10 +278,10 @@ class _Search:
         """
         conditioned = condition(self.form, backend.capabilities.bearing)
         if self.points:
-            conditioned = self._refine(backend, conditioned, min(self.points, key=self._cost_of))
+            conditioned = self._scale_costs_up(backend, conditioned, min(self.points, key=self._cost_of))
         is_first = attempt == 0 and backend is self.backend
         options = self.options if is_first else self._remaining_options()
-        result = self._solve(backend, conditioned, options, attempt)
+        result = self._solve_once(backend, conditioned, options, attempt)
         if result.outcome is Outcome.INFEASIBLE:
             self._check_infeasible(backend, result)
         elif result.outcome is Outcome.UNBOUNDED:
@@ -277,29 +289,30 @@ class _Search:
         elif result.outcome is Outcome.OPTIMAL and self.form.is_mip:
             if can_be_unbounded(self.form) and self._has_improving_ray(backend):
                 return Result(outcome=Outcome.UNBOUNDED, solver=result.solver, seconds=result.seconds)
-            finer = self._refine(backend, conditioned, result)
+            finer = self._scale_costs_up(backend, conditioned, result)
             if finer is not conditioned and result.bound is not None:
                 result = self._solve_finer(backend, conditioned, finer, result, attempt)
         if result.outcome is Outcome.OPTIMAL and self.points:
+            # A better point was already known when the solver called this one optimal.
             best = min(self.points, key=self._cost_of)
             if self._cost_of(best) < self._cost_of(result) - 1e-7 * abs(float(result.objective or 0.0)):
                 text = f"{result.solver} calls {result.objective:.9g} optimal after a point of {best.objective:.9g}"
                 raise FailedCheckError(text)
         return result
 
-    def _solve(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
+    def _solve_once(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
         """Solve once and check the answer. The continuous columns of an integer program are solved again."""
         raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
         is_polished = False
         try:
             if raw.outcome is Outcome.OPTIMAL and not raw.interrupted:
-                raw, is_polished = self._polish(backend, conditioned, raw), True
+                raw, is_polished = self._polish_answer(backend, conditioned, raw), True
             try:
                 result = check_answer(conditioned, raw, solver, self.options.gap)
             except FailedCheckError as error:
                 if is_polished or error.point is not None:
                     raise
-                polished = self._polish(backend, conditioned, raw)
+                polished = self._polish_answer(backend, conditioned, raw)
                 if polished is raw:
                     raise
                 result = check_answer(conditioned, polished, solver, self.options.gap)
@@ -311,7 +324,7 @@ class _Search:
             raise SolveInterrupt(result)
         return result
 
-    def _polish(self, backend: Backend, conditioned: ScaledForm, raw: Raw) -> Raw:
+    def _polish_answer(self, backend: Backend, conditioned: ScaledForm, raw: Raw) -> Raw:
         """Return an answer with its integers rounded and its continuous columns solved again around them.
 
         An integer that a solver misses by 1e-6 moves a row with a coefficient of 1e6 by 1.
@@ -341,7 +354,7 @@ class _Search:
         """Return the objective to be minimised at a result's point."""
         return math.inf if result.objective is None else self.flip * result.objective
 
-    def _refine(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
+    def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
         """Return the form with its costs scaled up if the solver cannot resolve the gap at this objective."""
         size = abs(float(result.objective or 0.0) - self.form.c0)
         if size == 0.0:
@@ -364,18 +377,18 @@ class _Search:
         """Solve an integer program again with larger costs, since its objective is near the solver's resolution."""
         resolution = MIP_RESOLUTION / abs(conditioned.cost_scale)
         if self.remaining == 0.0:
-            return self._weaken(result, resolution)
+            return self._weaken_bound(result, resolution)
         try:
-            second = self._solve(backend, finer, self._remaining_options(), attempt)
+            second = self._solve_once(backend, finer, self._remaining_options(), attempt)
         except FailedCheckError:
             self.points.append(evolve(result, outcome=Outcome.FEASIBLE, bound=None))
             raise
         if second.x is None:
-            return self._weaken(result, resolution)
+            return self._weaken_bound(result, resolution)
         best = min(second, result, key=self._cost_of)
         if second.outcome is not Outcome.OPTIMAL:
-            return self._weaken(evolve(best, bound=result.bound), resolution)
-        if self._cost_of(second) > self._cost_of(best) + self._tolerance(second) + MIP_RESOLUTION / abs(
+            return self._weaken_bound(evolve(best, bound=result.bound), resolution)
+        if self._cost_of(second) > self._cost_of(best) + self._gap_tolerance(second) + MIP_RESOLUTION / abs(
             finer.cost_scale
         ):
             text = f"{second.solver} calls {second.objective:.9g} optimal after a point of {best.objective:.9g}"
@@ -385,15 +398,17 @@ class _Search:
         return evolve(best, bound=bound, seconds=seconds)
 
     def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
+        """Return whether a bound lies on the wrong side of the objective."""
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
-    def _tolerance(self, result: Result) -> float:
+    def _gap_tolerance(self, result: Result) -> float:
+        """Return the absolute gap that was asked for at this objective."""
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
-    def _weaken(self, result: Result, resolution: float) -> Result:
+    def _weaken_bound(self, result: Result, resolution: float) -> Result:
         """Return a result whose bound allows for the solver's resolution; feasible if it is farther than was asked."""
         bound = float(result.bound or 0.0) - self.flip * resolution
-        is_near = self.flip * (float(result.objective or 0.0) - bound) <= self._tolerance(result)
+        is_near = self.flip * (float(result.objective or 0.0) - bound) <= self._gap_tolerance(result)
         return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
 
     def _has_improving_ray(self, backend: Backend) -> bool:
@@ -416,6 +431,7 @@ class _Search:
         return feasibility if feasibility.outcome is Outcome.INFEASIBLE else result
 
     def _without_costs(self) -> StandardForm:
+        """Return the form as a pure feasibility problem."""
         return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0)
 
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
@@ -424,7 +440,7 @@ class _Search:
         Raises:
             FailedCheckError: The substitute finds one.
         """
-        substitute = self._substitute() if backend is self.backend and self.form.is_mip else None
+        substitute = self._load_substitute() if backend is self.backend and self.form.is_mip else None
         if substitute is None:
             return
         conditioned = condition(self._without_costs(), substitute.capabilities.bearing)

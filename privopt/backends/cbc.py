@@ -1,4 +1,4 @@
-"""CBC through python-mip, in a process of its own."""
+"""CBC through python-mip, in a worker process of its own, since it may crash or ignore its time limit."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, Any]:
     on them.
     """
     form = conditioned.form
+    # Omitted rows would shift the duals, which integer models do not have.
     entries = np.diff(conditioned.A.tocsr().indptr)
-    kept = np.flatnonzero(entries) if form.integrality.any() else np.arange(len(entries))
-    columns = conditioned.A.tocsr()[kept].tocsc()
+    rows = np.flatnonzero(entries) if form.integrality.any() else np.arange(len(entries))
+    columns = conditioned.A.tocsr()[rows].tocsc()
     return {
         "start": columns.indptr.astype(np.int32),
         "index": columns.indices.astype(np.int32),
@@ -47,14 +48,14 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, Any]:
         "c": conditioned.c,
         "col_lower": form.col_lower,
         "col_upper": form.col_upper,
-        "row_lower": conditioned.row_lower[kept],
-        "row_upper": conditioned.row_upper[kept],
+        "row_lower": conditioned.row_lower[rows],
+        "row_upper": conditioned.row_upper[rows],
         "integrality": form.integrality,
     }
 
 
 class Cbc(Backend):
-    """CBC. A dead worker is a ``SolverError``; a worker killed at the limit is a stopped solve."""
+    """The CBC backend. A dead worker raises ``SolverError``; a worker killed at the limit is a stopped solve."""
 
     name = "cbc"
     substitute = "highs"
@@ -79,9 +80,9 @@ class Cbc(Backend):
             time.monotonic() - started,
             options.time_limit,
         )
-        runaway = raw.x is not None and bool((np.abs(raw.x) >= CBC_INFINITY).any())
+        is_runaway = raw.x is not None and bool((np.abs(raw.x) >= CBC_INFINITY).any())
         # CBC may call a point far out on an unbounded ray optimal
-        return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if runaway else raw
+        return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if is_runaway else raw
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
@@ -91,8 +92,8 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
     need the tightest tolerance that CBC supports. Measured: with 1e-9 it misses rows by 1e-5 from L = 20 on, with 1e-12
     by 1e-8 or less up to L = 22.
     """
-    tight = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)
-    tolerances = (TIGHT, TOLERANCE, 1e-10) if tight else (TOLERANCE, 1e-8, 1e-10)
+    has_privacy_rows = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)
+    tolerances = (TIGHT, TOLERANCE, 1e-10) if has_privacy_rows else (TOLERANCE, 1e-8, 1e-10)
     return {
         "tolerance": tolerances[attempt],
         "integer_tolerance": 1e-6 if attempt == 0 else 1e-9,
@@ -106,7 +107,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:
-    """Return the worker's arrays as a raw answer; None is a worker that was killed at the limit."""
+    """Convert the worker's arrays to a raw answer. None means that the worker was killed at the limit."""
     if answer is None:
         return Raw(outcome=Outcome.STOPPED, seconds=seconds, message="killed at the time limit")
     status = answer["status"]
@@ -115,7 +116,7 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
     outcome = _OUTCOMES[status]
     if outcome is Outcome.STOPPED and time_limit is None:
         raise RejectedAnswerError("cbc gave up without a limit and found nothing")
-    optimal = outcome is Outcome.OPTIMAL
+    is_optimal = outcome is Outcome.OPTIMAL
     return Raw(
         outcome=outcome,
         x=answer.get("x"),
@@ -123,6 +124,6 @@ def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float
         iterations=answer.get("iterations", 0),
         seconds=seconds,
         message=f"loaded in {answer.get('loaded', 0.0):.2f} s",
-        duals=answer.get("duals") if optimal else None,
-        reduced=answer.get("reduced") if optimal else None,
+        duals=answer.get("duals") if is_optimal else None,
+        reduced=answer.get("reduced") if is_optimal else None,
     )

@@ -179,16 +179,17 @@ def recession_form(form: StandardForm) -> StandardForm:
     Its optimum is 0 unless the linear relaxation improves along one of them: then the form is unbounded or infeasible.
     """
 
-    def flatten(sides: Floats, without: float) -> Floats:
+    def replace_finite(sides: Floats, without: float) -> Floats:
+        """Replace finite sides by 0, and missing ones by ``without``."""
         return np.where(np.isfinite(sides), 0.0, without)
 
     return evolve(
         form,
         c0=0.0,
-        row_lower=flatten(form.row_lower, -np.inf),
-        row_upper=flatten(form.row_upper, np.inf),
-        col_lower=flatten(form.col_lower, -1.0),
-        col_upper=flatten(form.col_upper, 1.0),
+        row_lower=replace_finite(form.row_lower, -np.inf),
+        row_upper=replace_finite(form.row_upper, np.inf),
+        col_lower=replace_finite(form.col_lower, -1.0),
+        col_upper=replace_finite(form.col_upper, 1.0),
         integrality=np.zeros(form.shape[1], dtype=np.uint8),
     )
 
@@ -206,8 +207,8 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
     vector = np.array(vector, dtype=np.float64)
     if vector.shape != (form.shape[1],) or not np.isfinite(vector).all():
         raise SolverError(f"its vector of shape {vector.shape} is not {form.shape[1]} finite numbers")
-    inside = np.clip(vector, form.col_lower, form.col_upper)
-    distances = np.abs(vector - inside) / (1.0 + np.abs(inside))
+    clipped = np.clip(vector, form.col_lower, form.col_upper)
+    distances = np.abs(vector - clipped) / (1.0 + np.abs(clipped))
     if distances.max(initial=0.0) > ROW_TOLERANCE:
         column = int(np.argmax(distances))
         raise SolverError(
@@ -215,12 +216,12 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
             f"[{form.col_lower[column]:g}, {form.col_upper[column]:g}]"
         )
     is_integer = form.integrality == 1
-    rounded = np.round(inside)
-    fractions = np.where(is_integer, np.abs(inside - rounded), 0.0)
+    rounded = np.round(clipped)
+    fractions = np.where(is_integer, np.abs(clipped - rounded), 0.0)
     if fractions.max(initial=0.0) > INTEGER_TOLERANCE:
         column = int(np.argmax(fractions))
         raise SolverError(f"in its vector {form.column_name(column)} must be an integer, got {vector[column]:.9g}")
-    x = np.where(is_integer, rounded, inside)
+    x = np.where(is_integer, rounded, clipped)
     violation = _check_rows(form, conditioned.A, conditioned.row_lower, conditioned.row_upper, x)
     rows = conditioned.wide_rows[conditioned.row_scale[conditioned.wide_rows] != 1.0]
     if len(rows):  # the solver's tolerance on a scaled row can be much in the row's own units
@@ -233,9 +234,9 @@ def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x
     activity = matrix @ x
     violations = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)
     magnitude = np.asarray(abs(matrix) @ np.abs(x))
-    side = np.where(np.isfinite(lower), np.abs(lower), 0.0) + np.where(np.isfinite(upper), np.abs(upper), 0.0)
+    side_sizes = np.where(np.isfinite(lower), np.abs(lower), 0.0) + np.where(np.isfinite(upper), np.abs(upper), 0.0)
     # A tolerance relative to the side would hide a violated row of a big-M, which has it on both sides.
-    allowed = ROW_TOLERANCE + ROUNDING * (side + magnitude)
+    allowed = ROW_TOLERANCE + ROUNDING * (side_sizes + magnitude)
     if (violations > allowed).any():
         position = int(np.argmax(violations / allowed))
         row = position if numbers is None else int(numbers[position])

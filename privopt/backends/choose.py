@@ -1,4 +1,4 @@
-"""Backends by name: those that are registered as kinds of role ``"solver"``."""
+"""Look up backends by name: the registered kinds of role ``"solver"``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from privopt.registry import registry
 
 
 def names() -> tuple[str, ...]:
-    """Return names of the backends, the default first."""
+    """Return the names of the backends, the default first."""
     return registry().names("solver")
 
 
 def get(name: str) -> Backend:
-    """Return the backend called so.
+    """Create the backend of this name.
 
     >>> get("cbc").name
     'cbc'
     """
-    made: Backend = registry().kind("solver", name).load()()
-    return made
+    backend: Backend = registry().kind("solver", name).load()()
+    return backend

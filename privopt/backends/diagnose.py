@@ -1,4 +1,7 @@
-"""Explain why a model is infeasible, in terms of its families, rows and variables."""
+"""Explain why a model is infeasible, in terms of its families, rows and variables.
+
+Families are left out one by one as in a deletion filter for irreducible infeasible subsystems.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from privopt.backends._highs_calls import (
     new_solver,
     outcome_of,
     problem_arrays,
-    run,
+    run_solver,
     settings_of,
     solve_arrays,
 )
@@ -27,7 +30,7 @@ MAX_SHOWN_NAMES = 6
 
 @frozen(kw_only=True)
 class Clash:
-    """Families that cannot hold together.
+    """Families of constraints that cannot be satisfied together.
 
     Attributes:
         families: irreducible where ``irreducible``: without any one of them the rest has a solution.
@@ -51,135 +54,142 @@ class Clash:
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
         text = f"{names} clash" if len(self.families) > 1 else f"{names} cannot hold"
         if self.rows:
-            text += f", already in rows {_short(self.rows)}"
+            text += f", already in rows {_abbreviate_names(self.rows)}"
         if self.bounds:
-            text += f" with the bounds of {_short(self.bounds)}"
+            text += f" with the bounds of {_abbreviate_names(self.bounds)}"
         return text
 
 
-def _short(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
-    return ", ".join(names[:MAX_SHOWN_NAMES]) + more
+def _abbreviate_names(names: tuple[str, ...]) -> str:
+    """List the first names, and count the others."""
+    suffix = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
+    return ", ".join(names[:MAX_SHOWN_NAMES]) + suffix
 
 
-def clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
-    """Return families of an infeasible model that clash, found by leaving each out in turn.
+def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
+    """Find the families of an infeasible model that clash, by leaving each out in turn.
 
     Rows come from HiGHS' irreducible infeasible subsystem of the LP relaxation, where that is infeasible already.
     """
-    found: Clash | None = None
+    result: Clash | None = None
     with limit(time_limit):
-        found = _clash(form)
-    return found or Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False)
+        result = _find_clash(form)
+    return result or Clash(families=tuple(b.name for b in form.families), irreducible=False, confirmed=False)
 
 
-def _clash(form: StandardForm) -> Clash:
-    """Return the same, in what is left of the time."""
+def _find_clash(form: StandardForm) -> Clash:
+    """Find the clash within the time limit of the current scope."""
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
-    empty = np.flatnonzero(lower > upper)
-    if len(empty):
-        return Clash(families=(), bounds=tuple(form.column_name(int(column)) for column in empty))
+    crossed_columns = np.flatnonzero(lower > upper)
+    if len(crossed_columns):
+        return Clash(families=(), bounds=tuple(form.column_name(int(column)) for column in crossed_columns))
     conditioned = condition(evolve(form, col_lower=lower, col_upper=upper), BEARING)
-    relaxed = found = (probe := _Probe(conditioned)).outcome()
-    if relaxed is Outcome.OPTIMAL and form.is_mip:
-        found = (probe := _WholeProbe(conditioned)).outcome()
-    if found is not Outcome.INFEASIBLE:
+    # Without costs, "optimal" only means that a feasible point exists.
+    relaxed_outcome = outcome = (probe := _Probe(conditioned)).find_outcome()
+    if relaxed_outcome is Outcome.OPTIMAL and form.is_mip:
+        outcome = (probe := _IntegerProbe(conditioned)).find_outcome()
+    if outcome is not Outcome.INFEASIBLE:
         return Clash(
             families=tuple(b.name for b in form.families),
             irreducible=False,
             confirmed=False,
-            contradicted=found in (Outcome.OPTIMAL, Outcome.FEASIBLE),
+            contradicted=outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE),
         )
-    kept, done = _reduce(probe, conditioned)
-    rows, bounds = _subsystem(conditioned, kept) if relaxed is Outcome.INFEASIBLE else ((), ())
-    return Clash(families=tuple(kept), rows=rows, bounds=bounds, irreducible=done)
+    needed_families, is_irreducible = _reduce_families(probe, conditioned)
+    rows, bounds = _find_subsystem(conditioned, needed_families) if relaxed_outcome is Outcome.INFEASIBLE else ((), ())
+    return Clash(families=tuple(needed_families), rows=rows, bounds=bounds, irreducible=is_irreducible)
 
 
 class _Probe:
-    """The model's relaxation without costs, some of its rows lifted."""
+    """The model's relaxation without costs, from which rows can be lifted."""
 
     def __init__(self, conditioned: ScaledForm) -> None:
         self.arrays = problem_arrays(conditioned)
         self.arrays |= {name: self.arrays[name].copy() for name in ("row_lower", "row_upper")}
         self.arrays["c"] = np.zeros_like(conditioned.c)
-        self.load()
+        self.load_solver()
 
     @property
-    def left(self) -> float:
+    def remaining_seconds(self) -> float:
         """Seconds that the next question may take."""
         return max(clock().left, 0.1)
 
-    def load(self) -> None:
-        """Load a solver that is changed and solved again."""
+    def load_solver(self) -> None:
+        """Load the model into a solver that is changed and solved again."""
         self.solver = new_solver()
         load_arrays(self.solver, self.arrays | {"integrality": np.zeros_like(self.arrays["integrality"])})
 
-    def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
+    def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
         """Change the bounds of rows."""
         self.solver.changeRowsBounds(len(rows), rows, lower, upper)
 
-    def outcome(self) -> Outcome | None:
-        """Return HiGHS's current outcome."""
-        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + self.left)
-        run(self.solver)
+    def find_outcome(self) -> Outcome | None:
+        """Solve, and return HiGHS's outcome."""
+        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + self.remaining_seconds)
+        run_solver(self.solver)
         return outcome_of(self.solver)
 
 
-class _WholeProbe(_Probe):
-    """The same with its integers: each question is a solve from new, in a process that can be ended."""
+class _IntegerProbe(_Probe):
+    """A probe with the integers. Each question is a solve from scratch, in a process that can be killed."""
 
-    def load(self) -> None:
-        """Nothing is kept between questions."""
+    def load_solver(self) -> None:
+        """Do nothing: each question loads the model anew."""
 
-    def bound(self, rows: Indices, lower: Floats, upper: Floats) -> None:
+    def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
         """Change the bounds of rows."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
-    def outcome(self) -> Outcome | None:
-        """Return HiGHS's current outcome."""
-        settings = settings_of(tolerance=ROW_TOLERANCE, threads=1, seed=0) | {"time_limit": self.left}
+    def find_outcome(self) -> Outcome | None:
+        """Solve, and return HiGHS's outcome."""
+        settings = settings_of(tolerance=ROW_TOLERANCE, threads=1, seed=0) | {"time_limit": self.remaining_seconds}
         return solve_arrays(self.arrays, settings).outcome
 
 
-def _reduce(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Leave out each family that the clash does not need."""
+def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
+    """Leave out each family that the clash does not need.
+
+    Returns:
+        The remaining families, and whether the reduction is complete.
+    """
     form = conditioned.form
-    kept, done = [], True
+    families, is_complete = [], True
+    # Large families are tried first: leaving them out makes the remaining questions cheaper.
     for block in sorted(form.families, key=len, reverse=True):
         if clock().left == 0.0:
-            kept.append(block.name)
-            done = False
+            families.append(block.name)
+            is_complete = False
             continue
         rows = np.arange(block.start, block.stop, dtype=np.int32)
         if not len(rows):
             continue
         infinite = np.full(len(rows), np.inf)
-        probe.bound(rows, -infinite, infinite)
-        found = probe.outcome()
-        if found is not Outcome.INFEASIBLE:
-            done = done and found is Outcome.OPTIMAL
-            kept.append(block.name)
-            probe.bound(rows, conditioned.row_lower[rows], conditioned.row_upper[rows])
+        probe.set_row_bounds(rows, -infinite, infinite)
+        outcome = probe.find_outcome()
+        if outcome is not Outcome.INFEASIBLE:
+            is_complete = is_complete and outcome is Outcome.OPTIMAL
+            families.append(block.name)
+            probe.set_row_bounds(rows, conditioned.row_lower[rows], conditioned.row_upper[rows])
     order = [b.name for b in form.families]
-    return sorted(kept, key=order.index), done
+    return sorted(families, key=order.index), is_complete
 
 
-def _subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Rows and column bounds of an irreducible infeasible subsystem, where HiGHS finds one in time."""
+def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the rows and columns of an irreducible infeasible subsystem, if HiGHS finds one in time."""
     form = conditioned.form
-    left = clock().left
-    if left < 0.5 or form.A.nnz > 2_000_000:
+    remaining_seconds = clock().left
+    if remaining_seconds < 0.5 or form.A.nnz > 2_000_000:
         return (), ()
     solver = new_solver()
-    solver.setOptionValue("iis_time_limit", left)
-    solver.setOptionValue("time_limit", left)
+    solver.setOptionValue("iis_time_limit", remaining_seconds)
+    solver.setOptionValue("time_limit", remaining_seconds)
     solver.setOptionValue("iis_strategy", 2 + 4)
     load_arrays(solver, problem_arrays(conditioned, integers=False))
-    _, found = solver.getIis()
-    if not found.valid_:
+    _, iis = solver.getIis()
+    if not iis.valid_:
         return (), ()
-    rows = tuple(form.row_name(int(r)) for r in found.row_index_)
-    columns = np.array(found.col_index_, dtype=np.int64)
-    free = np.array([int(b) for b in found.col_bound_], dtype=np.int64)
-    bounded = columns[free > 1] if len(free) == len(columns) else columns
+    rows = tuple(form.row_name(int(r)) for r in iis.row_index_)
+    columns = np.array(iis.col_index_, dtype=np.int64)
+    bound_kinds = np.array([int(b) for b in iis.col_bound_], dtype=np.int64)
+    bounded = columns[bound_kinds > 1] if len(bound_kinds) == len(columns) else columns
     return rows, tuple(form.column_name(int(c)) for c in bounded)

@@ -1,4 +1,4 @@
-"""The raw answer of a solver, before anything is checked, and the error of one that fails its checks."""
+"""The raw answer of a solver, before its checks, and the errors of answers that fail them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from privopt.errors import SolverError
 
 @frozen(eq=False, kw_only=True)
 class Raw:
-    """What a solver said, on the scaled rows.
+    """A solver's own answer, on the scaled rows.
 
     Attributes:
         outcome: None where it gave up.
@@ -35,7 +35,7 @@ class Raw:
 
 
 class RejectedAnswerError(SolverError):
-    """A solver's answer does not hold; another attempt may do better."""
+    """A solver's answer is not valid; another attempt may give a better one."""
 
 
 class FailedCheckError(RejectedAnswerError):

@@ -1,4 +1,4 @@
-"""An LP that is changed and solved again, as decomposers and column generation do."""
+"""An LP that is changed and solved again, as decomposition and column generation do."""
 
 from __future__ import annotations
 
@@ -27,14 +27,18 @@ class Basis:
     rows: NDArray[np.int8]
 
     def resized(self, rows: int) -> Basis:
-        """Return the basis with rows appended, which are basic."""
-        more = rows - len(self.rows)
-        return evolve(self, rows=np.concatenate([self.rows, np.ones(more, dtype=np.int8)])) if more > 0 else self
+        """Return the basis with appended rows, which are basic."""
+        extra_count = rows - len(self.rows)
+        return (
+            evolve(self, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
+            if extra_count > 0
+            else self
+        )
 
 
 @frozen(eq=False, kw_only=True)
 class Answer:
-    """What a session's solve found, in the form's own rows and units, as a minimum or maximum as the form says.
+    """The answer of one solve of a session, in the rows, units and sense of the form.
 
     Attributes:
         outcome: as of ``Result``.
@@ -56,10 +60,10 @@ class Answer:
 
 
 class Session(ABC):
-    """A model inside a solver; :meth:`privopt.backends.Backend.session` makes one.
+    """A model inside a solver, created by :meth:`privopt.backends.Backend.session`.
 
-    Nothing is checked here against the rows: who uses a session proves its own bounds. What is added later is
-    taken as it is, while the first rows may be scaled.
+    Answers are not checked against the rows: a user of a session proves its own bounds. Rows that are added later are
+    taken as they are, while the first rows may be scaled.
     """
 
     @abstractmethod
@@ -95,11 +99,11 @@ class Session(ABC):
     @property
     @abstractmethod
     def basis(self) -> Basis | None:
-        """The basis of the last solve; None where the solver has none to give."""
+        """The basis of the last solve, or None if the solver does not give one."""
 
     @abstractmethod
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """Solve.
+        """Solve the model as it is now.
 
         Args:
             time_limit: seconds of wall time; what the scopes of time around leave, where that is less.
@@ -109,7 +113,7 @@ class Session(ABC):
 
 
 class ColdSession(Session):
-    """A session of a backend without warm starts: every solve begins from nothing.
+    """A session of a backend without warm starts: every solve starts from scratch.
 
     Rays come from the elastic form, which pays for every missed row.
 
@@ -168,30 +172,32 @@ class ColdSession(Session):
 
     def delete_rows(self, rows: Ints) -> None:
         """See :class:`Session`."""
-        form, kept = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
-        self.form = evolve(form, A=form.A[kept], row_lower=form.row_lower[kept], row_upper=form.row_upper[kept])
+        form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
+        self.form = evolve(
+            form, A=form.A[remaining], row_lower=form.row_lower[remaining], row_upper=form.row_upper[remaining]
+        )
 
     def delete_columns(self, columns: Ints) -> None:
         """See :class:`Session`."""
-        form, kept = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
+        form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
         self.form = evolve(
             form,
-            c=form.c[kept],
-            A=form.A[:, kept],
-            col_lower=form.col_lower[kept],
-            col_upper=form.col_upper[kept],
-            integrality=form.integrality[kept],
+            c=form.c[remaining],
+            A=form.A[:, remaining],
+            col_lower=form.col_lower[remaining],
+            col_upper=form.col_upper[remaining],
+            integrality=form.integrality[remaining],
             variables=(),
         )
 
     @property
     def basis(self) -> Basis | None:
-        """None."""
+        """None, because the backend has no warm starts."""
         return None
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
         """See :class:`Session`."""
-        result = self._solver.solve(self.form, time_limit=_positive(time_limit))
+        result = self._solver.solve(self.form, time_limit=_positive_limit(time_limit))
         ray = None
         if result.outcome is Outcome.INFEASIBLE:
             ray = elastic_ray(self.form, self._solver, time_limit)
@@ -213,6 +219,7 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
     """Return multipliers of the elastic form, which minimises the total violation of rows; None if that is 0."""
     from scipy import sparse
 
+    # Every row may be missed upwards or downwards at a cost of 1: the optimum's multipliers are a Farkas ray.
     m, n = form.shape
     eye = sparse.identity(m, format="csr")
     elastic = evolve(
@@ -226,11 +233,11 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
         families=(),
         variables=(),
     )
-    result = solver.solve(elastic, time_limit=_positive(time_limit))
+    result = solver.solve(elastic, time_limit=_positive_limit(time_limit))
     if result.outcome is not Outcome.OPTIMAL or result.objective is None or result.objective <= MISS_TOLERANCE:
         return None
     return result.duals
 
 
-def _positive(seconds: float | None) -> float | None:
+def _positive_limit(seconds: float | None) -> float | None:
     return None if seconds is None else max(seconds, 0.01)

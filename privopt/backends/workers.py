@@ -1,4 +1,7 @@
-"""Solve in a worker process, so that a solver's crash, overrun or ignored interrupt does no harm."""
+"""Solve in a worker process, so that a solver's crash, overrun or ignored interrupt does no harm.
+
+Idle workers are reused, because starting one takes longer than most solves.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ GRACE_SECONDS: Final = 2.0
 
 @define
 class Reply:
-    """What a worker sent.
+    """The result of asking a worker.
 
     Attributes:
         answer: of the solver; None where the worker was ended before.
@@ -44,13 +47,14 @@ class Reply:
 
 
 class _Idle:
-    """Workers that wait for their next problem: starting one takes longer than most solves."""
+    """Workers that wait for their next problem, by solver."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.workers: dict[str, list[Worker]] = {}
 
-    def take(self, solver: str) -> Worker:
+    def take_worker(self, solver: str) -> Worker:
+        """Return a living worker of a solver, or start one."""
         with self.lock:
             waiting = self.workers.get(solver, [])
             while waiting:
@@ -60,7 +64,8 @@ class _Idle:
                 worker.close()
         return Worker(quiet=True)
 
-    def give(self, solver: str, worker: Worker) -> None:
+    def give_back(self, solver: str, worker: Worker) -> None:
+        """Keep a worker for the next problem, or close it if it is dead, used up or one too many."""
         with self.lock:
             waiting = self.workers.setdefault(solver, [])
             if worker.alive() and worker.answered < MAX_SOLVES_PER_WORKER and len(waiting) < MAX_IDLE_WORKERS:
@@ -69,13 +74,14 @@ class _Idle:
         worker.close()
 
     def close(self) -> None:
+        """Close all waiting workers."""
         with self.lock:
             for worker in [w for waiting in self.workers.values() for w in waiting]:
                 worker.close()
             self.workers.clear()
 
     def forget(self) -> None:
-        """In a forked child: the workers are the parent's."""
+        """Drop the workers in a forked child, because they belong to the parent."""
         self.lock = threading.Lock()
         self.workers = {}
 
@@ -86,13 +92,14 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=idle.forget)
 
 
-def _answer(problem: dict[str, Any]) -> dict[str, Any]:
+def _solve_problem(problem: dict[str, Any]) -> dict[str, Any]:
+    """Solve a problem with its solver's module (runs in the worker)."""
     answer: dict[str, Any] = import_module(problem["solver"]).answer(problem)
     return answer
 
 
 def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
-    """Solve in a worker process.
+    """Solve a problem in a worker process.
 
     Args:
         solver: in words; each has workers of its own, for solvers do not share a process.
@@ -109,34 +116,35 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
         SolverError: the solver refused the problem.
         KeyboardInterrupt: an interrupt came, and the solver had nothing to hand over.
     """
-    worker = idle.take(solver)
+    worker = idle.take_worker(solver)
     answer: Future[dict[str, Any]] = Future()
-    late, interrupted, scope = False, False, clock()
-    DaemonCall(partial(settle, answer, worker.call, _answer, (problem,)))
-    until = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
+    is_late, is_interrupted, scope = False, False, clock()
+    DaemonCall(partial(settle, answer, worker.call, _solve_problem, (problem,)))
+    deadline = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
     try:  # short waits, on the future: a signal may reach another thread, and an interrupted join takes ours for ended
-        while not (answer.done() or late):
-            wait([answer], timeout=min(0.2, max(until - time.monotonic(), 0.0)))
-            late = not answer.done() and (time.monotonic() >= until or scope.cancelled)
+        while not (answer.done() or is_late):
+            wait([answer], timeout=min(0.2, max(deadline - time.monotonic(), 0.0)))
+            is_late = not answer.done() and (time.monotonic() >= deadline or scope.cancelled)
     except KeyboardInterrupt:
-        interrupted = True
+        is_interrupted = True
     finally:
         if not answer.done():  # no solver outlives the call
             worker.process.kill()
     error, latest = answer.exception(), worker.latest
-    died = isinstance(error, DeadWorkerError)
-    death = worker.death() if died and not (late or interrupted) else ""
-    if died or late:  # one that was killed may still look alive for a moment
+    is_dead = isinstance(error, DeadWorkerError)
+    # Asked before closing, which would end the process by another signal.
+    death_text = worker.death() if is_dead and not (is_late or is_interrupted) else ""
+    if is_dead or is_late:  # one that was killed may still look alive for a moment
         worker.close()
     else:
-        idle.give(solver, worker)
-    if death:
-        aborted = worker.process.returncode == -signal.SIGABRT
-        raise (RejectedAnswerError if aborted else SolverDiedError)(f"{solver} died {death}")
+        idle.give_back(solver, worker)
+    if death_text:
+        is_aborted = worker.process.returncode == -signal.SIGABRT
+        raise (RejectedAnswerError if is_aborted else SolverDiedError)(f"{solver} died {death_text}")
     if isinstance(error, PrivoptError):
         raise error
-    if error is not None and not died:
+    if error is not None and not is_dead:
         raise SolverError(f"{solver} failed: {error!r}") from error
-    if interrupted and error is not None and latest is None:
+    if is_interrupted and error is not None and latest is None:
         raise KeyboardInterrupt
-    return Reply(answer=None if error is not None else answer.result(), latest=latest, interrupted=interrupted)
+    return Reply(answer=None if error is not None else answer.result(), latest=latest, interrupted=is_interrupted)

@@ -76,7 +76,7 @@ def test_a_solver_that_aborts_is_tried_with_other_settings(monkeypatch: pytest.M
     def first_aborts(conditioned: ScaledForm, options: Options, attempt: int) -> dict[str, Any]:
         tried.append(attempt)
         if attempt == 0:
-            monkeypatch.setattr("privopt.backends.workers._answer", aborted)
+            monkeypatch.setattr("privopt.backends.workers._solve_problem", aborted)
         else:
             monkeypatch.undo()
         return solver_options(conditioned, options, attempt)
@@ -85,7 +85,7 @@ def test_a_solver_that_aborts_is_tried_with_other_settings(monkeypatch: pytest.M
         patched.setattr("privopt.backends.cbc.solver_options", first_aborts)
         assert get("cbc").solve(tiny()).objective == pytest.approx(1.0)
     assert tried == [0, 1]
-    monkeypatch.setattr("privopt.backends.workers._answer", aborted)
+    monkeypatch.setattr("privopt.backends.workers._solve_problem", aborted)
     with pytest.raises(SolverError, match=r"^cbc died by SIGABRT: Error while solving the linear program\.$"):
         get("cbc").solve(tiny())
 
