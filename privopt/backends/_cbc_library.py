@@ -1,9 +1,8 @@
 """CBC's C functions, reached through python-mip's cffi handle: a bulk load, and arrays of results.
 
 python-mip has no public bulk load, and building a model by its operators takes 16 s for 1.2e6 rows. This module
-declares
-the functions of the library that python-mip omits, so that python-mip's version is pinned. Only the worker process
-imports it.
+declares the functions of the library that python-mip omits, so that python-mip's version is pinned. Only the worker
+process imports it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""Benders decomposition of any compiled model whose columns are split into complicating ones and blocks.
+"""Benders decomposition of a compiled model whose columns are split into complicating ones and blocks.
 
-Multi-cut (one a block and round), feasibility cuts from rays, stabilised by in-out steps (Ben-Ameur and Neto 2007),
-cuts moved towards the core (Magnanti and Wong 1981). Every lower bound is evaluated on the whole form from the
-multipliers of master and cuts together, so it holds whatever a solver's tolerance; every upper bound is the cost of a
-point that was found. A dual vector of the whole form splits into one valid cut a block: ``Start`` takes such vectors,
-and a hook may bring more in every round (cross decomposition, Van Roy 1983).
+Each round solves the master, then every block at a query point, and adds one cut for each block (multi-cut). An
+infeasible block gives a feasibility cut from its ray. The method is stabilised by in-out steps (Ben-Ameur and Neto
+2007), and cuts are moved towards a core point (Magnanti and Wong 1981).
+
+Every lower bound is evaluated on the whole form from the multipliers of master and cuts together, so that it is valid
+whatever the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole form splits
+into one valid cut for each block: ``Start`` takes such vectors, and a hook may supply more in every round (cross
+decomposition, Van Roy 1983).
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from privopt.backends import Outcome
 from privopt.decompose.block import BlockAnswer
 from privopt.decompose.blocks import Blocks
 from privopt.decompose.checkpoint import read_checkpoint, write_checkpoint
-from privopt.decompose.diagnose import explained, tell_unbounded
-from privopt.decompose.master import Master, MasterAnswer, ValidRows, proved
-from privopt.decompose.result import Start, inside
+from privopt.decompose.diagnose import explain_clash, tell_unbounded
+from privopt.decompose.master import Master, MasterAnswer, ValidRows, prove_bound
+from privopt.decompose.result import Start, check_start
 from privopt.decompose.split import Cut, Split, cut_of, split_form
 from privopt.decompose.state import State
 from privopt.dsl.form import StandardForm
@@ -106,7 +109,7 @@ class Benders(Decomposer):
 
 
 class _Run:
-    """One solve."""
+    """One run of the decomposition: its master, blocks, state and limits."""
 
     def __init__(
         self, options: Benders, split: Split, context: SolveContext, valid: Separator | None, improve: Hook | None
@@ -116,15 +119,15 @@ class _Run:
         self.master = Master(split, options.solver)
         self.state = State.begin(len(split.pieces))
         self.blocks = Blocks(split, options.solver, context)
-        self.began = time.monotonic()
-        self.unmoved = 0
-        self.grown, self.full = 0, False
-        self.saved = -np.inf  # the first round is kept at once
+        self.start_time = time.monotonic()
+        self.stalled_rounds = 0
+        self.max_growth, self.is_memory_full = 0, False
+        self.last_save_time = -np.inf  # the first round is kept at once
 
     # --- bounds -------------------------------------------------------------------------------------
 
-    def done(self) -> bool:
-        """Check whether the gap asked for is reached."""
+    def has_reached_gap(self) -> bool:
+        """Return whether the gap that was asked for is reached."""
         state = self.state
         if not (np.isfinite(state.upper) and np.isfinite(state.lower)):
             return False
@@ -132,26 +135,31 @@ class _Run:
         size = max(abs(state.upper + constant), 1e-12 * abs(self.split.scale))
         return bool(state.upper - state.lower <= self.context.gap * size)
 
-    def take(self, brought: Start, *, cuts: bool = True) -> bool:
-        """Use a point and multipliers of the whole form from outside."""
-        better = False
-        if brought.x is not None:
-            x = inside(self.split.form, brought.x)
-            if self.state.lower_upper(float(self.split.form.c @ x), x):
-                better = True
-                self.state.centre = x[self.split.outer]
-        found = []
-        for multipliers in brought.multipliers:
-            duals = np.asarray(multipliers, dtype=np.float64) * self.split.scale
-            better = self.state.raise_lower(*proved(self.split, duals)) or better
-            if cuts:
-                made = [cut_of(piece, duals[piece.rows]) for piece in self.split.pieces]
-                found += [cut for cut in made if cut is not None]
-        self.add(found)
-        return better
+    def use_start(self, start: Start, *, cuts: bool = True) -> bool:
+        """Use a point and multipliers of the whole form from outside.
 
-    def add(self, cuts: Sequence[Cut]) -> None:
-        """Put cuts into the master."""
+        Returns:
+            Whether the point or the bound is better than the known one.
+        """
+        is_better = False
+        if start.x is not None:
+            x = check_start(self.split.form, start.x)
+            if self.state.lower_upper(float(self.split.form.c @ x), x):
+                is_better = True
+                self.state.centre = x[self.split.outer]
+        cuts_of_blocks = []
+        # Any multipliers of the whole form, restricted to a block's rows, prove a cut of that block.
+        for multipliers in start.multipliers:
+            duals = np.asarray(multipliers, dtype=np.float64) * self.split.scale
+            is_better = self.state.raise_lower(*prove_bound(self.split, duals)) or is_better
+            if cuts:
+                block_cuts = [cut_of(piece, duals[piece.rows]) for piece in self.split.pieces]
+                cuts_of_blocks += [cut for cut in block_cuts if cut is not None]
+        self.add_cuts(cuts_of_blocks)
+        return is_better
+
+    def add_cuts(self, cuts: Sequence[Cut]) -> None:
+        """Add cuts to the master."""
         self.master.add_cuts(cuts)
         self.state.cuts += len(cuts)
 
@@ -162,125 +170,140 @@ class _Run:
         status = "stopped"
         try:
             with limit(self.context.remaining):
-                if not self.resumed():
+                if not self.resume_from_checkpoint():
                     if start is not None:
-                        self.take(start)
-                    if not self.done():
-                        self.add(self.blocks.relax(self.state))
-                status = self.loop()
+                        self.use_start(start)
+                    if not self.has_reached_gap():
+                        self.add_cuts(self.blocks.relax_all(self.state))
+                status = self.run_rounds()
         except (OutOfTime, KeyboardInterrupt):  # whoever goes on with what there is looks at the clock
             if self.state.x is None:
                 raise
         if status == "stopped":
-            self.save(always=True)
+            self.save_checkpoint(always=True)
         if self.state.x is None:
             raise StoppedError(f"stopped after {self.state.rounds} rounds with nothing feasible")
-        return self.result(form, status)
+        return self.build_result(form, status)
 
-    def loop(self) -> str:
-        """Run rounds until there is a reason to stop, and return it: the status."""
-        stuck = 0
+    def run_rounds(self) -> str:
+        """Run rounds until there is a reason to stop, and return the status."""
+        stalled_rounds = 0
         for _ in range(self.options.rounds):
-            if self.done():
+            if self.has_reached_gap():
                 return "optimal"
             if clock().left == 0.0:
                 return "stopped"
             if self.improve is not None:
                 duals = None if self.state.duals is None else self.state.duals / self.split.scale
-                brought = self.improve(duals, self.state.x)
-                if brought is not None:
-                    self.take(brought)
-                self.note()
-                if self.done():
+                suggestion = self.improve(duals, self.state.x)
+                if suggestion is not None:
+                    self.use_start(suggestion)
+                self.log_round()
+                if self.has_reached_gap():
                     return "optimal"
-            if MEMORY_GROWTH_FACTOR * self.grown > self.context.free_memory:
-                self.full = True
+            # The growth of a round is only known afterwards, so that the largest one so far is assumed of the next.
+            if MEMORY_GROWTH_FACTOR * self.max_growth > self.context.free_memory:
+                self.is_memory_full = True
                 return "feasible"
-            held = resident()
-            went = self.round()
-            self.grown = max(self.grown, resident() - held)
-            if went is None:
+            bytes_before = resident()
+            progressed = self.run_round()
+            self.max_growth = max(self.max_growth, resident() - bytes_before)
+            if progressed is None:
                 return "stopped"
-            stuck = 0 if went else stuck + 1
-            self.note()
-            self.save()
-            if stuck > 3:
-                return "optimal" if self.done() else "feasible"
+            stalled_rounds = 0 if progressed else stalled_rounds + 1
+            self.log_round()
+            self.save_checkpoint()
+            if stalled_rounds > 3:
+                return "optimal" if self.has_reached_gap() else "feasible"
         return "feasible"
 
-    def note(self) -> None:
+    def log_round(self) -> None:
         """Append to the trajectory and report progress."""
         state = self.state
-        one, other = self.shown(state.lower), self.shown(state.upper)
-        lower, upper = min(one, other), max(one, other)
-        state.trajectory.append((self.seconds(), lower, upper))
+        first, second = self.to_user_units(state.lower), self.to_user_units(state.upper)
+        lower, upper = min(first, second), max(first, second)
+        state.trajectory.append((self.total_seconds(), lower, upper))
         self.context.report("benders", state.rounds, lower, upper)
 
-    def seconds(self) -> float:
-        """Seconds spent, those before a resume counted."""
-        return self.state.seconds + time.monotonic() - self.began
+    def total_seconds(self) -> float:
+        """Return the seconds that were spent, including those before a resume."""
+        return self.state.seconds + time.monotonic() - self.start_time
 
-    def shown(self, value: float) -> float:
-        """Return a scaled cost in the user's units."""
+    def to_user_units(self, value: float) -> float:
+        """Convert a scaled cost to the user's units."""
         return float((value + self.split.form.c0) / self.split.scale)
 
-    def round(self) -> bool | None:
-        """Master, query, blocks, cuts. Whether anything moved; None where time ran out."""
+    def run_round(self) -> bool | None:
+        """Run one round: solve the master, choose a query, solve the blocks, and add their cuts.
+
+        Returns:
+            Whether a bound, the point or a cut moved the run on; None if time ran out.
+        """
         state = self.state
         answer = self.solve_master()
         if answer is None or answer.z is None or answer.w is None:
             return None
         state.rounds += 1
-        moved = self.state.raise_lower(answer.bound, answer.duals)
-        if self.done():
+        has_moved = self.state.raise_lower(answer.bound, answer.duals)
+        if self.has_reached_gap():
             return True
-        query = self.query(answer.z)
-        answers = self.ask(query)
+        query = self.choose_query(answer.z)
+        answers = self.solve_blocks(query)
         if answers is None:
             return None
-        feasible = all(a.outcome is Outcome.OPTIMAL for a in answers)
-        if feasible:
+        is_feasible = all(a.outcome is Outcome.OPTIMAL for a in answers)
+        if is_feasible:
             x = np.zeros(self.split.form.shape[1])
             x[self.split.outer] = query
-            for piece, one in zip(self.split.pieces, answers, strict=True):
-                x[piece.columns] = one.x
+            for piece, answer_of_block in zip(self.split.pieces, answers, strict=True):
+                x[piece.columns] = answer_of_block.x
             if self.state.lower_upper(float(self.split.form.c @ x), x) or state.centre is None:
-                state.centre, moved = query, True
-        cuts = [cut for one in answers for cut in one.cuts]
-        separated = any(_cuts_off(cut, answer.z, answer.w) for cut in cuts)
-        self.add([cut for cut in cuts if _cuts_off(cut, answer.z, answer.w) or _cuts_off(cut, query, answer.w)])
-        if not feasible:
+                state.centre, has_moved = query, True
+        cuts = [cut for answer_of_block in answers for cut in answer_of_block.cuts]
+        # In-out: a query between centre and master point may give cuts that do not cut off the master's point.
+        is_separated = any(_is_cut_off(cut, answer.z, answer.w) for cut in cuts)
+        self.add_cuts(
+            [cut for cut in cuts if _is_cut_off(cut, answer.z, answer.w) or _is_cut_off(cut, query, answer.w)]
+        )
+        if not is_feasible:
             state.share = max(0.1, 0.7 * state.share)
-        self.unmoved = 0 if moved else self.unmoved + 1
-        if feasible and (not separated or self.unmoved >= MAX_STALLED_ROUNDS):
-            full, state.share = state.share >= 1.0, min(1.0, 2.0 * state.share)
-            moved = moved or not full or self.larger_box(answer.z)
-        state.dropped += self.master.clean(self.options.clean_after, self.options.keep * len(self.split.pieces))
-        return moved or separated
+        self.stalled_rounds = 0 if has_moved else self.stalled_rounds + 1
+        # Nothing separates the master's point: first move queries all the way to it, then widen the box.
+        if is_feasible and (not is_separated or self.stalled_rounds >= MAX_STALLED_ROUNDS):
+            is_full_step, state.share = state.share >= 1.0, min(1.0, 2.0 * state.share)
+            has_moved = has_moved or not is_full_step or self.widen_box(answer.z)
+        state.dropped += self.master.drop_idle_rows(
+            self.options.clean_after, self.options.keep * len(self.split.pieces)
+        )
+        return has_moved or is_separated
 
-    def query(self, z: Floats) -> Floats:
-        """Return the point at which blocks are asked: between the best point and the master's."""
+    def choose_query(self, z: Floats) -> Floats:
+        """Return the query point: on the line from the best point to the master's, at ``share``."""
         state = self.state
         if state.centre is None or state.share >= 1.0:
             return z
         return np.asarray(state.centre + state.share * (z - state.centre))
 
-    def ask(self, z: Floats) -> list[BlockAnswer] | None:
-        """Solve every block at ``z``; None where time ran out.
+    def solve_blocks(self, z: Floats) -> list[BlockAnswer] | None:
+        """Solve every block at ``z``. Returns None if time ran out.
 
         Raises:
             UnboundedError: a block has no bound.
         """
         state = self.state
         core = state.centre if state.centre is not z else None
-        answers = self.blocks.ask(state, z, core)
+        answers = self.blocks.solve_all(state, z, core)
         for number, answer in enumerate(answers):
             if answer.outcome is Outcome.UNBOUNDED:
-                self.unbounded(f"block {number}")
+                self.raise_unbounded(f"block {number}")
         return None if any(a.outcome in (Outcome.STOPPED, Outcome.FEASIBLE) for a in answers) else answers
 
     def solve_master(self) -> MasterAnswer | None:
-        """Return the master's minimum, after the valid rows that it missed; None where time ran out.
+        """Return the master's minimum once no valid row is missed, or None if time ran out.
+
+        Raises:
+            InfeasibleError: The master has no solution, so that the whole form has none.
+            UnboundedError: The whole form is unbounded.
 
         Raises:
             InfeasibleError: the master is, and with it the whole.
@@ -292,15 +315,16 @@ class _Run:
             answer = self.master.solve()
             times[-1] += answer.seconds
             if answer.outcome is Outcome.INFEASIBLE:
+                # A small box can make the master infeasible, so that only the largest one proves anything.
                 if self.master.box < LARGEST_BOX:
                     self.master.set_box(self.master.box * 100)
                     continue
                 if self.state.x is not None:
                     raise SolverError("the master is called infeasible although a feasible point is known")
-                raise InfeasibleError(f"the model has no solution: {explained(self.split)}")
+                raise InfeasibleError(f"the model has no solution: {explain_clash(self.split)}")
             if answer.outcome is Outcome.UNBOUNDED:
                 if LARGEST_BOX <= self.master.box < np.inf:
-                    self.unbounded("the master")
+                    self.raise_unbounded("the master")
                 self.master.set_box(1e3 if np.isinf(self.master.box) else self.master.box * 100)
                 continue
             if answer.outcome is not Outcome.OPTIMAL or answer.z is None:
@@ -311,8 +335,14 @@ class _Run:
             self.master.add_valid(rows)
         return answer
 
-    def larger_box(self, z: Floats) -> bool:
-        """Move the box out where the master's optimum leans on it; whether it was moved.
+    def widen_box(self, z: Floats) -> bool:
+        """Widen the box if the master's optimum lies on it.
+
+        Returns:
+            Whether the box was widened.
+
+        Raises:
+            UnboundedError: The optimum lies on the largest box.
 
         Raises:
             UnboundedError: it leans on the largest one.
@@ -320,43 +350,47 @@ class _Run:
         if np.isinf(self.master.box) or not (np.abs(z) >= 0.999 * self.master.box).any():
             return False
         if self.master.box >= LARGEST_BOX:
-            self.unbounded("the master")
+            self.raise_unbounded("the master")
         self.master.set_box(self.master.box * 100)
         return True
 
-    def unbounded(self, what: str) -> None:
-        """Raise what an unbounded part means for the whole form.
+    def raise_unbounded(self, part: str) -> None:
+        """Raise the error that an unbounded part means for the whole form.
 
         Raises:
             UnboundedError, InfeasibleError, SolverError: as of :func:`privopt.decompose.diagnose.tell_unbounded`.
         """
-        tell_unbounded(self.split, self.options.solver, what, LARGEST_BOX)
+        tell_unbounded(self.split, self.options.solver, part, LARGEST_BOX)
 
     # --- checkpoints and the end --------------------------------------------------------------------
 
-    def save(self, *, always: bool = False) -> None:
-        """Write a checkpoint where it is time."""
+    def save_checkpoint(self, *, always: bool = False) -> None:
+        """Write a checkpoint if one is due, or always if ``always``."""
         folder = self.context.checkpoint
-        if folder is None or (not always and time.monotonic() - self.saved < self.options.checkpoint_every):
+        if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):
             return
-        write_checkpoint(folder, self.split, self.master, evolve(self.state, seconds=self.seconds()))
-        self.saved = time.monotonic()
+        write_checkpoint(folder, self.split, self.master, evolve(self.state, seconds=self.total_seconds()))
+        self.last_save_time = time.monotonic()
 
-    def resumed(self) -> bool:
-        """Go on from the checkpoint, where that is asked for and there is one."""
+    def resume_from_checkpoint(self) -> bool:
+        """Load the checkpoint if the context asks to resume and there is one.
+
+        Returns:
+            Whether a checkpoint was loaded.
+        """
         if not self.context.resume or self.context.checkpoint is None:
             return False
-        found = read_checkpoint(self.context.checkpoint, self.split, self.master)
-        if found is None:
+        state = read_checkpoint(self.context.checkpoint, self.split, self.master)
+        if state is None:
             return False
-        self.state = found
+        self.state = state
         return True
 
-    def result(self, form: StandardForm, status: str) -> Decomposed:
-        """In the user's units."""
+    def build_result(self, form: StandardForm, status: str) -> Decomposed:
+        """Return the result in the user's units."""
         state = self.state
         assert state.x is not None
-        bound = self.shown(state.lower) if np.isfinite(state.lower) else None
+        bound = self.to_user_units(state.lower) if np.isfinite(state.lower) else None
         return Decomposed(
             status=status,
             x=state.x,
@@ -370,7 +404,7 @@ class _Run:
                 "complicating_columns": len(self.split.outer),
                 "cuts": state.cuts,
                 "cuts_dropped": state.dropped,
-                **({"ended": "no room for another round"} if self.full else {}),
+                **({"ended": "no room for another round"} if self.is_memory_full else {}),
                 "rows_in_master": len(self.master.rows),
                 "master_seconds": sum(state.master_times),
                 "block_seconds": float(state.block_times.sum()),
@@ -381,7 +415,7 @@ class _Run:
         )
 
 
-def _cuts_off(cut: Cut, z: Floats, w: Floats) -> bool:
-    """Check whether a point of the master violates a cut."""
+def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
+    """Return whether a point of the master violates a cut."""
     value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])
     return not np.isfinite(height) or value - height > 1e-9 * (1.0 + abs(height))

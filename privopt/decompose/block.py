@@ -21,7 +21,7 @@ CORE_POINT_STEP = 1e-4
 
 @frozen(eq=False, kw_only=True)
 class BlockAnswer:
-    """What a block says of a point.
+    """The answer of a block at a point.
 
     Attributes:
         outcome: optimal, infeasible, unbounded or stopped.
@@ -41,16 +41,17 @@ class BlockAnswer:
 
 
 def _session_of(token: str, piece: Piece, solver: str) -> Session:
-    """Return the block's session, kept by the worker; built again where this worker does not know it."""
+    """Return the block's session from the worker's state, or create it if this worker has none."""
     state = worker_state()
     key = ("benders", token, piece.number)
     if key not in state:
         state[key] = get(solver).session(piece.form)
-    kept: Session = state[key]
-    return kept
+    session: Session = state[key]
+    return session
 
 
-def _set(session: Session, piece: Piece, z: Floats) -> None:
+def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
+    """Shift the rows' sides to the complicating columns at ``z``."""
     lower, upper = piece.sides(z)
     session.change_row_bounds(np.arange(len(lower)), lower, upper)
 
@@ -77,30 +78,32 @@ def solve_block(
     Raises:
         SolverError: the solver failed, or its multipliers prove nothing.
     """
-    kept = _session_of(token, piece, solver)
-    _set(kept, piece, z)
-    answer = kept.solve(basis=basis)
-    after = kept.basis
+    session = _session_of(token, piece, solver)
+    _set_row_sides(session, piece, z)
+    answer = session.solve(basis=basis)
+    final_basis = session.basis
     seconds, iterations = answer.seconds, answer.iterations
     if answer.outcome is Outcome.INFEASIBLE:
         cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z)
-        cuts = [cut] if cut is not None else []  # none where it misses by no more than rounding: then ask elsewhere
+        cuts = [cut] if cut is not None else []  # none if the miss is only rounding; the run then queries elsewhere
         return BlockAnswer(
-            outcome=answer.outcome, cuts=tuple(cuts), basis=after, seconds=seconds, iterations=iterations
+            outcome=answer.outcome, cuts=tuple(cuts), basis=final_basis, seconds=seconds, iterations=iterations
         )
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return BlockAnswer(outcome=answer.outcome, seconds=seconds, iterations=iterations)
     x = np.clip(answer.x, piece.form.col_lower, piece.form.col_upper)
-    found = cut_of(piece, answer.duals)
-    cuts = [found] if found is not None else []
+    plain_cut = cut_of(piece, answer.duals)
+    cuts = [plain_cut] if plain_cut is not None else []
+    # A degenerate block has many optimal multipliers. Those at a point moved towards the core give a Pareto-optimal
+    # cut.
     if core is not None and clock().left > 0.0:
-        _set(kept, piece, z + CORE_POINT_STEP * (core - z))
-        moved = kept.solve(basis=after)
-        seconds, iterations = seconds + moved.seconds, iterations + moved.iterations
-        better = cut_of(piece, moved.duals) if moved.duals is not None else None
-        if better is not None:
-            close = cuts and better.value(z) >= cuts[0].value(z) - 1e-7 * (1.0 + abs(cuts[0].value(z)))
-            cuts = [better] if close else [*cuts, better]
+        _set_row_sides(session, piece, z + CORE_POINT_STEP * (core - z))
+        core_answer = session.solve(basis=final_basis)
+        seconds, iterations = seconds + core_answer.seconds, iterations + core_answer.iterations
+        core_cut = cut_of(piece, core_answer.duals) if core_answer.duals is not None else None
+        if core_cut is not None:
+            is_close = cuts and core_cut.value(z) >= cuts[0].value(z) - 1e-7 * (1.0 + abs(cuts[0].value(z)))
+            cuts = [core_cut] if is_close else [*cuts, core_cut]
     if not cuts:
         raise SolverError(f"block {piece.number}: the solver's multipliers prove no cut")
     return BlockAnswer(
@@ -108,13 +111,14 @@ def solve_block(
         x=x,
         value=float(piece.form.c @ x),
         cuts=tuple(cuts),
-        basis=after,
+        basis=final_basis,
         seconds=seconds,
         iterations=iterations,
     )
 
 
 def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
+    """Return the cut that a ray proves at ``z``, whatever sign the solver gives rays."""
     if ray is None:
         return None
     for sign in (1.0, -1.0):
@@ -126,40 +130,42 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
 
 
 def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
-    """From the multipliers of the elastic form, where a ray was not exact enough."""
+    """Return a feasibility cut from the elastic form, for a ray that is not exact enough."""
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))
     return _feasibility_cut(piece, ray, z)
 
 
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
-    """Return the block without the rows that join it to the complicating columns: a constant lower bound."""
-    kept = _session_of(token, piece, solver)
-    joined = np.diff(piece.coupling.indptr) > 0
-    kept.change_row_bounds(
-        np.arange(len(joined)),
-        np.where(joined, -np.inf, piece.form.row_lower),
-        np.where(joined, np.inf, piece.form.row_upper),
+    """Solve the block without the rows that join it to complicating columns, for a constant lower bound."""
+    session = _session_of(token, piece, solver)
+    is_coupled = np.diff(piece.coupling.indptr) > 0
+    session.change_row_bounds(
+        np.arange(len(is_coupled)),
+        np.where(is_coupled, -np.inf, piece.form.row_lower),
+        np.where(is_coupled, np.inf, piece.form.row_upper),
     )
-    answer = kept.solve()
-    after = kept.basis
+    answer = session.solve()
+    final_basis = session.basis
     cuts: tuple[Cut, ...] = ()
     if answer.duals is not None:
-        found = cut_of(piece, np.where(joined, 0.0, answer.duals))
-        cuts = (found,) if found is not None else ()
+        constant_cut = cut_of(piece, np.where(is_coupled, 0.0, answer.duals))
+        cuts = (constant_cut,) if constant_cut is not None else ()
     if answer.outcome is Outcome.INFEASIBLE:
-        found = cut_of(piece, np.where(joined, 0.0, _sided(piece, answer.ray, joined)), feasibility=True)
-        cuts = (found,) if found is not None else ()
+        constant_cut = cut_of(
+            piece, np.where(is_coupled, 0.0, _choose_sign(piece, answer.ray, is_coupled)), feasibility=True
+        )
+        cuts = (constant_cut,) if constant_cut is not None else ()
     return BlockAnswer(
-        outcome=answer.outcome, cuts=cuts, basis=after, seconds=answer.seconds, iterations=answer.iterations
+        outcome=answer.outcome, cuts=cuts, basis=final_basis, seconds=answer.seconds, iterations=answer.iterations
     )
 
 
-def _sided(piece: Piece, ray: Any, joined: Any) -> Floats:
-    """Return the ray, turned the way that proves more."""
-    ways = [np.where(joined, 0.0, sign * ray) for sign in (1.0, -1.0)]
+def _choose_sign(piece: Piece, ray: Any, is_coupled: Any) -> Floats:
+    """Return the ray with the sign that proves more."""
+    signed_rays = [np.where(is_coupled, 0.0, sign * ray) for sign in (1.0, -1.0)]
     values = []
-    for way in ways:
-        cut = cut_of(piece, way, feasibility=True)
+    for signed_ray in signed_rays:
+        cut = cut_of(piece, signed_ray, feasibility=True)
         values.append(-np.inf if cut is None else cut.constant)
-    return ways[int(np.argmax(values))]
+    return signed_rays[int(np.argmax(values))]

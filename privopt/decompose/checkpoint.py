@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from privopt.backends import Basis
-from privopt.decompose.master import Master, follows, proved
-from privopt.decompose.result import inside
+from privopt.decompose.master import Master, is_implied, prove_bound
+from privopt.decompose.result import check_start
 from privopt.decompose.split import Split, cut_of
 from privopt.decompose.state import State
 from privopt.errors import Fault, InputError, UsageError, reason_of
@@ -24,7 +24,7 @@ _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
 
 def fingerprint(split: Split) -> str:
-    """Return a hash of the form and its blocks, which says whose a checkpoint is."""
+    """Return a hash of the form and its blocks, which identifies the problem of a checkpoint."""
     form, digest = split.form, hashlib.sha256()
     arrays = (
         form.c,
@@ -77,7 +77,16 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
 
 
 def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
-    """Put the cuts back into a fresh master.
+    """Restore a fresh master and return the state.
+
+    No claim of the file is trusted. Bounds are evaluated again from its multipliers and its point, cuts are derived
+    again from their multipliers, and valid rows must follow from their proof.
+
+    Returns:
+        The state; None without a checkpoint.
+
+    Raises:
+        InputError: The file belongs to another problem, cannot be read, or contradicts the problem.
 
     Nothing that the file claims is believed: bounds are evaluated again from the multipliers and the point that it
     holds, cuts are made again from their multipliers, and valid rows must follow from their proof.
@@ -97,8 +106,8 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
             raise InputError(
                 [Fault(str(path), "", "the checkpoint of another problem", "the checkpoint of this problem")]
             )
-        state = _state(split, parts)
-        _fill(master, parts)
+        state = _restore_state(split, parts)
+        _restore_master(master, parts)
     except KeyError as error:
         raise InputError([Fault(str(path), "", reason_of(error), "the checkpoint of a run")]) from None
     except (IndexError, TypeError, ValueError, UsageError) as error:
@@ -106,8 +115,8 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
     return state
 
 
-def _state(split: Split, parts: dict[str, Any]) -> State:
-    """Return the fields of the state, with the bounds that its point and its multipliers prove.
+def _restore_state(split: Split, parts: dict[str, Any]) -> State:
+    """Return the state, with the bounds that its point and its multipliers prove.
 
     Raises:
         ValueError: an array of another size, or a number out of range.
@@ -118,14 +127,14 @@ def _state(split: Split, parts: dict[str, Any]) -> State:
     for name, size in sizes.items():
         if name in parts and (parts[name].shape != (size,) or not np.isfinite(parts[name]).all()):
             raise ValueError(f"{name} is not {size} finite numbers")
-    share = float(parts["share"])
-    if not 0.0 < share <= 1.0:
-        raise ValueError(f"share {share}")
+    query_share = float(parts["share"])
+    if not 0.0 < query_share <= 1.0:
+        raise ValueError(f"share {query_share}")
     state = State(
         centre=parts.get("centre"),
-        share=share,
-        bases=[_basis(parts, number) for number in range(blocks)],
-        trajectory=[(float(t), float(low), float(high)) for t, low, high in parts["trajectory"]],
+        share=query_share,
+        bases=[_read_basis(parts, number) for number in range(blocks)],
+        trajectory=[(float(t), float(lower), float(upper)) for t, lower, upper in parts["trajectory"]],
         master_times=parts["master_times"].tolist(),
         block_times=parts["block_times"],
         first_feasible=parts["first_feasible"],
@@ -135,20 +144,21 @@ def _state(split: Split, parts: dict[str, Any]) -> State:
         dropped=int(parts["dropped"]),
     )
     if "x" in parts:
-        x = inside(split.form, parts["x"])
+        x = check_start(split.form, parts["x"])
         state.lower_upper(float(split.form.c @ x), x)
     if "duals" in parts:
-        state.raise_lower(*proved(split, parts["duals"]))
+        state.raise_lower(*prove_bound(split, parts["duals"]))
     return state
 
 
-def _basis(parts: dict[str, Any], number: int) -> Basis | None:
+def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
+    """Return a stored basis: a block's by its number, the master's by -1."""
     columns = parts.get(f"basis_{number}_columns")
     return None if columns is None else Basis(columns=columns, rows=parts[f"basis_{number}_rows"])
 
 
-def _fill(master: Master, parts: dict[str, Any]) -> None:
-    """Fill the box, the appended rows in their order, and the basis.
+def _restore_master(master: Master, parts: dict[str, Any]) -> None:
+    """Restore the box, the appended rows in their order, and the basis.
 
     Raises:
         ValueError: a row does not follow from its proof.
@@ -156,20 +166,21 @@ def _fill(master: Master, parts: dict[str, Any]) -> None:
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))
     split = master.split
-    first, last = parts["slope_start"], parts["proof_start"]
+    slope_starts, proof_starts = parts["slope_start"], parts["proof_start"]
     for r, kind in enumerate(parts["kind"].tolist()):
-        slope, proof = slice(first[r], first[r + 1]), slice(last[r], last[r + 1])
+        slope, proof = slice(slope_starts[r], slope_starts[r + 1]), slice(proof_starts[r], proof_starts[r + 1])
         rows, multipliers = parts["proof_rows"][proof].astype(np.int64), parts["proof"][proof]
         duals = np.zeros(split.form.shape[0])
         duals[rows] = multipliers
         if kind < 0:
             places, values = parts["places"][slope].astype(np.int64), parts["slope"][slope]
             upper = float(parts["upper_side"][r])
-            if not follows(split, places, values, upper, duals):
+            if not is_implied(split, places, values, upper, duals):
                 raise ValueError(f"row {r} does not follow from its proof")
             master.put_valid(places, values, upper, rows, multipliers)
             continue
         piece = split.pieces[int(parts["block"][r])]
+        # Derived again from the multipliers, so that an altered file cannot bring in an invalid cut.
         cut = cut_of(piece, duals[piece.rows], feasibility=bool(kind))
         if cut is None:
             raise ValueError(f"cut {r} is proved by nothing")
@@ -177,4 +188,4 @@ def _fill(master: Master, parts: dict[str, Any]) -> None:
     master.idle = parts["idle"].tolist()
     if len(master.idle) != len(master.rows):
         raise ValueError(f"{len(master.idle)} ages of {len(master.rows)} rows")
-    master.basis = _basis(parts, -1)
+    master.basis = _read_basis(parts, -1)

@@ -11,8 +11,13 @@ from privopt.dsl.solution import solve_form
 from privopt.errors import SolverError, UnboundedError
 
 
-def tell_unbounded(split: Split, solver: str, what: str, largest: float) -> None:
-    """Raise the error that says what it means for the whole form that ``what`` has no bound.
+def tell_unbounded(split: Split, solver: str, part: str, largest: float) -> None:
+    """Raise the error that fits the whole form if ``what``, a part of it, is unbounded.
+
+    Raises:
+        UnboundedError: The form is unbounded.
+        InfeasibleError: The form has no feasible point.
+        SolverError: The form has an optimum, which the solver does not find.
 
     Raises:
         UnboundedError, InfeasibleError: one of the two.
@@ -20,15 +25,16 @@ def tell_unbounded(split: Split, solver: str, what: str, largest: float) -> None
     """
     form = split.form
     solve_form(evolve(form, c=np.zeros_like(form.c)), solver)
-    sides = [np.where(np.isfinite(side), 0.0, side) for side in (form.row_lower, form.row_upper)]
-    least = np.where(np.isfinite(form.col_lower), 0.0, -1.0)
-    most = np.where(np.isfinite(form.col_upper), 0.0, 1.0)
-    way = evolve(form, c0=0.0, row_lower=sides[0], row_upper=sides[1], col_lower=least, col_upper=most)
-    if solve_form(way, solver).objective < -1e-9:
-        raise UnboundedError(f"the model is unbounded ({what} is, and there are feasible points)")
-    raise SolverError(f"{what} has no bound within columns of {largest:g}, although the model has one")
+    # The recession cone: directions in which no row or column bound is ever violated, cut to a box of size 1.
+    sides = [np.where(np.isfinite(bounds), 0.0, bounds) for bounds in (form.row_lower, form.row_upper)]
+    lower = np.where(np.isfinite(form.col_lower), 0.0, -1.0)
+    upper = np.where(np.isfinite(form.col_upper), 0.0, 1.0)
+    directions = evolve(form, c0=0.0, row_lower=sides[0], row_upper=sides[1], col_lower=lower, col_upper=upper)
+    if solve_form(directions, solver).objective < -1e-9:
+        raise UnboundedError(f"the model is unbounded ({part} is, and there are feasible points)")
+    raise SolverError(f"{part} has no bound within columns of {largest:g}, although the model has one")
 
 
-def explained(split: Split) -> str:
-    """Name the families that clash."""
+def explain_clash(split: Split) -> str:
+    """Name the families of the whole form that clash."""
     return get("highs").explain(split.form)

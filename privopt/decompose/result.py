@@ -1,4 +1,4 @@
-"""The starting points and the result of a Benders decomposition."""
+"""The starting points of a Benders decomposition, and their check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEASIBILITY_TOLERANCE: Final = 1e-6
 
 @frozen(kw_only=True, eq=False)
 class Start:
-    """A point and multipliers to begin with, or to add during the rounds.
+    """A point and multipliers to start with, or to add during the rounds.
 
     Attributes:
         x: (n,) a feasible point of the whole form, or None.
@@ -30,8 +30,11 @@ class Start:
     multipliers: Sequence[Floats] = ()
 
 
-def inside(form: StandardForm, start: Floats) -> Floats:
-    """Return a start, put within its bounds and checked.
+def check_start(form: StandardForm, start: Floats) -> Floats:
+    """Clip a start to its bounds, and check its rows.
+
+    Raises:
+        UsageError: It misses a row by more than the tolerance.
 
     Raises:
         UsageError: it is not feasible.

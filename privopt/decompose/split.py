@@ -1,4 +1,8 @@
-"""A compiled model split into complicating columns and blocks, and the cuts that a block's multipliers prove."""
+"""A compiled model split into complicating columns and blocks, and the cuts that a block's multipliers prove.
+
+Once the complicating columns ``z`` are fixed, the blocks are independent linear programs. Weak duality turns any
+multipliers of a block's rows into a cut over ``z``.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ REDUCED_COST_TOLERANCE = 1e-9
 
 @frozen(eq=False, kw_only=True)
 class Piece:
-    """One block: minimise ``form.c x`` with ``form`` rows whose sides are shifted by ``-coupling z``.
+    """One block: minimise ``form.c x`` over rows of ``form`` whose sides are shifted by ``-coupling z``.
 
     Attributes:
         number: of the block.
@@ -59,7 +63,7 @@ class Piece:
 
 @frozen(eq=False, kw_only=True)
 class Split:
-    """A form cut up; always a minimisation.
+    """A form split into blocks; always a minimisation.
 
     Attributes:
         form: the whole, minimised, costs scaled to a largest one of 1.
@@ -83,7 +87,7 @@ class Split:
 
 @frozen(eq=False, kw_only=True)
 class Cut:
-    """``w_block >= constant + slope z`` (or ``0 >= ...`` where it is a feasibility cut), and the multipliers behind it.
+    """``w_block >= constant + slope z``, or ``0 >= constant + slope z`` for a feasibility cut, with its multipliers.
 
     Attributes:
         block: number of the block.
@@ -107,40 +111,40 @@ class Cut:
 
 
 def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardForm, Ints]:
-    """Return some rows and columns of a form; privacy rows keep their exponents where both ends are kept.
+    """Return some rows and columns of a form. Privacy rows keep their exponents if both of their columns remain.
 
     Returns:
         The form, and the rows in its order (rows of one family stay together).
     """
-    place = np.full(form.shape[1], -1, dtype=np.int64)
-    place[columns] = np.arange(len(columns))
-    taken = np.zeros(form.shape[0], dtype=bool)
-    wanted = np.zeros(form.shape[0], dtype=bool)
-    wanted[rows] = True
+    new_columns = np.full(form.shape[1], -1, dtype=np.int64)
+    new_columns[columns] = np.arange(len(columns))
+    is_privacy = np.zeros(form.shape[0], dtype=bool)
+    is_selected = np.zeros(form.shape[0], dtype=bool)
+    is_selected[rows] = True
     grouped: list[Ints] = []
     families: list[FamilyBlock] = []
     for block in form.families:
         if block.log_ratio is None or block.left is None or block.right is None:
             continue
-        left, right = place[block.left], place[block.right]
-        own = np.flatnonzero(wanted[block.start : block.stop] & (left >= 0) & (right >= 0))
-        if own.size:
-            grouped.append(own + block.start)
-            taken[own + block.start] = True
+        left_columns, right_columns = new_columns[block.left], new_columns[block.right]
+        block_rows = np.flatnonzero(is_selected[block.start : block.stop] & (left_columns >= 0) & (right_columns >= 0))
+        if block_rows.size:
+            grouped.append(block_rows + block.start)
+            is_privacy[block_rows + block.start] = True
             families.append(
                 FamilyBlock(
                     name=block.name,
                     start=0,
-                    stop=len(own),
+                    stop=len(block_rows),
                     kind="privacy",
-                    log_ratio=block.log_ratio[own],
-                    left=left[own],
-                    right=right[own],
+                    log_ratio=block.log_ratio[block_rows],
+                    left=left_columns[block_rows],
+                    right=right_columns[block_rows],
                 )
             )
-    plain = rows[~taken[rows]]
-    order = np.concatenate([plain, *grouped]).astype(np.int64)
-    start = len(plain)
+    plain_rows = rows[~is_privacy[rows]]
+    order = np.concatenate([plain_rows, *grouped]).astype(np.int64)
+    start = len(plain_rows)
     placed = []
     for family in families:
         placed.append(evolve(family, start=start, stop=start + family.stop))
@@ -161,7 +165,7 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
 
 
 def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
-    """Cut a form into blocks of columns and the rest, the complicating columns.
+    """Split a form into blocks of columns and the complicating columns, which are all others.
 
     Args:
         form: the model; without integer columns.
@@ -179,29 +183,30 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
         if columns.size and (columns.min() < 0 or columns.max() >= n):
             raise ModelError(f"block {number} names column {int(columns.max())} of {n}")
         if (owner[columns] >= 0).any() or len(np.unique(columns)) < len(columns):
-            twice = columns[owner[columns] >= 0]
-            name = form.column_name(int(twice[0])) if twice.size else "a column"
+            repeated = columns[owner[columns] >= 0]
+            name = form.column_name(int(repeated[0])) if repeated.size else "a column"
             raise ModelError(f"{name} is in two blocks, or twice in block {number}")
         owner[columns] = number
+    # With a largest cost of 1, the solver's absolute tolerances are relative to the objective.
     largest = float(np.abs(form.c).max(initial=0.0))
     scale = (1.0 if form.sense == "min" else -1.0) / (largest or 1.0)
-    whole = evolve(form, c=form.c * scale, c0=form.c0 * scale, sense="min")
-    row_owner = _row_owners(whole, owner)
-    lower, upper = implied_bounds(whole)
+    minimised = evolve(form, c=form.c * scale, c0=form.c0 * scale, sense="min")
+    row_owner = _row_owners(minimised, owner)
+    lower, upper = implied_bounds(minimised)
     outer = np.flatnonzero(owner < 0)
     outer_rows = np.flatnonzero(row_owner < 0)
-    outer_form, outer_rows = restrict(whole, outer_rows, outer)
+    outer_form, outer_rows = restrict(minimised, outer_rows, outer)
     pieces = []
     for number in range(len(blocks)):
         columns = np.flatnonzero(owner == number)
-        own, rows = restrict(whole, np.flatnonzero(row_owner == number), columns)
+        block_form, rows = restrict(minimised, np.flatnonzero(row_owner == number), columns)
         pieces.append(
             Piece(
                 number=number,
                 columns=columns,
                 rows=rows,
-                form=own,
-                coupling=whole.A[rows][:, outer].tocsr(),
+                form=block_form,
+                coupling=minimised.A[rows][:, outer].tocsr(),
                 lower=lower[columns],
                 upper=upper[columns],
                 outer_lower=lower[outer],
@@ -209,7 +214,7 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
             )
         )
     return Split(
-        form=whole,
+        form=minimised,
         scale=scale,
         outer=outer,
         outer_rows=outer_rows,
@@ -221,26 +226,30 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 
 
 def _row_owners(form: StandardForm, owner: Ints) -> Ints:
-    """Block of each row, -1 where it has complicating columns alone."""
+    """Return the block of each row, or -1 if it has only complicating columns."""
     rows = np.repeat(np.arange(form.shape[0]), np.diff(form.A.indptr))
-    of = owner[form.A.indices]
-    inside = of >= 0
-    high = np.full(form.shape[0], -1, dtype=np.int64)
-    np.maximum.at(high, rows[inside], of[inside])
-    low = np.full(form.shape[0], np.iinfo(np.int64).max)
-    np.minimum.at(low, rows[inside], of[inside])
-    joins = np.flatnonzero((high >= 0) & (low != high))
-    if joins.size:
-        row = int(joins[0])
+    entry_owners = owner[form.A.indices]
+    is_in_block = entry_owners >= 0
+    max_owner = np.full(form.shape[0], -1, dtype=np.int64)
+    np.maximum.at(max_owner, rows[is_in_block], entry_owners[is_in_block])
+    min_owner = np.full(form.shape[0], np.iinfo(np.int64).max)
+    np.minimum.at(min_owner, rows[is_in_block], entry_owners[is_in_block])
+    joining_rows = np.flatnonzero((max_owner >= 0) & (min_owner != max_owner))
+    if joining_rows.size:
+        row = int(joining_rows[0])
         raise ModelError(
-            f"{form.row_name(row)} joins blocks {int(low[row])} and {int(high[row])}; "
+            f"{form.row_name(row)} joins blocks {int(min_owner[row])} and {int(max_owner[row])}; "
             "one of its columns must be complicating"
         )
-    return high
+    return max_owner
 
 
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
-    """Return the cut that multipliers of a block's rows prove, by weak duality; None where they prove nothing.
+    """Return the cut that multipliers of a block's rows prove by weak duality, or None if they prove nothing.
+
+    Any multipliers are valid, also those of a solver that is slightly wrong: the bounds of the block's columns take up
+    the
+    reduced costs. Multipliers of the wrong sign count as 0.
 
     Any multipliers will do, also those of a solver that is a little wrong: what they leave is taken up by the
     bounds of the block's columns. Those of the wrong sign count as 0.
@@ -250,17 +259,18 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     constant, y = weak_duality(form, cost, duals, piece.lower, piece.upper, slack=REDUCED_COST_TOLERANCE)
     if constant == -np.inf:
         return None
-    used = np.flatnonzero(y)
+    nonzero = np.flatnonzero(y)
     slope = -np.asarray(piece.coupling.T @ y)
     places = np.flatnonzero(slope)
     largest = float(np.abs(slope[places]).max(initial=0.0))
     if largest > STEEPEST:
         return None
     small = places[np.abs(slope[places]) <= MIN_CUT_COEFFICIENT / row_scale(largest)]
+    # A dropped coefficient is replaced by its smallest value over the column's bounds, which keeps the cut valid.
     if small.size:
-        ends = np.where(slope[small] > 0, piece.outer_lower[small], piece.outer_upper[small])
-        bounded = np.isfinite(ends)
-        constant += float(slope[small][bounded] @ ends[bounded])
+        extremes = np.where(slope[small] > 0, piece.outer_lower[small], piece.outer_upper[small])
+        is_finite = np.isfinite(extremes)
+        constant += float(slope[small][is_finite] @ extremes[is_finite])
         slope[small] = 0.0
         places = np.flatnonzero(slope)
     return Cut(
@@ -269,13 +279,13 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
         constant=constant,
         places=places,
         slope=slope[places],
-        rows=piece.rows[used],
-        duals=y[used],
+        rows=piece.rows[nonzero],
+        duals=y[nonzero],
     )
 
 
 def row_scale(largest: float) -> float:
-    """Return a power of two that brings a coefficient down to ``STEEP`` where it is above.
+    """Return a power of two that reduces a coefficient above ``STEEP`` to it.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)
@@ -284,7 +294,7 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the slopes of cuts as CSR, one a row."""
+    """Return the slopes of cuts as CSR, one row for each cut."""
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.concatenate([cut.places for cut in cuts]) if cuts else np.zeros(0, dtype=np.int64)

@@ -51,11 +51,17 @@ class State:
 
     @classmethod
     def begin(cls, blocks: int) -> State:
-        """Return the state in which nothing is known."""
+        """Return the state of a run that knows nothing yet."""
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
-        """Take a better bound.
+        """Use a lower bound if it is better.
+
+        Returns:
+            Whether it is better.
+
+        Raises:
+            SolverError: It lies above the best point by more than rounding.
 
         Raises:
             SolverError: it crosses what was found.
@@ -68,7 +74,13 @@ class State:
         return True
 
     def lower_upper(self, value: float, point: Floats) -> bool:
-        """Take a better point.
+        """Use a point if it is better.
+
+        Returns:
+            Whether it is better.
+
+        Raises:
+            SolverError: It lies below the proved bound by more than rounding.
 
         Raises:
             SolverError: it crosses what was proved.

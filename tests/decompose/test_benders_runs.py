@@ -266,6 +266,6 @@ def test_a_block_that_waited_has_less_time(shared_model, monkeypatch):
     monkeypatch.setattr(blocks, "relax_block", slow)
     made = blocks.Blocks(split_form(form, members), "highs", SolveContext(method="benders", solver="highs"))
     with limit(60.0):
-        made.relax(State.begin(len(made)))
+        made.relax_all(State.begin(len(made)))
     assert len(asked) == len(made) > 1
     assert all(later <= earlier - 0.19 for earlier, later in pairwise(asked))
