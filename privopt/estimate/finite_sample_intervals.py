@@ -1,12 +1,14 @@
-"""Intervals that hold for every number of reports: Clopper-Pearson on outputs, then linear programs.
+"""Intervals that hold for every number of reports: Clopper-Pearson bounds on outputs, then linear programs.
 
-With probability 1 - alpha the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
-confidence 1 - alpha / their number). Then the truth is among the shares with pi >= 0, sum 1 and L_k <= (pi Z)_k <= U_k,
-and the least and the greatest pi_i among these hold for every i at once. The programs are in the modelling language.
-For every y, the least h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. With a program's multipliers
-as y, that is its value, whatever the solver's tolerance. :mod:`privopt.estimate.linear_intervals` has quicker
-intervals, for groups of records and for more records than the programs can handle. For a group that the reports hardly
-distinguish from others, the intervals here are narrower: they exclude shares that the other outputs rule out.
+With probability 1 - alpha, the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
+confidence 1 - alpha / their number). The true shares then satisfy pi >= 0, sum pi = 1 and L_k <= (pi Z)_k <= U_k, and
+the smallest and largest pi_i among all such shares bound every share at once. The programs are written in the modelling
+language. For every y, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. With a program's
+multipliers as y this is its value, so that the bound is valid whatever the solver's tolerance.
+
+:mod:`privopt.estimate.linear_intervals` has quicker intervals, for groups of records and for more records than the
+programs can handle. The intervals here are narrower for a group that the reports hardly distinguish from others,
+because they exclude shares that the other outputs rule out.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ MIN_SHARE: Final = 1e-8
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:
-    """Check whether there are few enough intervals to solve a pair of programs for each."""
+    """Return whether there are few enough intervals to solve a pair of programs for each."""
     return records * outputs * intervals <= MOST_WORK
 
 
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Return the least and greatest h . pi for each functional; None where no shares are within all bounds.
+    """Return the smallest and largest h . pi for each functional, or None if no shares satisfy all bounds.
 
     Args:
         columns: (N, K) probability of each output given each record.
@@ -45,16 +47,19 @@ def finite_sample(
     Returns:
         Lower and upper bounds, (G,) each, in [0, 1].
     """
-    found = _by_programs(columns, low, high, functionals, progress)
-    if found is None:
+    program_bounds = _solve_programs(columns, low, high, functionals, progress)
+    if program_bounds is None:
         return None
     with np.errstate(divide="ignore"):  # y = one output's, scaled so that its record's own share is all there is
-        single = functionals @ np.where(columns > 0, high / columns, np.inf).min(axis=1).clip(0.0, 1.0)
-    least, most = np.clip(found[0], 0.0, 1.0), np.clip(np.minimum(found[1], single), 0.0, 1.0)
-    return None if (least > most).any() else (least, most)
+        single_output_bounds = functionals @ np.where(columns > 0, high / columns, np.inf).min(axis=1).clip(0.0, 1.0)
+    lower, upper = (
+        np.clip(program_bounds[0], 0.0, 1.0),
+        np.clip(np.minimum(program_bounds[1], single_output_bounds), 0.0, 1.0),
+    )
+    return None if (lower > upper).any() else (lower, upper)
 
 
-def _by_programs(
+def _solve_programs(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
     """Solve two programs for each interval, starting each from the basis before."""
@@ -73,26 +78,30 @@ def _by_programs(
     q = m.variable("q", Y, lower=low - MIN_SHARE, upper=high + MIN_SHARE)  # one row an output: half the basis of two
     m.require("reported", Eq(total(z[i, k] * pi[i], over=i), q[k]), forall=k)
     session = get("highs").session(m.compile())
-    ends = np.zeros((2, functionals.shape[0]))
-    every = np.arange(count)
-    for side, sign in enumerate((1.0, -1.0)):
+    bounds = np.zeros((2, functionals.shape[0]))
+    all_records = np.arange(count)
+    # The session stays warm: only the objective changes from one program to the next.
+    for bound_number, sign in enumerate((1.0, -1.0)):
         for row in range(functionals.shape[0]):
             h = functionals[[row]].toarray()[0]
-            session.change_costs(every, sign * h)
-            found = session.solve()
-            if found.outcome is Outcome.INFEASIBLE:
+            session.change_costs(all_records, sign * h)
+            answer = session.solve()
+            if answer.outcome is Outcome.INFEASIBLE:
                 return None
-            if found.duals is None:
-                raise SolverError(f"an interval's program ended {found.outcome.name.lower()}")
-            y = np.asarray(found.duals)[1:]
-            ends[side, row] = sign * _lower_bounds(columns, low, high, sign * h[None], y[:, None])[0]
+            if answer.duals is None:
+                raise SolverError(f"an interval's program ended {answer.outcome.name.lower()}")
+            y = np.asarray(answer.duals)[1:]
+            bounds[bound_number, row] = sign * _lower_bounds(columns, low, high, sign * h[None], y[:, None])[0]
             if progress is not None:
-                progress(f"interval {side * ends.shape[1] + row + 1:,} of {ends.size:,}", row, None, None)
-    return ends[0], ends[1]
+                progress(f"interval {bound_number * bounds.shape[1] + row + 1:,} of {bounds.size:,}", row, None, None)
+    return bounds[0], bounds[1]
 
 
 def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
-    """(G,) what multipliers y (K, G) prove of the least h . pi, h (G, N); less what rounding may have added."""
-    found: Floats = low @ np.maximum(y, 0.0) + high @ np.minimum(y, 0.0) + (h.T - columns @ y).min(axis=0)
-    found -= 1e-13 * (1.0 + np.abs(y).sum(axis=0))
-    return found
+    """Return the bounds (G,) that multipliers y (K, G) prove on the smallest h . pi, for h (G, N).
+
+    Each is lowered by what rounding may have added to it.
+    """
+    bounds: Floats = low @ np.maximum(y, 0.0) + high @ np.minimum(y, 0.0) + (h.T - columns @ y).min(axis=0)
+    bounds -= 1e-13 * (1.0 + np.abs(y).sum(axis=0))
+    return bounds

@@ -1,11 +1,11 @@
-"""Maximum likelihood from counts of reports: a convex program, solved to a duality gap.
+"""Maximum likelihood from counts of reports: a convex program, solved to a proved duality gap.
 
-With shares pi on the records and a channel Z, report k comes with probability m_k = sum_i pi_i z_ik, and the
-log-likelihood of counts n_k is sum_k n_k ln m_k: concave, and counts are all it takes. With D_i = sum_k n_k z_ik / m_k
-Jensen's inequality gives, for every pi, that no other shares have a log-likelihood greater by more than
-n ln(max_i D_i / n). The iterative Bayesian update pi_i D_i / n climbs towards the same maximum, slowly; here an
-interior point method goes there in some twenty steps, from uniform shares, so that of many maxima a central one is
-found.
+With shares pi of the records and a channel Z, report k has probability m_k = sum_i pi_i z_ik. The log-likelihood of
+counts n_k is sum_k n_k ln m_k, which is concave and depends on the counts alone. With D_i = sum_k n_k z_ik / m_k,
+Jensen's inequality shows that no shares have a log-likelihood greater than that of pi by more than n ln(max_i D_i / n).
+
+The iterative Bayesian update pi_i D_i / n climbs towards the same maximum, but slowly. The interior point method here
+needs some twenty steps. It starts from uniform shares, so that it finds a central one if there are many maxima.
 """
 
 from __future__ import annotations
@@ -79,64 +79,71 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
         A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.
     """
     count = len(columns)
-    p, s = _start(np.full(count, 1.0 / count), columns, parts, 0.1)
-    best, at, since = math.inf, p, 0
+    p, s = _start_point(np.full(count, 1.0 / count), columns, parts, 0.1)
+    best_gap, best_shares, best_step = math.inf, p, 0
     for step in range(MOST_STEPS):
         shares = p / p.sum()
-        now = gap_of(shares, columns, parts)
-        if now < best:
-            best, at, since = now, shares, step
+        current_gap = gap_of(shares, columns, parts)
+        if current_gap < best_gap:
+            best_gap, best_shares, best_step = current_gap, shares, step
         if progress is not None:
-            progress(f"likelihood: gap {best:.2g} per report", step, None, None)
-        if best <= gap:
-            value = float(parts @ np.log(at @ columns))
-            return Fit(shares=read_only(at), gap=best, log_likelihood=value, whole_gap=best)
-        if step - since >= MAX_STALLED_STEPS:
-            since = step
-            p, s = _start(0.999 * at + 0.001 / count, columns, parts, 1e-3)
-        p, s = _step(p, s, columns, parts)
-    raise SolverError(f"the likelihood's gap must be {gap:g} per report, got {best:.3g} after {MOST_STEPS} steps")
+            progress(f"likelihood: gap {best_gap:.2g} per report", step, None, None)
+        if best_gap <= gap:
+            value = float(parts @ np.log(best_shares @ columns))
+            return Fit(shares=read_only(best_shares), gap=best_gap, log_likelihood=value, whole_gap=best_gap)
+        if step - best_step >= MAX_STALLED_STEPS:
+            # Near the boundary a step can stall: restart from the best shares, mixed with a little of the uniform ones.
+            best_step = step
+            p, s = _start_point(0.999 * best_shares + 0.001 / count, columns, parts, 1e-3)
+        p, s = _take_step(p, s, columns, parts)
+    raise SolverError(f"the likelihood's gap must be {gap:g} per report, got {best_gap:.3g} after {MOST_STEPS} steps")
 
 
-def _start(p: Floats, columns: Floats, parts: Floats, minimum: float) -> tuple[Floats, Floats]:
+def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> tuple[Floats, Floats]:
     """Return the start of the method: shares, and multipliers of at least ``minimum``."""
     slope = columns @ (parts / (p @ columns))
     return p, np.maximum(minimum, 1.0 - slope)
 
 
-def _step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:
-    """Take one predictor-corrector step on slope + s = 1, p s = mu; the masses sum to 1 where both hold."""
+def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:
+    """Take one predictor-corrector step (Mehrotra) on slope + s = 1, p s = mu.
+
+    The masses sum to 1 where both equations hold.
+    """
     mass = p @ columns
-    off = columns @ (parts / mass) - 1.0  # how far the slope is above what it may be
+    excess = columns @ (parts / mass) - 1.0  # how far the slope is above what it may be
     solve = _Newton(columns, mass**2 / parts, p / s)
     mu = float(p @ s) / len(p)
-    dp = solve(off)  # off + s + (0 - p s) / p
+    dp = solve(excess)  # off + s + (0 - p s) / p
     ds = -s - s * dp / p
-    ahead = (p + _length(p, dp) * dp) @ (s + _length(s, ds) * ds) / len(p)
-    goal = mu * min(1.0, max(0.0, float(ahead) / mu)) ** 3
-    goal = max(goal, min(mu, MIN_RESIDUAL_SHARE * float(p @ np.abs(off + s)) / len(p)))
+    predicted_mu = (p + _step_length(p, dp) * dp) @ (s + _step_length(s, ds) * ds) / len(p)
+    goal = mu * min(1.0, max(0.0, float(predicted_mu) / mu)) ** 3
+    goal = max(goal, min(mu, MIN_RESIDUAL_SHARE * float(p @ np.abs(excess + s)) / len(p)))
     target = goal - p * s - dp * ds
-    dp = solve(off + s + target / p)
+    dp = solve(excess + s + target / p)
     ds = (target - s * dp) / p
-    return p + _length(p, dp) * dp, s + _length(s, ds) * ds
+    return p + _step_length(p, dp) * dp, s + _step_length(s, ds) * ds
 
 
-def _length(values: Floats, step: Floats) -> float:
-    """Return the longest step up to 1 that keeps values positive."""
+def _step_length(values: Floats, step: Floats) -> float:
+    """Return the longest step, up to 1, that keeps all values positive."""
     return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
 
 
 class _Newton:
-    """Solves (Z diag(1 / v) Z' + diag(1 / t)) x = y, by the smaller of the two sides."""
+    """Solves (Z diag(1 / v) Z' + diag(1 / t)) x = y.
+
+    If there are fewer outputs than records, the Woodbury identity reduces it to a system over the outputs.
+    """
 
     def __init__(self, columns: Floats, v: Floats, t: Floats) -> None:
         from scipy.linalg import cho_factor
 
         self.t, self.by_reports = t, columns.shape[1] <= columns.shape[0]
         if self.by_reports:
-            kept = t > MIN_WEIGHT_SHARE * t.max()
-            self.columns, self.kept = columns[kept], kept
-            scaled = self.columns * np.sqrt(t[kept])[:, None]
+            is_kept = t > MIN_WEIGHT_SHARE * t.max()
+            self.columns, self.is_kept = columns[is_kept], is_kept
+            scaled = self.columns * np.sqrt(t[is_kept])[:, None]
             matrix = scaled.T @ scaled
             matrix[np.diag_indices_from(matrix)] += v
         else:
@@ -149,15 +156,16 @@ class _Newton:
         matrix[np.diag_indices_from(matrix)] += DIAGONAL_RIDGE
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
-    def _inner(self, y: Floats) -> Floats:
+    def _solve_inner(self, y: Floats) -> Floats:
+        """Solve with the factor of the scaled matrix."""
         from scipy.linalg import cho_solve
 
-        found: Floats = cho_solve(self.factor, y / self.size, check_finite=False) / self.size
-        return found
+        solution: Floats = cho_solve(self.factor, y / self.size, check_finite=False) / self.size
+        return solution
 
     def __call__(self, y: Floats) -> Floats:
         if not self.by_reports:
-            return self._inner(y)
+            return self._solve_inner(y)
         x = self.t * y
-        x[self.kept] -= self.t[self.kept] * (self.columns @ self._inner(self.columns.T @ x[self.kept]))
+        x[self.is_kept] -= self.t[self.is_kept] * (self.columns @ self._solve_inner(self.columns.T @ x[self.is_kept]))
         return x

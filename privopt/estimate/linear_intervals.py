@@ -1,12 +1,11 @@
 """Intervals by linear estimators, for groups among thousands of records: quick, and all at once.
 
-Whatever weights h on outputs are, fixed before the reports are seen, the mean of h over the reports of n people has the
-expectation pi . (Z h), which lies within [min_i (Z h - g)_i, max_i (Z h - g)_i] of the group's share g . pi, for every
-distribution pi. There remains the error of a mean of n independent bounded values: the empirical Bernstein bound for
-every n, or the normal quantile for many. So any weights give intervals that hold, and good weights give narrow ones:
-ridge regressions, from no bias and much variance to the contrary; each group takes the narrowest. Outputs'
-probabilities, by which the regressions weigh, and the choice among them are taken from a few of the reports, drawn at
-random, which are not used again.
+For any weights h on outputs that are fixed before the reports are seen, the mean of h over the reports of n people has
+the expectation pi . (Z h). This lies within [min_i (Z h - g)_i, max_i (Z h - g)_i] of the group's share g . pi, for
+every distribution pi. The remaining error is that of a mean of n independent bounded values: the empirical Bernstein
+bound for every n, or the normal quantile for many. So any weights give valid intervals, and good weights give narrow
+ones. The weights come from ridge regressions that trade bias for variance, and each group takes the narrowest interval.
+A few of the reports, drawn at random and not used again, choose among the regressions and weight their outputs.
 
 Without a bias the weights of least variance reach the Cramer-Rao bound of all unbiased estimators.
 
@@ -76,111 +75,133 @@ def linear_intervals(
     Notes:
         An eigendecomposition of min(N, K): 5 s at 2,032 on one core; then some 10 N K G multiplications a ridge.
     """
-    used = [(channel, count) for channel, count in zip(channels, counts, strict=True) if count.any()]
-    parts = [_parted(count, np.random.default_rng([SPLIT_SEED, number])) for number, (_, count) in enumerate(used)]
+    releases = [(channel, count) for channel, count in zip(channels, counts, strict=True) if count.any()]
+    split_counts = [
+        _split_reports(count, np.random.default_rng([SPLIT_SEED, number])) for number, (_, count) in enumerate(releases)
+    ]
     groups, records = functionals.shape
-    error = (1.0 - confidence) / (groups * len(used))
-    bounds = _Means(used, parts, _bernstein(error) if finite else _normal(error))
+    error = (1.0 - confidence) / (groups * len(releases))
+    bounds = _Means(releases, split_counts, _bernstein_half_width(error) if finite else _normal_half_width(error))
     low, high = np.zeros(groups), np.ones(groups)
-    ridges = RIDGES if groups * records * sum(each.shape[1] for each, _ in used) <= MUCH else RIDGES[::5]
+    ridges = (
+        RIDGES
+        if groups * records * sum(probabilities.shape[1] for probabilities, _ in releases) <= MUCH
+        else RIDGES[::5]
+    )
     for part in slices(groups, records, BLOCK):
         if progress is not None:
             progress(f"intervals by linear estimators: {part.start:,} of {groups:,}", part.start, None, None)
-        low[part], high[part] = bounds.narrowest(functionals[part].toarray().T, ridges)
-    outside = (low > 1.0).any() or (high < 0.0).any()
+        low[part], high[part] = bounds.find_narrowest(functionals[part].toarray().T, ridges)
+    is_outside = (low > 1.0).any() or (high < 0.0).any()
     low, high = np.clip(low, 0.0, 1.0), np.clip(high, 0.0, 1.0)
-    all_there = bool((functionals.sum(axis=0) == 1.0).all())
-    return None if outside or (all_there and (low.sum() > 1.0 or high.sum() < 1.0)) else (low, high)
+    # If the groups cover every record once, their shares add up to 1.
+    covers_all_records = bool((functionals.sum(axis=0) == 1.0).all())
+    return None if is_outside or (covers_all_records and (low.sum() > 1.0 or high.sum() < 1.0)) else (low, high)
 
 
 class _Means:
-    """Bounds by means of weights over the reports of some releases.
+    """Bounds by weighted means over the reports of some releases.
 
     Args:
-        used: channel (N, K) and counts of each release.
+        releases: channel (N, K) and counts of each release.
         parts: reports that choose, and those that count, of each.
         half_width: of the error of a mean.
     """
 
     def __init__(
-        self, used: Sequence[tuple[Floats, Ints]], parts: Sequence[tuple[Ints, Ints]], half_width: HalfWidth
+        self, releases: Sequence[tuple[Floats, Ints]], parts: Sequence[tuple[Ints, Ints]], half_width: HalfWidth
     ) -> None:
-        total = sum(int(rest.sum()) for _, rest in parts)
+        total = sum(int(counted_reports.sum()) for _, counted_reports in parts)
         self._parts, self._half_width = parts, half_width
-        self._shares = [int(rest.sum()) / total for _, rest in parts]
-        roots = [_roots(channel, apart) for (channel, _), (apart, _) in zip(used, parts, strict=True)]
-        scaled = [share * used[place][0] / roots[place] for place, share in enumerate(self._shares)]
-        self._roots, self._weigh = np.concatenate(roots)[:, None], _Ridges(np.hstack(scaled))
-        self._cuts = np.cumsum([len(each) for each in roots])[:-1]
+        self._shares = [int(counted_reports.sum()) / total for _, counted_reports in parts]
+        roots = [
+            _probability_roots(channel, reports_apart)
+            for (channel, _), (reports_apart, _) in zip(releases, parts, strict=True)
+        ]
+        scaled = [share * releases[number][0] / roots[number] for number, share in enumerate(self._shares)]
+        self._probability_roots, self._weigh = np.concatenate(roots)[:, None], _Ridges(np.hstack(scaled))
+        self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
-    def narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
-        """Of each group (N, G) the narrowest bounds that the reports set apart foresee, from the others."""
+    def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
+        """Return the bounds of each group (N, G) that the reports set apart predict to be narrowest.
+
+        The bounds themselves come from the other reports.
+        """
         count = groups.shape[1]
-        widest, low, high = np.full(count, np.inf), np.zeros(count), np.ones(count)
-        turned = self._weigh.turned(groups)
+        best_widths, low, high = np.full(count, np.inf), np.zeros(count), np.ones(count)
+        projected = self._weigh.project_groups(groups)
         for ridge in ridges:
-            weights, biases = self._weigh(ridge, turned, groups)
-            weights /= self._roots
+            weights, biases = self._weigh(ridge, projected, groups)
+            weights /= self._probability_roots
             slack = ROUNDING_ERROR * (1.0 + np.abs(weights).max(axis=0))
-            below, above = biases.min(axis=0) - slack, biases.max(axis=0) + slack
-            means, widths = self._means(np.split(weights, self._cuts))
-            foreseen = above - below + 2 * widths[0]
-            better = foreseen < widest
-            widest[better] = foreseen[better]
-            low[better] = (means[1] - above - widths[1])[better]
-            high[better] = (means[1] - below + widths[1])[better]
+            min_biases, max_biases = biases.min(axis=0) - slack, biases.max(axis=0) + slack
+            means, widths = self._estimate_means(np.split(weights, self._cuts))
+            expected_widths = max_biases - min_biases + 2 * widths[0]
+            is_better = expected_widths < best_widths
+            best_widths[is_better] = expected_widths[is_better]
+            low[is_better] = (means[1] - max_biases - widths[1])[is_better]
+            high[is_better] = (means[1] - min_biases + widths[1])[is_better]
         return low, high
 
-    def _means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Means (2, G), and how far they may be off: of the reports that choose, and of those that count."""
+    def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
+        """Return the means (2, G) and their half widths, of the reports that choose and of those that count."""
         means, widths = np.zeros((2, weights[0].shape[1])), np.zeros((2, weights[0].shape[1]))
-        for share, h, (apart, rest) in zip(self._shares, weights, self._parts, strict=True):
-            for side, reports in enumerate((apart, rest)):
-                mean, variance = _moments(h, reports)
-                means[side] += share * mean
-                widths[side] += share * self._half_width(variance, np.ptp(h, axis=0), int(rest.sum()))
+        for release_share, h, (reports_apart, counted_reports) in zip(self._shares, weights, self._parts, strict=True):
+            for part, reports in enumerate((reports_apart, counted_reports)):
+                mean, variance = _weighted_moments(h, reports)
+                means[part] += release_share * mean
+                # The predicted width is that of as many reports as the interval will use.
+                widths[part] += release_share * self._half_width(
+                    variance, np.ptp(h, axis=0), int(counted_reports.sum())
+                )
         return means, widths
 
 
-def _parted(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
-    """Return reports set apart at random, at least one, and the rest, at least two."""
-    whole = np.rint(counts).astype(np.int64)
-    n = int(whole.sum())
-    some = max(0, min(math.ceil(SET_APART * n), n - 2))
-    apart = chance.multivariate_hypergeometric(whole, some)
-    return apart, whole - apart
+def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
+    """Split reports at random: at least one is set apart, and at least two remain."""
+    rounded = np.rint(counts).astype(np.int64)
+    n = int(rounded.sum())
+    apart_count = max(0, min(math.ceil(SET_APART * n), n - 2))
+    reports_apart = chance.multivariate_hypergeometric(rounded, apart_count)
+    return reports_apart, rounded - reports_apart
 
 
-def _roots(channel: Floats, apart: Ints) -> Floats:
-    """(K,) roots of the outputs' probabilities, estimated from the reports set apart and uniform shares; never 0."""
-    even = channel.mean(axis=0)
-    likely = apart + 0.5 * len(even) * even
-    roots: Floats = np.sqrt(np.maximum(likely / likely.sum(), 1e-300))
+def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
+    """Return the roots of the outputs' estimated probabilities (K,), never 0.
+
+    The estimate combines the reports set apart with half a pseudo-count per output, spread as by uniform shares.
+    """
+    uniform_probabilities = channel.mean(axis=0)
+    smoothed_counts = reports_apart + 0.5 * len(uniform_probabilities) * uniform_probabilities
+    roots: Floats = np.sqrt(np.maximum(smoothed_counts / smoothed_counts.sum(), 1e-300))
     return roots
 
 
-def _moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
-    """(G,) mean and variance (n - 1 in the denominator) of weights over reports."""
+def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
+    """Return the mean and variance (n - 1 in the denominator) of weights over reports, (G,) each."""
     n = max(1, int(reports.sum()))
     mean = reports @ h / n
     return mean, np.maximum(reports @ h**2 / n - mean**2, 0.0) * (n / max(1, n - 1))
 
 
-def _bernstein(error: float) -> HalfWidth:
-    """Return the half width for a mean of bounded values, for every n: Bernstein's bound with a bound on the deviation.
+def _bernstein_half_width(error: float) -> HalfWidth:
+    """Return the half width for a mean of bounded values, valid for every n.
+
+    It is Bernstein's bound with a bound on the standard deviation. A tenth of the error is spent on the deviation, the
+    rest on the two sides of the mean.
 
     A tenth of the error is for the deviation, the rest for the two sides of the mean.
     """
-    side, deviation = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
+    side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
-        most = np.sqrt(variance) + span * math.sqrt(2 * deviation / max(1, reports - 1))
-        return most * math.sqrt(2 * side / reports) + span * side / (3 * reports)
+        deviation_bound = np.sqrt(variance) + span * math.sqrt(2 * deviation_log / max(1, reports - 1))
+        return deviation_bound * math.sqrt(2 * side_log / reports) + span * side_log / (3 * reports)
 
     return half_width
 
 
-def _normal(error: float) -> HalfWidth:
+def _normal_half_width(error: float) -> HalfWidth:
     """Return the half width for a mean of many values, by the normal quantile."""
     from scipy.stats import norm
 
@@ -193,7 +214,7 @@ def _normal(error: float) -> HalfWidth:
 
 
 class _Ridges:
-    """Solves min |A u - g|^2 + ridge |u|^2 for many groups, after one decomposition of the smaller side."""
+    """Solves min |A u - g|^2 + ridge |u|^2 for many groups, after one eigendecomposition of the smaller side."""
 
     def __init__(self, matrix: Floats) -> None:
         from scipy.linalg import eigh
@@ -204,13 +225,13 @@ class _Ridges:
         values, self._vectors = eigh(square, overwrite_a=True, check_finite=False)
         self._values = np.maximum(values, 0.0)
 
-    def turned(self, groups: Floats) -> Floats:
-        """Compute what every ridge needs of groups (N, G)."""
-        turned: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
-        return turned
+    def project_groups(self, groups: Floats) -> Floats:
+        """Project groups (N, G) onto the eigenvectors, once for all ridges."""
+        projected: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
+        return projected
 
-    def __call__(self, ridge: float, turned: Floats, groups: Floats) -> tuple[Floats, Floats]:
-        """Weights u (K, G), and biases A u - g (N, G)."""
-        solved = self._vectors @ (turned / (self._values + ridge * self._values.mean())[:, None])
+    def __call__(self, ridge: float, projected: Floats, groups: Floats) -> tuple[Floats, Floats]:
+        """Return the weights u (K, G) and the biases A u - g (N, G)."""
+        solved = self._vectors @ (projected / (self._values + ridge * self._values.mean())[:, None])
         weights = solved if self._by_outputs else self._matrix.T @ solved
         return weights, self._matrix @ weights - groups

@@ -43,7 +43,7 @@ def profile_intervals(
     confidence: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
-    """Lower and upper bounds of each h . pi, (G,) each; each holds by itself with the confidence, asymptotically.
+    """Return lower and upper bounds of each h . pi, (G,) each. Each holds by itself, asymptotically.
 
     Args:
         columns, parts: as of :func:`privopt.estimate.likelihood.fit`.
@@ -55,20 +55,22 @@ def profile_intervals(
     Notes:
         Some fifteen fits an interval, and never an end that is not found: with less patience it is only farther out.
     """
-    drop, gap = _drop(confidence, reports), gap_for(confidence, reports)
-    best = fit(columns, parts, gap=gap).log_likelihood
-    ends = np.zeros((2, functionals.shape[0]))
-    for row in range(ends.shape[1]):
+    drop, gap = _allowed_drop(confidence, reports), gap_for(confidence, reports)
+    best_log_likelihood = fit(columns, parts, gap=gap).log_likelihood
+    bounds = np.zeros((2, functionals.shape[0]))
+    for row in range(bounds.shape[1]):
         h = functionals[[row]].toarray()[0]
-        for side, sign in enumerate((1.0, -1.0)):
-            ends[side, row] = _end(columns, parts, best - drop, h, gap, FALL_TOLERANCE * drop, sign)
+        for bound_number, sign in enumerate((1.0, -1.0)):
+            bounds[bound_number, row] = _find_end(
+                columns, parts, best_log_likelihood - drop, h, gap, FALL_TOLERANCE * drop, sign
+            )
         if progress is not None:
-            progress(f"interval {row + 1:,} of {ends.shape[1]:,}", row, None, None)
-    return ends[0], ends[1]
+            progress(f"interval {row + 1:,} of {bounds.shape[1]:,}", row, None, None)
+    return bounds[0], bounds[1]
 
 
-def _drop(confidence: float, reports: int) -> float:
-    """Return how far the profile may fall inside an interval, per report."""
+def _allowed_drop(confidence: float, reports: int) -> float:
+    """Return how far the profile may fall inside an interval, per report (Wilks)."""
     from scipy.stats import chi2
 
     return float(chi2.ppf(confidence, 1)) / (2 * reports)
@@ -76,35 +78,38 @@ def _drop(confidence: float, reports: int) -> float:
 
 def gap_for(confidence: float, reports: int) -> float:
     """Return the gap, per report, that does not widen intervals: a small part of the profile's margin inside them."""
-    return max(MIN_GAP_PER_REPORT, min(1e-6, _drop(confidence, reports) / 50))
+    return max(MIN_GAP_PER_REPORT, min(1e-6, _allowed_drop(confidence, reports) / 50))
 
 
-def _end(columns: Floats, parts: Floats, level: float, h: Floats, gap: float, near: float, sign: float) -> float:
+def _find_end(
+    columns: Floats, parts: Floats, level: float, h: Floats, gap: float, tolerance: float, sign: float
+) -> float:
     """Return where the profile is at ``level``, below (sign 1) or above (sign -1) the maximum, or farther out."""
-    edge = h == 0 if sign > 0 else h == 1
-    if not edge.any() or edge.all():
+    # Tilted without end, the shares lie on the records of this edge alone, where h . pi is 0 or 1.
+    is_on_edge = h == 0 if sign > 0 else h == 1
+    if not is_on_edge.any() or is_on_edge.all():
         return 0.0 if sign > 0 else 1.0 if h.any() else 0.0
-    rest = columns[edge]
-    if (rest.max(axis=0) > 0).all():
-        at_edge = fit(rest, parts, gap=gap)
-        if at_edge.log_likelihood + at_edge.gap >= level:
+    edge_columns = columns[is_on_edge]
+    if (edge_columns.max(axis=0) > 0).all():
+        edge_fit = fit(edge_columns, parts, gap=gap)
+        if edge_fit.log_likelihood + edge_fit.gap >= level:
             return 0.0 if sign > 0 else 1.0
-    ends: list[float] = []
+    proved_ends: list[float] = []
 
-    def above(log_tilt: float) -> float:
+    def measure_excess(log_tilt: float) -> float:
         """Return how far the best shares at ln T = u are above the level; append the end that they prove."""
         t = np.exp(sign * log_tilt * h)
-        found = fit(columns / t[:, None], parts, gap=gap)
-        ends.append(math.expm1(level - found.log_likelihood - found.gap) / math.expm1(sign * log_tilt))
-        return found.log_likelihood - math.log(float((found.shares / t).sum())) - level
+        tilted_fit = fit(columns / t[:, None], parts, gap=gap)
+        proved_ends.append(math.expm1(level - tilted_fit.log_likelihood - tilted_fit.gap) / math.expm1(sign * log_tilt))
+        return tilted_fit.log_likelihood - math.log(float((tilted_fit.shares / t).sum())) - level
 
     low, high = 0.0, 0.1
-    over = above(high)
-    while over > near and high <= MAX_LOG_TILT:  # it falls with u: double until it is passed
+    excess = measure_excess(high)
+    while excess > tolerance and high <= MAX_LOG_TILT:  # it falls with u: double until it is passed
         low, high = high, 2 * high
-        over = above(high)
-    while abs(over) > near and BRACKET_TOLERANCE * high < high - low and high <= MAX_LOG_TILT:
+        excess = measure_excess(high)
+    while abs(excess) > tolerance and BRACKET_TOLERANCE * high < high - low and high <= MAX_LOG_TILT:
         middle = 0.5 * (low + high)
-        over = above(middle)
-        low, high = (middle, high) if over > 0 else (low, middle)
-    return min(1.0, max(0.0, max(ends) if sign > 0 else min(ends)))
+        excess = measure_excess(middle)
+        low, high = (middle, high) if excess > 0 else (low, middle)
+    return min(1.0, max(0.0, max(proved_ends) if sign > 0 else min(proved_ends)))

@@ -38,7 +38,7 @@ MIN_THREADED_ENTRIES: Final = 250_000
 
 @frozen(kw_only=True)
 class EstimateOptions:
-    """How to estimate.
+    """Options of an estimate.
 
     Attributes:
         confidence: of the intervals.
@@ -62,14 +62,14 @@ class EstimateOptions:
             ("resolution", self.resolution, 0 <= (self.resolution or 0) < np.inf, "a distance of at least 0"),
             ("intervals", self.intervals, self.intervals in get_args(Intervals), " or ".join(get_args(Intervals))),
         ]
-        for name, found, good, wanted in rules:
-            if not good:
-                raise UsageError(f"{name} must be {wanted}, got {found!r}")
+        for name, value, is_valid, expectation in rules:
+            if not is_valid:
+                raise UsageError(f"{name} must be {expectation}, got {value!r}")
 
 
 @frozen(kw_only=True, eq=False)
 class ReportCounts:
-    """Reports of one release.
+    """The counted reports of one release.
 
     Attributes:
         channel: of the release.
@@ -86,7 +86,7 @@ class ReportCounts:
 
 @frozen(kw_only=True, eq=False)
 class Estimate:
-    """Shares with intervals.
+    """Estimated shares with their intervals.
 
     Attributes:
         ids: of records, in their order, or of groups.
@@ -136,17 +136,17 @@ class Estimate:
 
     @property
     def gaps(self) -> str:
-        """The gap, and for smooth shares that to all distributions, in words that end a list; nothing for counts."""
+        """The gap, and for smooth shares the gap to all distributions, as the end of a list; empty for noisy counts."""
         if self.method == "noisy-counts":
             return ""
-        whole = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
-        return f", gap {self.gap:.2g}{whole} per report"
+        whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
+        return f", gap {self.gap:.2g}{whole_text} per report"
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that ``privopt estimate --json`` prints."""
         names = ("n", "skipped", "method", "confidence", "gap", "intervals", "intervals_by", "resolution", "unit")
-        told = {name: getattr(self, name) for name in names}
-        return {**told, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
+        values = {name: getattr(self, name) for name in names}
+        return {**values, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def table(self) -> pl.DataFrame:
         """Return a table with columns id, share, low, high."""
@@ -156,7 +156,7 @@ class Estimate:
 
 def estimate(
     observed: Sequence[ReportCounts],
-    asked: EstimateOptions,
+    options: EstimateOptions,
     *,
     groups: Mapping[str, Ints] | None = None,
     rows: Rows | None = None,
@@ -167,7 +167,7 @@ def estimate(
 
     Args:
         observed: of one release, or of several with the same inputs: reports are independent of one another.
-        asked: how.
+        options: how to estimate.
         groups: records of each group, in place of the records.
         rows: distances (B, N) from some records to all; None where there are none.
         unit: of distance.
@@ -177,147 +177,165 @@ def estimate(
         UsageError: no reports, releases of different records, or reports that no record can send.
     """
     ids = list(observed[0].channel.inputs)
-    columns, counts = _heard(observed)
-    n, seen = int(counts.sum()), counts > 0
-    parts, used = counts[seen] / n, np.ascontiguousarray(columns[:, seen])
-    auto = len(ids) > MAX_UNSMOOTHED_RECORDS and asked.resolution is None
-    resolution = asked.resolution if auto or asked.resolution is not None else 0.0
-    names, functionals = _functionals(ids, groups)
-    gap = asked.gap
-    if asked.intervals == "asymptotic" and resolution == 0.0:
-        gap = min(gap, gap_for(asked.confidence, n))  # shares of a greater one can lie outside their intervals
-    dense = resolution == 0.0 and used.size > MIN_THREADED_ENTRIES
+    columns, counts = _collect_reports(observed)
+    n, is_reported = int(counts.sum()), counts > 0
+    parts, reported_columns = counts[is_reported] / n, np.ascontiguousarray(columns[:, is_reported])
+    auto = len(ids) > MAX_UNSMOOTHED_RECORDS and options.resolution is None
+    resolution = options.resolution if auto or options.resolution is not None else 0.0
+    names, functionals = _group_functionals(ids, groups)
+    gap = options.gap
+    if options.intervals == "asymptotic" and resolution == 0.0:
+        gap = min(gap, gap_for(options.confidence, n))  # shares of a greater one can lie outside their intervals
+    dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
     with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
-        found = resolved_fit(used, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
-        low, high, intervals_by, notes = _intervals(observed, columns, used, parts, n, functionals, asked, progress)
-    shares = functionals @ found.shares
+        best_fit = resolved_fit(reported_columns, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
+        low, high, intervals_by, notes = _find_intervals(
+            observed, columns, reported_columns, parts, n, functionals, options, progress
+        )
+    shares = functionals @ best_fit.shares
     return Estimate(
         ids=names,
         shares=shares / shares.sum(),
         low=np.minimum(low, shares),
         high=np.maximum(high, shares),
         n=n,
-        method=f"{'smooth-' if found.resolution else ''}maximum-likelihood",
-        confidence=asked.confidence,
-        gap=found.gap,
-        intervals=asked.intervals,
+        method=f"{'smooth-' if best_fit.resolution else ''}maximum-likelihood",
+        confidence=options.confidence,
+        gap=best_fit.gap,
+        intervals=options.intervals,
         intervals_by=intervals_by,
-        resolution=found.resolution,
-        whole_gap=found.whole_gap,
+        resolution=best_fit.resolution,
+        whole_gap=best_fit.whole_gap,
         unit=unit,
-        reported=_reported(observed, functionals),
+        reported=_reported_shares(observed, functionals),
         group_of=_group_of(groups, len(ids)),
         notes=notes,
     )
 
 
-def _heard(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Channels of all releases side by side (N, K), and how often each output was reported (K,)."""
+def _collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
+    """Return the channels of all releases side by side (N, K), and how often each output was reported (K,)."""
     ids = list(observed[0].channel.inputs)
-    if any(list(other.channel.inputs) != ids for other in observed[1:]):
+    if any(list(release.channel.inputs) != ids for release in observed[1:]):
         raise UsageError("releases must have the same records in the same order")
-    columns = np.hstack([each.channel.probabilities for each in observed])
-    counts = np.concatenate([each.counts for each in observed]).astype(np.float64)
+    columns = np.hstack([release_counts.channel.probabilities for release_counts in observed])
+    counts = np.concatenate([release_counts.counts for release_counts in observed]).astype(np.float64)
     if not counts.any():
         raise UsageError("reports must be at least one, got none")
     impossible = (counts > 0) & ~columns.any(axis=0)
     if impossible.any():
-        outputs = [name for each in observed for name in each.channel.outputs]
+        outputs = [name for release_counts in observed for name in release_counts.channel.outputs]
         raise UsageError(f"reports: got {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
     return columns, counts
 
 
-def _functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
-    """Names, and (G, N) ones where a record belongs to a group, sparse: of 50,000 records alone they were 20 GB."""
-    every = [np.array([place]) for place in range(len(ids))] if groups is None else list(groups.values())
-    members = np.concatenate([np.unique(one) for one in every]) if every else np.zeros(0, dtype=np.int64)
-    starts = np.concatenate([[0], np.cumsum([len(np.unique(one)) for one in every])])
-    made = csr_array((np.ones(len(members)), members, starts), shape=(len(every), len(ids)))
-    return tuple(ids if groups is None else groups), made
+def _group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
+    """Return names, and ones (G, N) where a record belongs to a group.
+
+    The matrix is sparse, because 50,000 single records alone would take 20 GB.
+    """
+    members_by_group = [np.array([number]) for number in range(len(ids))] if groups is None else list(groups.values())
+    members = (
+        np.concatenate([np.unique(group_members) for group_members in members_by_group])
+        if members_by_group
+        else np.zeros(0, dtype=np.int64)
+    )
+    starts = np.concatenate([[0], np.cumsum([len(np.unique(group_members)) for group_members in members_by_group])])
+    functionals = csr_array((np.ones(len(members)), members, starts), shape=(len(members_by_group), len(ids)))
+    return tuple(ids if groups is None else groups), functionals
 
 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
-    """(N,) number of each record's group, -1 of a record in none; None without groups."""
+    """Return the number of each record's group (N,), -1 for a record in none; None without groups."""
     if groups is None:
         return None
-    found = np.full(records, -1, dtype=np.int64)
+    group_numbers = np.full(records, -1, dtype=np.int64)
     for number, members in enumerate(groups.values()):
-        found[members] = number
-    return found
+        group_numbers[members] = number
+    return group_numbers
 
 
-def _intervals(
+def _find_intervals(
     observed: Sequence[ReportCounts],
     columns: Floats,
-    used: Floats,
+    reported_columns: Floats,
     parts: Floats,
     n: int,
     functionals: csr_array,
-    asked: EstimateOptions,
+    options: EstimateOptions,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
-    """Return the ends of the intervals, by what method they were found, and notes."""
-    channels = [each.channel.probabilities for each in observed]
-    grouped = functionals.shape[0] != len(columns)
-    if asked.intervals == "asymptotic" and len(columns) <= MAX_PROFILED_RECORDS:
-        confidence = 1.0 - (1.0 - asked.confidence) / functionals.shape[0] if grouped else asked.confidence
-        low, high = profile_intervals(used, parts, n, functionals, confidence, progress)
-        return low, high, PROFILE if grouped else f"{PROFILE}, {EACH}", ()
-    finite = asked.intervals == "finite-sample"
-    by_programs = finite and is_affordable(len(columns), columns.shape[1], functionals.shape[0])
-    by_estimators = grouped or not by_programs
-    confidence = 0.5 + 0.5 * asked.confidence if by_programs and by_estimators else asked.confidence
-    found: dict[str, tuple[Floats, Floats] | None] = {}
+    """Return the ends of the intervals, the method that gave them, and notes."""
+    channels = [release_counts.channel.probabilities for release_counts in observed]
+    is_grouped = functionals.shape[0] != len(columns)
+    if options.intervals == "asymptotic" and len(columns) <= MAX_PROFILED_RECORDS:
+        confidence = 1.0 - (1.0 - options.confidence) / functionals.shape[0] if is_grouped else options.confidence
+        low, high = profile_intervals(reported_columns, parts, n, functionals, confidence, progress)
+        return low, high, PROFILE if is_grouped else f"{PROFILE}, {EACH}", ()
+    is_finite_sample = options.intervals == "finite-sample"
+    by_programs = is_finite_sample and is_affordable(len(columns), columns.shape[1], functionals.shape[0])
+    by_estimators = is_grouped or not by_programs
+    # Both methods hold together if each gets half of the error probability.
+    confidence = 0.5 + 0.5 * options.confidence if by_programs and by_estimators else options.confidence
+    bounds_by_method: dict[str, tuple[Floats, Floats] | None] = {}
     if by_programs:
-        found["linear programs"] = _by_programs(observed, functionals, confidence, progress)
+        bounds_by_method["linear programs"] = _program_intervals(observed, functionals, confidence, progress)
     if by_estimators:
-        counts = [each.counts for each in observed]
-        found["linear estimators"] = linear_intervals(
-            channels, counts, functionals, confidence, finite=finite, progress=progress
+        counts = [release_counts.counts for release_counts in observed]
+        bounds_by_method["linear estimators"] = linear_intervals(
+            channels, counts, functionals, confidence, finite=is_finite_sample, progress=progress
         )
-    method, known = " and ".join(found), [ends for ends in found.values() if ends is not None]
-    if len(known) == len(found):  # what lies within all bounds, each with its share of the error
-        low, high = np.max([low for low, _ in known], axis=0), np.min([high for _, high in known], axis=0)
+    method, valid_bounds = (
+        " and ".join(bounds_by_method),
+        [bounds for bounds in bounds_by_method.values() if bounds is not None],
+    )
+    if len(valid_bounds) == len(bounds_by_method):  # what lies within all bounds, each with its share of the error
+        low, high = np.max([low for low, _ in valid_bounds], axis=0), np.min([high for _, high in valid_bounds], axis=0)
         if (low <= high).all():
             return low, high, method, ()
     note = (
         "no shares at all give reports like these: they come from another release, are not independent (several of "
-        f"one person), or this is the {1 - asked.confidence:.3g} of cases in which the intervals fail"
+        f"one person), or this is the {1 - options.confidence:.3g} of cases in which the intervals fail"
     )
     count = functionals.shape[0]
     return np.zeros(count), np.ones(count), method, (note,)
 
 
-def _by_programs(
+def _program_intervals(
     observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Intervals by linear programs over the shares that the counts of outputs allow."""
-    alpha = (1.0 - confidence) / sum(each.channel.probabilities.shape[1] for each in observed)
-    sides = [
+    """Return intervals by linear programs over the shares that the counts of outputs allow."""
+    # All outputs of all releases share the error probability, half of it for each side.
+    alpha = (1.0 - confidence) / sum(release_counts.channel.probabilities.shape[1] for release_counts in observed)
+    release_bounds = [
         (
-            each.channel.probabilities,
-            *clopper_pearson(each.counts.astype(np.float64), float(each.counts.sum()), alpha / 2),
+            release_counts.channel.probabilities,
+            *clopper_pearson(release_counts.counts.astype(np.float64), float(release_counts.counts.sum()), alpha / 2),
         )
-        for each in observed
-        if each.counts.any()  # a release without reports says nothing
+        for release_counts in observed
+        if release_counts.counts.any()  # a release without reports says nothing
     ]
-    whole, low, high = (np.hstack(parts) for parts in zip(*sides, strict=True))
-    return finite_sample(whole, low, high, functionals, progress)
+    all_columns, low, high = (np.hstack(parts) for parts in zip(*release_bounds, strict=True))
+    return finite_sample(all_columns, low, high, functionals, progress)
 
 
-def _reported(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Shares of the raw reports by group, where every release's outputs are its records."""
-    if any(list(each.channel.outputs) != list(each.channel.inputs) for each in observed):
+def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
+    """Return the shares of the raw reports by group, if every release's outputs are its records."""
+    if any(list(release_counts.channel.outputs) != list(release_counts.channel.inputs) for release_counts in observed):
         return None
-    total = np.sum([each.counts for each in observed], axis=0)
+    total = np.sum([release_counts.counts for release_counts in observed], axis=0)
     raw: Floats = functionals @ (total / total.sum())
     return raw
 
 
 def estimate_of_counts(
-    channel: NoisyCounts, counts: Floats, asked: EstimateOptions, *, groups: Mapping[str, Ints] | None = None
+    channel: NoisyCounts, counts: Floats, options: EstimateOptions, *, groups: Mapping[str, Ints] | None = None
 ) -> Estimate:
     """Estimate the shares of people at each input, from counts that are noisy themselves.
+
+    The likeliest count under symmetric noise is the noisy one, or 0 if that is negative. With the confidence, none of
+    the N noises exceeds its reach at (1 - confidence) / N. All counts then lie in their intervals at once, and so do
+    the shares.
 
     The likeliest count under symmetric noise is the noisy one, or 0. With the confidence no noise of the N is beyond
     its reach at (1 - confidence) / N; so all counts lie in intervals at once, and all shares in those that follow.
@@ -325,30 +343,34 @@ def estimate_of_counts(
     Args:
         channel: of the release.
         counts: (N,) noisy counts, in the order of its inputs.
-        asked: the confidence; intervals are finite-sample ones.
+        options: the confidence; intervals are finite-sample ones.
         groups: as of :func:`estimate`.
     """
-    if asked.intervals != "finite-sample" or asked.resolution:
+    if options.intervals != "finite-sample" or options.resolution:
         raise UsageError("noisy counts must have finite-sample intervals, without a resolution")
-    names, functionals = _functionals(channel.inputs, groups)
-    likely = np.maximum(counts, 0.0)
-    if not likely.any():
+    names, functionals = _group_functionals(channel.inputs, groups)
+    likely_counts = np.maximum(counts, 0.0)
+    if not likely_counts.any():
         raise UsageError("counts must have one above 0, got none: shares cannot be estimated")
-    reach = channel.reach((1.0 - asked.confidence) / len(counts))
-    least, most = functionals @ np.maximum(counts - reach, 0.0), functionals @ np.maximum(counts + reach, 0.0)
-    every_least, every_most = np.maximum(counts - reach, 0.0).sum(), np.maximum(counts + reach, 0.0).sum()
-    shares = functionals @ likely / likely.sum()
+    reach = channel.reach((1.0 - options.confidence) / len(counts))
+    min_counts, max_counts = (
+        functionals @ np.maximum(counts - reach, 0.0),
+        functionals @ np.maximum(counts + reach, 0.0),
+    )
+    min_total, max_total = np.maximum(counts - reach, 0.0).sum(), np.maximum(counts + reach, 0.0).sum()
+    shares = functionals @ likely_counts / likely_counts.sum()
+    # A share is smallest if its own counts are smallest and all others are largest.
     with np.errstate(invalid="ignore"):
-        low = np.nan_to_num(least / (least + (every_most - most)), nan=0.0)
-        high = np.nan_to_num(most / (most + (every_least - least)), nan=1.0)
+        low = np.nan_to_num(min_counts / (min_counts + (max_total - max_counts)), nan=0.0)
+        high = np.nan_to_num(max_counts / (max_counts + (min_total - min_counts)), nan=1.0)
     return Estimate(
         ids=names,
         shares=shares,
         low=np.minimum(low, shares),
         high=np.maximum(high, shares),
-        n=round(float(likely.sum())),
+        n=round(float(likely_counts.sum())),
         method="noisy-counts",
-        confidence=asked.confidence,
+        confidence=options.confidence,
         gap=0.0,
         intervals="finite-sample",
         reported=shares,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from privopt.estimate.likelihood import fit
-from privopt.estimate.smooth_shares import bumps, resolved_fit
+from privopt.estimate.smooth_shares import make_bumps, resolved_fit
 
 
 @st.composite
@@ -113,7 +113,7 @@ def test_few_places_are_found_without_smoothing():
 
 def test_every_record_has_a_bump_within_the_resolution():
     d = line(100)
-    made = bumps(lambda i: d[i], 100, 1.0)
+    made = make_bumps(lambda i: d[i], 100, 1.0)
     assert made.sum(axis=1) == pytest.approx(np.ones(len(made)))
     centres = made.argmax(axis=1)
     assert (d[centres].min(axis=0) <= 1.0).all()
@@ -122,4 +122,4 @@ def test_every_record_has_a_bump_within_the_resolution():
 def test_bumps_next_to_nothing_wide_are_single_records():
     """And no warning of an overflow."""
     d = line(20)
-    assert (bumps(lambda i: d[i], 20, 1e-300).sum(axis=0) == 1).all()
+    assert (make_bumps(lambda i: d[i], 20, 1e-300).sum(axis=0) == 1).all()

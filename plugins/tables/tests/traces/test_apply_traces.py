@@ -16,7 +16,7 @@ from helpers.toys import grid_text
 import privopt
 from privopt.declare.table_files import TableSource
 from privopt.errors import InputError, UsageError
-from privopt.estimate.count_reports import counted
+from privopt.estimate.count_reports import count_tables
 from privopt.estimate.estimate_tables import channel_of
 from privopt.numbers.sampling import seeded
 from privopt_tables.trace_rows import Tracer, ranks_of
@@ -260,7 +260,7 @@ def test_the_first_report_in_time_is_marked_and_estimated_alone(folder, tmp_path
     channel = channel_of(privopt.open(folder).opened)
     parts = [nw.from_native(part, eager_only=True) for part in (out[:300], out[300:])]
     source = TableSource(name="out.csv", columns=tuple(out.columns), batches=lambda: iter(parts))
-    found = counted([(channel, source)], column="report", subject="who")[0]
+    found = count_tables([(channel, source)], column="report", subject="who")[0]
     names = list(channel.outputs)
     assert found.counts.tolist() == [first["report"].to_list().count(name) for name in names]
     assert found.repeated == out["report"].count() - 40
