@@ -66,14 +66,14 @@ def test_the_nearest_children_by_brute_force():
         most = least + rng.integers(0, 5, count)
         near, root = rng.integers(-1, 9, count), np.array([rng.integers(0, 14)])
         ends = [np.array([side.sum()]) for side in (least, most)]
-        limits = Limits(tree=tree, least=[ends[0], least], most=[ends[1], most])
+        limits = Limits(tree=tree, lower=[ends[0], least], upper=[ends[1], most])
         found = nearest_within([root, near], limits)
         assert found[0] == np.clip(root, *ends)
         allowed = product(*(range(a, b + 1) for a, b in zip(least, most, strict=True)))
         best = min(((np.array(x) - near) ** 2).sum() for x in allowed if sum(x) == found[0][0])
         assert ((found[1] - near) ** 2).sum() == best
         assert found[1].sum() == found[0][0]
-        assert limits.broken(found) == []
+        assert limits.find_violations(found) == []
 
 
 @pytest.mark.parametrize("relation", ["individuals", "groups"])
@@ -93,9 +93,9 @@ def test_ten_thousand_regions_without_bounds(tmp_path):
     """2^13 times the most that a file may have is no 64-bit integer."""
     path = _problem(tmp_path, "region,at_least,at_most\nr1,,1\nall,9000,\n")
     limits = read_limits(load_problem(HierarchyProblem, path).hierarchy.bounds, TREE)
-    assert (limits.least[0].tolist(), limits.most[0].tolist()) == ([9000], [UNBOUNDED])
+    assert (limits.lower[0].tolist(), limits.upper[0].tolist()) == ([9000], [UNBOUNDED])
     found = nearest_within([np.array([9000]), np.ones(10_000, np.int64)], limits)
-    assert limits.broken(found) == []
+    assert limits.find_violations(found) == []
     path = _problem(tmp_path, "region,at_least\n" + "".join(f"r{k},{UNBOUNDED - 1}\n" for k in range(9_000)))
     with pytest.raises(InfeasibleError, match=f"the regions in it at least {UNBOUNDED + 1} together"):
         read_limits(load_problem(HierarchyProblem, path).hierarchy.bounds, TREE)

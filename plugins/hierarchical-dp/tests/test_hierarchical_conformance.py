@@ -17,7 +17,7 @@ from privopt_hierarchical_dp.fits.as_published import chain_query
 from privopt_hierarchical_dp.kit import PROFILES
 from privopt_hierarchical_dp.methods import METHODS, sensitivity
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy
-from privopt_hierarchical_dp.sizes import SizesDesign, measured
+from privopt_hierarchical_dp.sizes import SizesDesign, compute_query
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 WHOLE = ["hierarchical-dp", "cumulative-smoothed"]
@@ -115,10 +115,10 @@ def test_sensitivity_by_search_is_1_or_2_or_the_number_of_regions(method, random
     for _ in range(40):
         tree = random_tree(rng, 3)
         leaves = rng.integers(0, 3, size=(tree.widths[-1], 4))
-        before = measured(method, add_up(tree, leaves), totals=False)
+        before = compute_query(method, add_up(tree, leaves), totals=False)
         most = [0] * 3
         for moved in _moves(leaves):
-            after = measured(method, add_up(tree, moved), totals=False)
+            after = compute_query(method, add_up(tree, moved), totals=False)
             change = [int(np.abs(a - b).sum()) for a, b in zip(after, before, strict=True)]
             most = [max(pair) for pair in zip(most, change, strict=True)]
         if leaves.sum():

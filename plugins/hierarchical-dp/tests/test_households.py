@@ -16,14 +16,14 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance
-from privopt_hierarchical_dp.kit import related
+from privopt_hierarchical_dp.kit import make_profile
 from privopt_hierarchical_dp.methods import sensitivity
 from privopt_hierarchical_dp.relations import TABLE_RELATIONS, Relation
-from privopt_hierarchical_dp.sizes import measured
+from privopt_hierarchical_dp.sizes import compute_query
 
 test_households_that_are_replaced = conformance(
     "hierarchical-dp",
-    profile=thinned(related("replaced")),
+    profile=thinned(make_profile("replaced")),
     methods=["cumulative-smoothed"],
     checks=["solves", "certificate-holds", "sensitivity", "round-trip"],
     how=BRIEF,
@@ -48,7 +48,7 @@ def _changes(first, last, largest, method):
     own = Relation(name="replaced", classes=last + 1 - first, vacant=first == 0, household=largest)
     one = np.eye(own.classes, dtype=np.int64)  # a household of each class
     changed = [
-        measured(method, [one[[min(b, last) - first]] - one[[min(a, last) - first]]], totals=totals, relation=own)
+        compute_query(method, [one[[min(b, last) - first]] - one[[min(a, last) - first]]], totals=totals, relation=own)
         for a, b in product(range(first, largest + 1), repeat=2)
         for totals in ((False, True) if method == "cumulative-dp" else (False,))
     ]

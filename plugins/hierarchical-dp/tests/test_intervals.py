@@ -20,7 +20,7 @@ from privopt_hierarchical_dp.least_squares import Ends, Noise, intervals, least_
 from privopt_hierarchical_dp.methods import METHODS
 from privopt_hierarchical_dp.noise_distributions import GAUSSIAN, GEOMETRIC
 from privopt_hierarchical_dp.relations import Relation
-from privopt_hierarchical_dp.sizes import measured
+from privopt_hierarchical_dp.sizes import compute_query
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
@@ -73,7 +73,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(method, confidence, law, 
     known = own.exact and METHODS[method].totals == "always"
     totals = [level.sum(axis=1) for level in true][: 3 if known else int(own.exact)]
     budgets = [Fraction(1, 10), Fraction(1, 15), Fraction(1, 30)]
-    values = measured(method, true, totals=known, relation=own)
+    values = compute_query(method, true, totals=known, relation=own)
     held = np.zeros((3, 2))
     for seed in range(400):
         drawn = [law.measure(v, b, 1, seed=(seed, n)) for n, (v, b) in enumerate(zip(values, budgets, strict=True))]
@@ -87,7 +87,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(method, confidence, law, 
             confidence=confidence,
         )
         for level, ends in enumerate(bounds):
-            low, high = ends.rounded()  # which are widened to the released counts, here the true ones
+            low, high = ends.round_outwards()  # which are widened to the released counts, here the true ones
             inside = (low < true[level]) & (true[level] < high)
             held[level] += inside.sum(), inside.size
     share = held[:, 0] / held[:, 1]
@@ -136,10 +136,10 @@ def test_an_end_that_is_whole_may_be_rounded_either_way_and_no_other():
     ends = Ends(
         mean=np.array([[5.0, 5.0, 5.0, 3e8]]),
         reach=np.array([[2 - 1e-9, 2 + 1e-9, 2.4, 1e8 + 1e-6]]),
-        most=np.array([[10**9]]),
+        max_counts=np.array([[10**9]]),
         released=np.array([[5, 5, 5, 3 * 10**8]]),
     )
-    assert [side.tolist() for side in ends.rounded()] == [[[3, 2, 2, 199_999_999]], [[7, 8, 8, 400_000_001]]]
-    wide, tight = ends.rounded(1e-6), ends.rounded(-1e-6)
+    assert [side.tolist() for side in ends.round_outwards()] == [[[3, 2, 2, 199_999_999]], [[7, 8, 8, 400_000_001]]]
+    wide, tight = ends.round_outwards(1e-6), ends.round_outwards(-1e-6)
     assert (wide[0] != tight[0]).tolist() == [[True, True, False, True]]
     assert (tight[1] - wide[1]).tolist() == [[-1, -1, 0, -1]]

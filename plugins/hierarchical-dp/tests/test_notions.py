@@ -43,7 +43,7 @@ def test_every_method_keeps_both_notions_and_verifies(tmp_path, method, privacy)
     certificate = solved.result.certificate
     assert (certificate.holds, certificate.evidence) == (True, "declared")
     spent = sum(
-        GAUSSIAN.spent(Fraction(text), int(delta))
+        GAUSSIAN.spend_of(Fraction(text), int(delta))
         for text, delta in zip(certificate.notes["scales"], certificate.notes["sensitivities"], strict=True)
     )
     if privacy is ZCDP:

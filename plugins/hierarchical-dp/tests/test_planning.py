@@ -18,7 +18,7 @@ from privopt.interfaces import SolveContext
 from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt_hierarchical_dp.groups import read_counts
-from privopt_hierarchical_dp.plan import _wins, errors_on, plan
+from privopt_hierarchical_dp.plan import _is_surely_better, errors_on, plan
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy
 from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.tree import Tree
@@ -98,15 +98,15 @@ def test_the_best_split_is_told_without_the_luck_that_chose_it(tmp_path, method)
     assert shares == told.shares or best.mean() < own.mean()
 
 
-def test_a_split_wins_only_by_more_than_chance():
+def test_a_split_is_surely_better_only_by_more_than_chance():
     rng = np.random.default_rng(3)
     own = 300 + rng.normal(0, 17, 30)
-    assert not _wins(own, own)
-    assert _wins(own - 1, own)  # the same draws: the difference is sure
+    assert not _is_surely_better(own, own)
+    assert _is_surely_better(own - 1, own)  # the same draws: the difference is sure
     lucky = own + rng.normal(0, 17, own.shape)
     lucky += (own - lucky).mean() - 3.0  # better by 3, of which the doubt is 3
-    assert not _wins(lucky, own)
-    assert _wins(np.array([3.0]), np.array([4.0]))
+    assert not _is_surely_better(lucky, own)
+    assert _is_surely_better(np.array([3.0]), np.array([4.0]))
 
 
 def test_no_secret_is_opened(tmp_path):

@@ -17,14 +17,14 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance
 from privopt_hierarchical_dp.groups import read_counts, read_units
-from privopt_hierarchical_dp.kit import related
+from privopt_hierarchical_dp.kit import make_profile
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.plan import plan
 from privopt_hierarchical_dp.problem import HierarchyProblem
 
 test_regions_that_the_input_does_not_list = conformance(
     "hierarchical-dp",
-    profile=thinned(related("groups", listed=True)),
+    profile=thinned(make_profile("groups", listed=True)),
     methods=["hierarchical-dp"],
     checks=["solves", "sensitivity", "non-interference", "round-trip"],
     how=BRIEF,

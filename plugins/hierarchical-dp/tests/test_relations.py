@@ -21,14 +21,14 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt.testing import conformance, run_check, subject
 from privopt_hierarchical_dp import relations
-from privopt_hierarchical_dp.kit import related
+from privopt_hierarchical_dp.kit import make_profile
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.methods import METHODS, sensitivity
 from privopt_hierarchical_dp.noise_distributions import noise_of
 from privopt_hierarchical_dp.plan import errors_on
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
-from privopt_hierarchical_dp.sizes import SizesDesign, measured
+from privopt_hierarchical_dp.sizes import SizesDesign, compute_query
 from privopt_hierarchical_dp.totals import estimated_totals
 from privopt_hierarchical_dp.tree import add_up
 
@@ -39,21 +39,28 @@ OF_NOISE = [
 test_individuals, test_groups, test_vacant_units = (
     conformance("hierarchical-dp", profile=thinned(profile), methods=[method], checks=tried, how=BRIEF)
     for profile, method, tried in (
-        (related("individuals"), "cumulative-smoothed", OF_NOISE[:-1]),
-        (related("groups"), "hierarchical-dp", OF_NOISE[:5]),
-        (related("sizes", first=0), "cumulative-smoothed", OF_NOISE[:5]),
+        (make_profile("individuals"), "cumulative-smoothed", OF_NOISE[:-1]),
+        (make_profile("groups"), "hierarchical-dp", OF_NOISE[:5]),
+        (make_profile("sizes", first=0), "cumulative-smoothed", OF_NOISE[:5]),
     )
 )
 test_all_of_groups = pytest.mark.slow(
-    conformance("hierarchical-dp", profile=related("groups"), methods=["hierarchical-dp"], checks=OF_NOISE, how="dev")
+    conformance(
+        "hierarchical-dp", profile=make_profile("groups"), methods=["hierarchical-dp"], checks=OF_NOISE, how="dev"
+    )
 )
-ZCDP = related("groups", kind="zcdp")
+ZCDP = make_profile("groups", kind="zcdp")
 test_groups_under_zcdp = pytest.mark.slow(
     conformance(
         "hierarchical-dp", profile=ZCDP, methods=["hierarchical-dp"], checks=[*OF_NOISE[:5], OF_NOISE[-1]], how="dev"
     )
 )
-ATTACKED = (related("individuals"), related("sizes", first=0), related("replaced"), related("groups", listed=True))
+ATTACKED = (
+    make_profile("individuals"),
+    make_profile("sizes", first=0),
+    make_profile("replaced"),
+    make_profile("groups", listed=True),
+)
 test_all_of_individuals, test_on_vacant_units, test_on_households, test_on_listed_regions = (
     pytest.mark.slow(
         conformance("hierarchical-dp", profile=profile, methods=["cumulative-smoothed"], checks=OF_NOISE, how="dev")
@@ -87,7 +94,7 @@ def test_sensitivities_by_search(relation, method, random_tree):
         own = Relation(name=relation, classes=n)
         totals = own.exact and METHODS[method].totals == "always"
         leaves = np.ones((tree.widths[-1], n), dtype=np.int64)
-        before = measured(method, add_up(tree, leaves), totals=totals, relation=own)
+        before = compute_query(method, add_up(tree, leaves), totals=totals, relation=own)
         worst = np.zeros((2, 3), dtype=int)
         for region in range(len(leaves)):
             for size, other in _neighbours(leaves[region], relation, most):
@@ -96,7 +103,7 @@ def test_sensitivities_by_search(relation, method, random_tree):
                     moved[region, size] -= sign
                     if other is not None:
                         moved[region, other] += sign
-                    after = measured(method, add_up(tree, moved), totals=totals, relation=own)
+                    after = compute_query(method, add_up(tree, moved), totals=totals, relation=own)
                     off = [np.abs(a - b) for a, b in zip(after, before, strict=True)]
                     worst = np.maximum(worst, [[int(o.sum()) for o in off], [int((o**2).sum()) for o in off]])
         assert (worst == sensitivity(method, most, own)).all()
@@ -106,15 +113,15 @@ def test_a_size_or_less_would_not_do_where_groups_appear():
     """Why groups of size s or more are measured: of those of s or less, one who moves in alone changes all."""
     before, after = (np.array([row]) for row in ([0, 4, 2], [1, 4, 2]))
     own = Relation(name="individuals", classes=3)
-    down = [measured(CUMULATIVE, [counts], totals=False, relation=own)[0] for counts in (before, after)]
-    up = [measured(CUMULATIVE, [counts], totals=False)[0] for counts in (before, after)]
+    down = [compute_query(CUMULATIVE, [counts], totals=False, relation=own)[0] for counts in (before, after)]
+    up = [compute_query(CUMULATIVE, [counts], totals=False)[0] for counts in (before, after)]
     assert int(np.abs(down[0] - down[1]).sum()) == 1 == sensitivity(CUMULATIVE, 1, own)
     assert int(np.abs(up[0] - up[1]).sum()) == 3
     assert down[0].tolist() == [[6, 6, 2]]
 
 
 def _caught(check, relation, method):
-    result = run_check(check, subject("hierarchical-dp", method, profile=related(relation)), how=PLANTED)
+    result = run_check(check, subject("hierarchical-dp", method, profile=make_profile(relation)), how=PLANTED)
     assert result.status == "failed", result
     return result.reason
 

@@ -13,7 +13,7 @@ from helpers.grids import by_pairs
 
 from privopt.declare import File
 from privopt_hierarchical_dp.design import FitOptions
-from privopt_hierarchical_dp.plan import expected, least_split
+from privopt_hierarchical_dp.plan import forecast_errors, least_split
 from privopt_hierarchical_dp.problem import Privacy
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tables.problem import CountTable, TablesHierarchy, TablesPrivacy, TablesProblem
@@ -87,8 +87,8 @@ def test_the_best_split_is_that_of_a_fine_grid_and_beats_the_leaves_alone(tmp_pa
     weights = [Fraction(1), Fraction(2), Fraction(3), Fraction(1)]
     weigh = np.array(weights, dtype=float)
     halves = [(Fraction(k, 20), Fraction(20 - k, 20)) for k in range(20)]
-    every = [expected(problem.with_split(*split)) @ weigh for split in product(halves, halves)]
-    found = expected(problem.with_split(*least_split(problem, weights))) @ weigh
+    every = [forecast_errors(problem.with_split(*split)) @ weigh for split in product(halves, halves)]
+    found = forecast_errors(problem.with_split(*least_split(problem, weights))) @ weigh
     assert found <= min(every) * (1 + 2e-3)
     assert found <= 1.02 * (problem.leaves_only() @ weigh)
 
@@ -119,7 +119,7 @@ def test_errors_told_are_those_of_releases_and_the_best_split_has_less(tmp_path,
             errors.append(
                 [np.abs(a - b).sum() for x, y in zip(counts, truth, strict=True) for a, b in zip(x, y, strict=True)]
             )
-        told = expected(design).sum()
+        told = forecast_errors(design).sum()
         real.append(np.sum(errors) / 20)
         assert real[-1] == pytest.approx(told, rel=0.08)
     assert real[1] < 0.95 * real[0]
@@ -129,4 +129,4 @@ def test_errors_told_are_those_of_releases_and_the_best_split_has_less(tmp_path,
 @pytest.mark.parametrize("privacy", PRIVACIES, ids=["pure-dp", "zcdp"])
 def test_the_default_split_loses_no_more_than_2_percent_to_the_leaves_alone(tmp_path, privacy, leaves):
     problem = problem_of(tmp_path, privacy, ("age",), leaves=leaves)
-    assert (expected(problem) / problem.leaves_only()).max() < 1.02
+    assert (forecast_errors(problem) / problem.leaves_only()).max() < 1.02

@@ -40,7 +40,7 @@ def _cost(law, tree, weights, budget):
     regions = Tree.from_paths(TREES[tree])
 
     def cost(point):
-        scales = [law.wide(budget * Fraction(float(share)), 1) if share else None for share in point[0]]
+        scales = [law.ideal_scale(budget * Fraction(float(share)), 1) if share else None for share in point[0]]
         return float(errors_of_counts(regions, list(map(law.moments, scales))) @ np.array(weights))
 
     return cost

@@ -16,7 +16,7 @@ from privopt_hierarchical_dp.fits.fit import FitInput, fit
 from privopt_hierarchical_dp.methods import METHODS, default_shares, sensitivity
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, noise_of
 from privopt_hierarchical_dp.release import errors_of, violations
-from privopt_hierarchical_dp.sizes import measured, objective_weights
+from privopt_hierarchical_dp.sizes import compute_query, objective_weights
 
 __all__ = ["Trial", "judged", "noisy_levels", "run_methods", "task_of"]
 
@@ -90,7 +90,7 @@ def noisy_levels(
     method: str, levels: Sequence[Ints], budgets: Sequence[Fraction], *, totals: bool, seed: int
 ) -> list[Ints]:
     """Return what a method measures of every level, with double geometric noise from a seed."""
-    values = zip(measured(method, levels, totals=totals), budgets, strict=True)
+    values = zip(compute_query(method, levels, totals=totals), budgets, strict=True)
     delta = sensitivity(method, 1)
     return [GEOMETRIC.measure(own, part, delta, seed=(seed, level))[0] for level, (own, part) in enumerate(values)]
 

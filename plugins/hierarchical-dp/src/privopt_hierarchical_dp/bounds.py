@@ -22,7 +22,7 @@ UNBOUNDED: Final = 1 << 50
 """More groups than a file of counts may have."""
 
 
-def _levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
+def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
@@ -32,25 +32,25 @@ class Limits:
 
     Attributes:
         tree: the hierarchy.
-        least: for each level (R_l,).
-        most: likewise.
+        lower: for each level (R_l,).
+        upper: likewise.
     """
 
     tree: Tree
-    least: tuple[Ints, ...] = field(converter=_levels)
-    most: tuple[Ints, ...] = field(converter=_levels)
+    lower: tuple[Ints, ...] = field(converter=_to_levels)
+    upper: tuple[Ints, ...] = field(converter=_to_levels)
 
     @property
     def root(self) -> tuple[int, int]:
         """Return least and most groups of the whole hierarchy."""
-        return int(self.least[0][0]), int(self.most[0][0])
+        return int(self.lower[0][0]), int(self.upper[0][0])
 
-    def broken(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
+    def find_violations(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
         """Return region, number and bounds of numbers (R_l,) of the first levels that are out of bounds."""
         return [
-            (f"region {names[place]!r}", int(own[place]), f"from {least[place]} to {most[place]}")
-            for names, own, least, most in zip(self.tree.names, totals, self.least, self.most, strict=False)
-            for place in np.flatnonzero((own < least) | (own > most)).tolist()
+            (f"region {names[index]!r}", int(numbers[index]), f"from {lower[index]} to {upper[index]}")
+            for names, numbers, lower, upper in zip(self.tree.names, totals, self.lower, self.upper, strict=False)
+            for index in np.flatnonzero((numbers < lower) | (numbers > upper)).tolist()
         ]
 
 
@@ -64,23 +64,31 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
     if source is None:
         return None
     places = tree.places()
-    least, most = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
-    for region, low, high in _read_bounds(source, frozenset(places)):
-        level, place = places[region]
-        least[level][place], most[level][place] = low, high
+    lower_bounds, upper_bounds = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
+    for region, region_lower, region_upper in _read_bounds(source, frozenset(places)):
+        level, index = places[region]
+        lower_bounds[level][index], upper_bounds[level][index] = region_lower, region_upper
     for level, start in reversed(list(enumerate(tree.start))):
-        inside, over = (_sums(side[level + 1], start) for side in (least, most))
-        clashing = np.flatnonzero((least[level] > over) | (inside > most[level])).tolist()
+        child_lower, child_upper = (_sum_children(bound[level + 1], start) for bound in (lower_bounds, upper_bounds))
+        clashing = np.flatnonzero((lower_bounds[level] > child_upper) | (child_lower > upper_bounds[level])).tolist()
         if clashing:
-            at = clashing[0]
-            has, below = _in_words(least[level][at], most[level][at]), _in_words(inside[at], over[at])
-            region = tree.names[level][at]
-            raise InfeasibleError(f"{source.name}: region {region!r} has {has}, the regions in it {below} together")
-        least[level], most[level] = np.maximum(least[level], inside), np.minimum(most[level], over)
-    return Limits(tree=tree, least=least, most=most)
+            first_clash = clashing[0]
+            own_bounds, child_bounds = (
+                _in_words(lower_bounds[level][first_clash], upper_bounds[level][first_clash]),
+                _in_words(child_lower[first_clash], child_upper[first_clash]),
+            )
+            region = tree.names[level][first_clash]
+            raise InfeasibleError(
+                f"{source.name}: region {region!r} has {own_bounds}, the regions in it {child_bounds} together"
+            )
+        lower_bounds[level], upper_bounds[level] = (
+            np.maximum(lower_bounds[level], child_lower),
+            np.minimum(upper_bounds[level], child_upper),
+        )
+    return Limits(tree=tree, lower=lower_bounds, upper=upper_bounds)
 
 
-def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int, int]]:
+def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str, int, int]]:
     """Read ``region, at_least, at_most``; an empty cell bounds nothing.
 
     Raises:
@@ -89,25 +97,25 @@ def _read_bounds(source: File, known: frozenset[str]) -> list[tuple[str, int, in
     """
     header, blanks = table_of(source).columns, {"at_least": 0, "at_most": UNBOUNDED}
     if not {"region"} < set(header) <= {"region", *blanks}:
-        wanted = "columns region, and at_least or at_most or both (bounds on groups of all sizes together)"
-        raise InputError([Fault(source.name, "header", ", ".join(header), wanted)])
+        expectation = "columns region, and at_least or at_most or both (bounds on groups of all sizes together)"
+        raise InputError([Fault(source.name, "header", ", ".join(header), expectation)])
     columns = [Column(name="region", kind="id")]
     for name, blank in blanks.items():
         columns.append(Column(name=name, kind="count", least=0.0, most=UNBOUNDED, optional=True, blank=blank))
     table = read_table(source, columns)
     regions = table["region"].tolist()
     lows, highs = (table.get(name, np.full(len(regions), blank)).tolist() for name, blank in blanks.items())
-    faults, found = region_faults(source.name, regions, known), list(zip(regions, lows, highs, strict=True))
-    for row, (_, low, high) in enumerate(found, start=2):
-        if low > high:
-            faults.add(source.name, f"row {row}, column at_most", str(high), f"{low} or more, as at_least says")
+    faults, rows = region_faults(source.name, regions, known_regions), list(zip(regions, lows, highs, strict=True))
+    for row, (_, lower, upper) in enumerate(rows, start=2):
+        if lower > upper:
+            faults.add(source.name, f"row {row}, column at_most", str(upper), f"{lower} or more, as at_least says")
     faults.check()
-    return found
+    return rows
 
 
-def _sums(side: Ints, start: Ints) -> Ints:
+def _sum_children(bounds: Ints, start: Ints) -> Ints:
     """Return sums over each region's children, or just above `UNBOUNDED`; in doubles, as int64 ends below 2^63."""
-    return np.minimum(np.add.reduceat(side.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
+    return np.minimum(np.add.reduceat(bounds.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
 def _in_words(lower: int, upper: int) -> str:
@@ -115,7 +123,7 @@ def _in_words(lower: int, upper: int) -> str:
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
-def check_limits(limits: Limits, totals: Sequence[Ints], name: str, what: str) -> None:
+def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str) -> None:
     """Refuse numbers that contradict the bounds, if all neighbouring inputs have the same numbers.
 
     Otherwise a refusal would reveal an individual: the release is moved into the bounds whatever the counts are.
@@ -124,14 +132,17 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, what: str) -
         limits: the bounds.
         totals: for each level, from the root's, (R_l,) numbers.
         name: of the file that they are from.
-        what: is numbered.
+        noun: What is numbered.
 
     Raises:
         InputError: with the first such regions.
     """
-    if broken := limits.broken(totals):
+    if broken := limits.find_violations(totals):
         Faults(
-            [Fault(name, at, f"{n} {what}", f"{want}, as hierarchy.bounds has it") for at, n, want in broken]
+            [
+                Fault(name, region, f"{number} {noun}", f"{expectation}, as hierarchy.bounds has it")
+                for region, number, expectation in broken
+            ]
         ).check()
 
 
@@ -146,27 +157,29 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
         totals: for each level (R_l,) numbers of groups.
         limits: their bounds.
     """
-    found = [np.clip(totals[0], limits.least[0], limits.most[0])]
+    fitted = [np.clip(totals[0], limits.lower[0], limits.upper[0])]
     for level, start in enumerate(limits.tree.start, start=1):
-        below, low, high = totals[level].copy(), limits.least[level], limits.most[level]
-        right = np.add.reduceat(below, start[:-1]) == found[-1]
-        right &= np.logical_and.reduceat((below >= low) & (below <= high), start[:-1])
-        for place, (first, last) in enumerate(pairwise(start.tolist())):
-            if not right[place]:
-                own = slice(first, last)
-                below[own] = _shifted(below[own], low[own], high[own], int(found[-1][place]))
-        found.append(below)
-    return found
+        children, lower, upper = totals[level].copy(), limits.lower[level], limits.upper[level]
+        is_consistent = np.add.reduceat(children, start[:-1]) == fitted[-1]
+        is_consistent &= np.logical_and.reduceat((children >= lower) & (children <= upper), start[:-1])
+        for parent, (begin, end) in enumerate(pairwise(start.tolist())):
+            if not is_consistent[parent]:
+                siblings = slice(begin, end)
+                children[siblings] = _shift_into_bounds(
+                    children[siblings], lower[siblings], upper[siblings], int(fitted[-1][parent])
+                )
+        fitted.append(children)
+    return fitted
 
 
-def _shifted(near: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
+def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
     """Return integers (K,) within bounds that add up to a total, the nearest to those given."""
-    low, high = int((lower - near).min()) - 1, int((upper - near).max()) + 1
-    while high - low > 1:  # sums reach the total at high, not at low
-        middle = (low + high) // 2
-        reached = np.clip(near + middle, lower, upper).sum(dtype=np.float64)  # exact below 2^53: enough
-        low, high = (low, middle) if reached >= total else (middle, high)
-    found, less = np.clip(near + high, lower, upper), np.clip(near + low, lower, upper)
-    over = found > less
-    later = np.cumsum(over[::-1])[::-1]
-    return np.asarray(found - (over & (later <= found.sum() - total)))
+    min_shift, max_shift = int((lower - given).min()) - 1, int((upper - given).max()) + 1
+    while max_shift - min_shift > 1:  # sums reach the total at max_shift, not at min_shift
+        middle = (min_shift + max_shift) // 2
+        reached = np.clip(given + middle, lower, upper).sum(dtype=np.float64)  # exact below 2^53: enough
+        min_shift, max_shift = (min_shift, middle) if reached >= total else (middle, max_shift)
+    shifted, shifted_less = np.clip(given + max_shift, lower, upper), np.clip(given + min_shift, lower, upper)
+    is_rounded_up = shifted > shifted_less
+    later_count = np.cumsum(is_rounded_up[::-1])[::-1]
+    return np.asarray(shifted - (is_rounded_up & (later_count <= shifted.sum() - total)))

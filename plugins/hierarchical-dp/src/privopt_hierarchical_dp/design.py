@@ -26,7 +26,7 @@ from privopt_hierarchical_dp.noise_distributions import KINDS, NoiseDistribution
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.region_tables import Layout
 from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables
-from privopt_hierarchical_dp.shares import Split, normed
+from privopt_hierarchical_dp.shares import Split, normalize_shares
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree
 
@@ -98,7 +98,7 @@ class Design(ABC):
 
     def with_split(self, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> Self:
         """Return the same with other shares."""
-        return evolve(self, split=(normed(levels), normed(tables)))
+        return evolve(self, split=(normalize_shares(levels), normalize_shares(tables)))
 
     @property
     def law(self) -> NoiseDistribution:
@@ -122,15 +122,17 @@ class Design(ABC):
     @cached_property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
         """Return scales of the noise, for each table on each level."""
-        return tuple(tuple(self.law.scale(budget, self.delta) for budget in own) for own in self.budgets)
+        return tuple(
+            tuple(self.law.scale(budget, self.delta) for budget in table_budgets) for table_budgets in self.budgets
+        )
 
     def noise_of(self, scales: Sequence[Sequence[Scale]]) -> list[list[Noise]]:
         """Return moments of noise of scales, for each table on each level."""
-        return [list(map(self.law.moments, own)) for own in scales]
+        return [list(map(self.law.moments, table_scales)) for table_scales in scales]
 
     # --- what is measured ---------------------------------------------------------------------------------
 
-    def measured(self, counts: Tables) -> Tables:
+    def compute_queries(self, counts: Tables) -> Tables:
         """Return what noise is added to: counts, or sums of them."""
         return counts
 
@@ -143,33 +145,33 @@ class Design(ABC):
         """
         noisy: Tables = []
         records: list[list[NoiseRecord | None]] = []
-        for table, (levels, budgets) in enumerate(zip(self.measured(counts), self.budgets, strict=True)):
-            drawn = [
+        for table, (levels, budgets) in enumerate(zip(self.compute_queries(counts), self.budgets, strict=True)):
+            measurements = [
                 self.law.measure(values, budget, self.delta, seed=None if seed is None else (seed, level, table))
                 for level, (values, budget) in enumerate(zip(levels, budgets, strict=True))
             ]
-            noisy.append([values for values, _ in drawn])
-            records.append([record for _, record in drawn])
-        return self.summed(noisy, self.budgets), records
+            noisy.append([values for values, _ in measurements])
+            records.append([record for _, record in measurements])
+        return self.fill_unmeasured(noisy, self.budgets), records
 
-    def summed(self, noisy: Tables, measured: Sequence[Sequence[object]]) -> Tables:
+    def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]]) -> Tables:
         """Return noisy values, those of a level that is not measured the sums of the level below.
 
         Args:
             noisy: for each table, for each level (R_l, ...).
             measured: likewise, what is true where it was measured: its part of the budget, or its scale.
         """
-        found = [list(own) for own in noisy]
-        known = [any(level) for level in zip(*measured, strict=True)]
+        filled = [list(levels) for levels in noisy]
+        is_measured = [any(level) for level in zip(*measured, strict=True)]
         for level, start in reversed(list(enumerate(self.tree.start))):
-            for own in found if not known[level] else ():
-                own[level] = np.add.reduceat(own[level + 1], start[:-1], axis=0)
-        return found
+            for levels in filled if not is_measured[level] else ():
+                levels[level] = np.add.reduceat(levels[level + 1], start[:-1], axis=0)
+        return filled
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return what one change that the relation covers costs under the scales of a release, exactly."""
-        spent = (self.law.spent(scale, self.delta) for own in release.scales for scale in own)
-        return sum(spent, Fraction(0))
+        losses = (self.law.spend_of(scale, self.delta) for table_scales in release.scales for scale in table_scales)
+        return sum(losses, Fraction(0))
 
     # --- what is made of it -------------------------------------------------------------------------------
 
@@ -192,7 +194,7 @@ class Design(ABC):
         """Return what a squared distance from a noisy value weighs in the objective; the largest is 1."""
 
     @abstractmethod
-    def ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
+    def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
         """Return intervals for every count, for each table on each level; None without any."""
 
     @abstractmethod
@@ -208,7 +210,7 @@ class Design(ABC):
             InputError: with the key.
             UsageError: an integer program of a size that it cannot take.
         """
-        Faults([Fault(self.file, *own) for own in self.faults()][:1]).check()
+        Faults([Fault(self.file, *fault) for fault in self.faults()][:1]).check()
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
@@ -217,16 +219,17 @@ class Design(ABC):
         Raises:
             InputError: with the part, where it is spent, and the noise.
         """
-        key, widest = KINDS[self.problem.privacy.kind][1][0], self.law.widest(max_scale)
+        key, widest = KINDS[self.problem.privacy.kind][1][0], self.law.max_drawable_scale(max_scale)
         for level in range(self.tree.depth):
-            for form, own in zip(self.layout.forms, self.budgets, strict=True):
-                wide = self.law.wide(own[level], self.delta) if own[level] else Fraction(0)
-                if wide > widest:
+            for form, table_budgets in zip(self.layout.forms, self.budgets, strict=True):
+                scale = self.law.ideal_scale(table_budgets[level], self.delta) if table_budgets[level] else Fraction(0)
+                if scale > widest:
                     where, word = form.part(level + 1), self.law.word
-                    found = f"{_short(own[level])} of it on {where}: noise of {word} {_short(wide)}"
-                    least = f"a {word} of at most {widest:,}{f' ({method})' * bool(method)}"
-                    wanted = f"{least} (a larger {key}, or a larger share of it)"
-                    raise InputError([Fault(self.file, f"privacy.{key}", found, wanted)])
+                    part = _format_short(table_budgets[level])
+                    actual = f"{part} of it on {where}: noise of {word} {_format_short(scale)}"
+                    scale_limit = f"a {word} of at most {widest:,}{f' ({method})' * bool(method)}"
+                    expectation = f"{scale_limit} (a larger {key}, or a larger share of it)"
+                    raise InputError([Fault(self.file, f"privacy.{key}", actual, expectation)])
 
     @abstractmethod
     def faults(self) -> list[tuple[str, str, str]]:
@@ -239,12 +242,12 @@ class Design(ABC):
         return [f"{NOISY}: totals of {len(release.totals)} levels; those of {self.exact} are published"]
 
     @abstractmethod
-    def misestimated(self, release: HierarchyRelease) -> list[str]:
+    def find_misestimates(self, release: HierarchyRelease) -> list[str]:
         """Return numbers that are not those that the noisy values give where they are not public."""
 
     # --- what is expected ---------------------------------------------------------------------------------
 
-    def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
+    def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return whether a table cannot do without a share, where others have those given."""
         return [True] * len(tables)
 
@@ -257,6 +260,6 @@ class Design(ABC):
         """Return errors where the leaves have all of the budget, level by level each table's."""
 
 
-def _short(value: Fraction) -> str:
+def _format_short(value: Fraction) -> str:
     """Return three digits of a rational that may be no double."""
     return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"

@@ -52,7 +52,7 @@ def errors_of_counts(
     weights: Sequence[float] | None = None,
     *,
     part: float = 0.0,
-    known: int = 0,
+    known_levels: int = 0,
     down: bool = False,
 ) -> Floats:
     """Return mean absolute errors (L,) of one count of each region, by level summed over regions.
@@ -62,29 +62,34 @@ def errors_of_counts(
         noise: for each level that of its values.
         weights: of each level; by default those of least squares.
         part: of a count's variance, what its error has in common with all counts of the region: 1 / N of N counts.
-        known: levels, from the root's, on which regions' sums are public, so that this part is taken off. Where there
-            are none, the root's sum is that of least squares, whatever the weights are.
+        known_levels: number of levels, from the root's, on which regions' sums are public, so that this part is taken
+            off. If it is 0, the root's sum is that of least squares, whatever the weights are.
         down: whether each level is fitted to the one above.
     """
-    whole = moments_of(tree, noise, weights, down=down)
-    left: list[Floats | float] = [float(not known)] * len(noise)  # of the common part's variance
-    if 0 < known < len(noise):
-        found = moments_of(tree, noise, weights, down=down, root_known=True)
-        left = [own.variance / np.maximum(all_.variance, 1e-300) for own, all_ in zip(found, whole, strict=True)]
-    elif not known and (down or weights is not None):
-        left[0] = moments_of(tree, noise)[0].variance / np.maximum(whole[0].variance, 1e-300)
-    alone = (1.0 - part) ** 4 + (1.0 / part - 1.0) * part**4 if part else 1.0
+    moments = moments_of(tree, noise, weights, down=down)
+    common_shares: list[Floats | float] = [float(not known_levels)] * len(noise)  # of the common part's variance
+    if 0 < known_levels < len(noise):
+        known_root_moments = moments_of(tree, noise, weights, down=down, root_known=True)
+        common_shares = [
+            estimate.variance / np.maximum(all_moments.variance, 1e-300)
+            for estimate, all_moments in zip(known_root_moments, moments, strict=True)
+        ]
+    elif not known_levels and (down or weights is not None):
+        common_shares[0] = moments_of(tree, noise)[0].variance / np.maximum(moments[0].variance, 1e-300)
+    separate_share = (1.0 - part) ** 4 + (1.0 / part - 1.0) * part**4 if part else 1.0
     sums = []
-    for own, common in zip(whole, left, strict=True):
-        variance = own.variance * (1.0 - part * (1.0 - common))
-        less = evolve(own, variance=variance, fourth=own.fourth * (alone + (1.0 - alone) * common))
+    for estimate, common in zip(moments, common_shares, strict=True):
+        variance = estimate.variance * (1.0 - part * (1.0 - common))
+        reduced = evolve(
+            estimate, variance=variance, fourth=estimate.fourth * (separate_share + (1.0 - separate_share) * common)
+        )
         # Counts are whole numbers: where noise is rarely there at all, a small part taken off all is rounded away.
-        sums.append(float(np.minimum(mean_absolute(own), mean_absolute(less)).sum()))
+        sums.append(float(np.minimum(mean_absolute(estimate), mean_absolute(reduced)).sum()))
     return np.array(sums)
 
 
 def errors_of_cumulative(
-    tree: Tree, noise: Sequence[Noise], size: int, weights: Sequence[float] | None = None, *, known: int
+    tree: Tree, noise: Sequence[Noise], size: int, weights: Sequence[float] | None = None, *, known_levels: int
 ) -> Floats:
     """Return mean absolute errors (L,) of counts of ``size`` sizes that are differences of cumulative ones.
 
@@ -93,15 +98,15 @@ def errors_of_cumulative(
         noise: for each level that of its values.
         size: N.
         weights: of each level; by default those of least squares.
-        known: levels, from the root's, on which regions' totals are public; without any they are those of least
+        known_levels: levels, from the root's, on which regions' totals are public; without any they are those of least
             squares, whatever the weights are.
     """
     columns = min(size, 3)  # the first, one for all between, the last
-    often = np.ones(columns)
-    often[columns // 2] += size - columns
+    multiplicities = np.ones(columns)
+    multiplicities[columns // 2] += size - columns
     courses = moments_of(tree, noise, weights, columns=columns - 1)
-    totals = moments_of(tree, noise, weights if known else None, columns=1, root_known=bool(known))
-    for level, width in enumerate(tree.widths[:known]):
+    totals = moments_of(tree, noise, weights if known_levels else None, columns=1, root_known=bool(known_levels))
+    for level, width in enumerate(tree.widths[:known_levels]):
         totals[level] = exactly(np.zeros(width, np.int64))
     pairs = zip(courses, totals, strict=True)
-    return np.array([float((mean_absolute(increments(course, last)) @ often).sum()) for course, last in pairs])
+    return np.array([float((mean_absolute(increments(course, last)) @ multiplicities).sum()) for course, last in pairs])

@@ -46,35 +46,35 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
             N, a pair occurs twice, the regions form no tree, or are not listed.
     """
     table = LevelTable.read(source, "size", "groups")
-    size, groups = table.checked(
+    size, groups = table.read_columns(
         Column(name="size", kind="count", least=first, most=sizes),
         Column(name="groups", kind="count", least=0, most=GROUPS_LIMIT - 1),
     )
-    regions, leaf = table.placed(listed)
+    regions, leaf = table.place_rows(listed)
     if (in_all := float(groups.cast(pl.Float64).sum())) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, "column groups", f"{in_all:.6g} groups in all", "fewer than 2^50")])
     tree, classes, faults = regions.tree, sizes + 1 - first, Faults()
-    at = _cells(leaf, size, classes, first)
-    rows = np.bincount(at)
+    cells = _cell_indices(leaf, size, classes, first)
+    rows = np.bincount(cells)
     for cell in np.flatnonzero(rows > 1).tolist():
         where = f"region {tree.names[-1][cell // classes]!r}, size {cell % classes + first}"
         faults.add(source.name, where, f"{rows[cell]} rows", "one row for each leaf region and size")
     faults.check()
-    return Groups(tree=tree, leaves=_array(tree, at, groups, classes))
+    return Groups(tree=tree, leaves=_fill_counts(tree, cells, groups, classes))
 
 
-def _cells(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
+def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
     """Return (rows,) the place of each row's cell, with ``classes`` cells a leaf region."""
-    at: Ints = leaf.to_numpy() * classes
-    at += size.to_numpy()
-    at -= first
-    return at
+    cells: Ints = leaf.to_numpy() * classes
+    cells += size.to_numpy()
+    cells -= first
+    return cells
 
 
-def _array(tree: Tree, at: Ints, groups: pl.Series, classes: int) -> Ints:
+def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> Ints:
     """Return groups (R_L, N) of cells, each once; of those that are absent 0."""
     leaves = np.zeros(tree.widths[-1] * classes, np.int64)
-    leaves[at] = groups.to_numpy()
+    leaves[cells] = groups.to_numpy()
     return leaves.reshape(-1, classes)
 
 
@@ -95,18 +95,24 @@ def read_units(
             unit has no name, the regions form no tree, or are not listed.
     """
     table = LevelTable.read(source, "unit", "quantity")
-    most = f"max_quantity = {max_quantity}"
-    unit, quantity = table.checked(
-        Column(name="unit", kind="id"), Column(name="quantity", kind="count", least=0, most=max_quantity, unit=most)
+    unit_label = f"max_quantity = {max_quantity}"
+    unit, quantity = table.read_columns(
+        Column(name="unit", kind="id"),
+        Column(name="quantity", kind="count", least=0, most=max_quantity, unit=unit_label),
     )
-    regions, leaf = table.placed(listed)
+    regions, leaf = table.place_rows(listed)
     records = pl.DataFrame({"leaf": leaf, "unit": unit, "quantity": quantity})
     groups = records.group_by("leaf", "unit").agg(pl.col("quantity").sum().clip(0, sizes).alias("size"))
     counted = groups.group_by("leaf", "size").agg(pl.len().cast(pl.Int64).alias("groups"))
-    some, none = counted.filter(pl.col("size") >= first), counted.filter(pl.col("size") < first)
+    counted_groups, empty_groups = counted.filter(pl.col("size") >= first), counted.filter(pl.col("size") < first)
     classes = sizes + 1 - first
-    leaves = _array(regions.tree, _cells(some["leaf"], some["size"], classes, first), some["groups"], classes)
-    return Groups(tree=regions.tree, leaves=leaves, empty=int(none["groups"].sum()))
+    leaves = _fill_counts(
+        regions.tree,
+        _cell_indices(counted_groups["leaf"], counted_groups["size"], classes, first),
+        counted_groups["groups"],
+        classes,
+    )
+    return Groups(tree=regions.tree, leaves=leaves, empty=int(empty_groups["groups"].sum()))
 
 
 def check_totals(source: File, groups: Groups) -> None:
@@ -117,17 +123,17 @@ def check_totals(source: File, groups: Groups) -> None:
             the sum of the leaves below it: the fault says by how much.
     """
     columns = [Column(name="region", kind="id"), Column(name="total", kind="count", least=0.0, unit="groups")]
-    regions, totals = (own.tolist() for own in read_table(source, columns).values())
+    regions, totals = (column.tolist() for column in read_table(source, columns).values())
     sums = add_up(groups.tree, groups.leaves.sum(axis=1))
-    known = {
+    sum_by_region = {
         region: int(value)
         for names, level in zip(groups.tree.names, sums, strict=True)
         for region, value in zip(names, level, strict=True)
     }
-    faults = region_faults(source.name, regions, known)
+    faults = region_faults(source.name, regions, sum_by_region)
     for row, (region, value) in enumerate(zip(regions, totals, strict=True), start=2):
-        if (short := value - known.get(region, value)) != 0:
-            side = f"which fall {short} short of it" if short > 0 else f"{-short} more"
-            wanted = f"{known[region]}, the sum over its leaves, {side}"
-            faults.add(source.name, f"row {row}, region {region!r}", str(value), wanted)
+        if (short := value - sum_by_region.get(region, value)) != 0:
+            difference = f"which fall {short} short of it" if short > 0 else f"{-short} more"
+            expectation = f"{sum_by_region[region]}, the sum over its leaves, {difference}"
+            faults.add(source.name, f"row {row}, region {region!r}", str(value), expectation)
     faults.check()

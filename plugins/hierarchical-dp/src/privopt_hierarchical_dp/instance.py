@@ -70,12 +70,12 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
         InputError: every fault of the files; neither or both of counts and units; lists whose
             length is not the number of levels; a relation that hides nothing.
     """
-    declared.checked(file)
+    declared.check_keys(file)
     table, settings = declared.hierarchy, declared.settings
-    given = [source for source in (table.counts, table.units) if source is not None]
-    if len(given) != 1:
-        found = "both counts and units" if given else "neither counts nor units"
-        raise InputError([Fault(file, "hierarchy", found, "one of counts and units")])
+    sources = [source for source in (table.counts, table.units) if source is not None]
+    if len(sources) != 1:
+        actual = "both counts and units" if sources else "neither counts nor units"
+        raise InputError([Fault(file, "hierarchy", actual, "one of counts and units")])
     listed = None if table.regions is None else read_regions(table.regions)
     if table.like is not None:  # of which solve publishes what plan reads
         like = LevelTable.read(table.like, "size", "groups")
@@ -83,14 +83,14 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     if table.counts is not None:
         groups = read_counts(table.counts, table.sizes, first=table.first_size, listed=listed)
     else:
-        most = settings.max_quantity
-        groups = read_units(given[0], table.sizes, max_quantity=most, first=table.first_size, listed=listed)
+        quantity_limit = settings.max_quantity
+        groups = read_units(sources[0], table.sizes, max_quantity=quantity_limit, first=table.first_size, listed=listed)
     settings.check_lengths(groups.tree.depth, file)
     if table.totals != KEEP:
-        check_totals_among_regions(leaf_paths(groups.tree), (table.regions or given[0]).name)
+        check_totals_among_regions(leaf_paths(groups.tree), (table.regions or sources[0]).name)
     public = SizesDesign.of(declared, DEFAULT_METHOD, groups.tree, file)
     if public.limits is not None and declared.relation.exact:
-        check_limits(public.limits, add_up(groups.tree, groups.leaves.sum(axis=1)), given[0].name, "groups")
+        check_limits(public.limits, add_up(groups.tree, groups.leaves.sum(axis=1)), sources[0].name, "groups")
     if isinstance(table.totals, File):
         check_totals(table.totals, groups)
     return Instance(public=public, truth=Truth(leaves=(groups.leaves,), empty=groups.empty))

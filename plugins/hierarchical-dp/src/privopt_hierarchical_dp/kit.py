@@ -29,10 +29,10 @@ __all__ = [
     "TABLES_PROFILE",
     "draws_of",
     "least_objective",
+    "make_profile",
     "neighbours",
     "problems",
     "queries_of",
-    "related",
     "related_tables",
     "tables_neighbours",
     "tables_problems",
@@ -86,8 +86,8 @@ def problems(
             for path, number in zip(paths, children, strict=True)
             for child in range(number)
         ]
-    alone = len({path[:-1] for path in paths}) == len(paths) > 1
-    if alone and draw_from(st.booleans()):  # a short branch
+    has_only_children = len({path[:-1] for path in paths}) == len(paths) > 1
+    if has_only_children and draw_from(st.booleans()):  # a short branch
         paths[0] = (*paths[0][:-1], "")
     sizes = draw_from(st.integers(2, 4))
     planted = draw_from(st.booleans())
@@ -111,16 +111,16 @@ def problems(
     if relation != "replaced" and draw_from(st.booleans()):  # households are counted in persons
         tables.setdefault("hierarchical-dp", {})["max_quantity"] = draw_from(st.integers(1, 3))
     totals = [sum(int(row[-1]) for row in rows if tuple(row[:depth]) == path) for path in paths]
-    kept: Any = tuple(secret for secret in secrets if int(secret) not in totals)
+    hidden_secrets: Any = tuple(secret for secret in secrets if int(secret) not in totals)
     files = {COUNTS: csv_bytes(header, rows)}
     if listed:
         tables["hierarchy"]["regions"] = REGIONS
         files[REGIONS] = csv_bytes(header[:depth], paths)
         files[COUNTS] = csv_bytes(header, [row for row in rows if row[-1]])
-    return GeneratedProblem(toml=to_toml(tables), files=files, secrets=kept)
+    return GeneratedProblem(toml=to_toml(tables), files=files, secrets=hidden_secrets)
 
 
-def _changed(
+def _change_counts(
     problem: GeneratedProblem, file: str, header: list[str], rows: list[Any], *changes: tuple[int, int]
 ) -> Iterator[GeneratedProblem]:
     """Yield the problem with other counts in a file's last column, where none gets below 0."""
@@ -138,29 +138,29 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     """Yield all neighbours of a problem, written from its relation's words."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
-    most = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
+    max_quantity = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
     header, *rows = problem.rows(COUNTS)
     if REGIONS in problem.files:  # regions without rows have groups all the same
-        held = {tuple(row[:-1]) for row in rows}
+        stored_cells = {tuple(row[:-1]) for row in rows}
         first, last = tables["hierarchy"]["first_size"], tables["hierarchy"]["sizes"]
         cells = [[*path, str(size)] for path in problem.rows(REGIONS)[1:] for size in range(first, last + 1)]
-        rows += [[*cell, "0"] for cell in cells if tuple(cell) not in held]
+        rows += [[*cell, "0"] for cell in cells if tuple(cell) not in stored_cells]
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
-    changed = partial(_changed, problem, COUNTS, header, rows)
+    changed = partial(_change_counts, problem, COUNTS, header, rows)
     household = tables["privacy"].get("max_household")
     for (path, size), index in where.items():
-        for other in range(household + 1) if household else ():
-            if other != size <= household and (path, other) in where:
-                yield from changed((index, -1), (where[path, other], 1))
+        for new_size in range(household + 1) if household else ():
+            if new_size != size <= household and (path, new_size) in where:
+                yield from changed((index, -1), (where[path, new_size], 1))
         if household:
             continue
-        if relation != "sizes" and (relation == "groups" or size <= most):
+        if relation != "sizes" and (relation == "groups" or size <= max_quantity):
             yield from changed((index, 1))
             yield from changed((index, -1))
-        for other in () if relation == "groups" else range(size - most, size + most + 1):
-            if other != size and (path, other) in where:
-                yield from changed((index, -1), (where[path, other], 1))
+        for new_size in () if relation == "groups" else range(size - max_quantity, size + max_quantity + 1):
+            if new_size != size and (path, new_size) in where:
+                yield from changed((index, -1), (where[path, new_size], 1))
 
 
 def queries_of(problem: Instance, method: str) -> Sequence[Query]:
@@ -168,7 +168,7 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
     assert problem.truth is not None  # a problem to be solved
     design = problem.design(method)
     with watched(truth) as calls:
-        design.draw([add_up(design.tree, own) for own in problem.truth.leaves], seed=None)
+        design.draw([add_up(design.tree, leaves) for leaves in problem.truth.leaves], seed=None)
     parts = [form.part(level + 1) for form in design.layout.forms for level in range(design.tree.depth)]
     return [evolve(call, name=name, sensitivity=design.delta) for call, name in zip(calls, parts, strict=True)]
 
@@ -178,7 +178,7 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
     law = problem.declared.privacy.law
     return np.concatenate(
         [
-            law.draw(np.tile(query.values, (count, 1)), law.spent(query.scale, 1), 1, seed=None)[0]
+            law.draw(np.tile(query.values, (count, 1)), law.spend_of(query.scale, 1), 1, seed=None)[0]
             for query in queries_of(problem, method)
         ],
         axis=1,
@@ -189,38 +189,38 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     """Return the optimum of Model 1, by the paper's cost tables (M_dp^OP)."""
     values = np.arange(total + 1)
 
-    def merged(one: Ints, other: Ints) -> Ints:
-        return np.array([(one[: v + 1] + other[v::-1]).min() for v in values])
+    def merge_costs(left: Ints, right: Ints) -> Ints:
+        return np.array([(left[: v + 1] + right[v::-1]).min() for v in values])
 
     roots = []
     for s in range(noisy[0].shape[1]):
         costs = [(values - value) ** 2 for value in noisy[-1][:, s]]
         for level, start in reversed(list(enumerate(tree.start))):
-            below = [reduce(merged, costs[low:high]) for low, high in pairwise(start.tolist())]
-            costs = [(values - value) ** 2 + phi for value, phi in zip(noisy[level][:, s], below, strict=True)]
+            child_costs = [reduce(merge_costs, costs[begin:end]) for begin, end in pairwise(start.tolist())]
+            costs = [(values - value) ** 2 + phi for value, phi in zip(noisy[level][:, s], child_costs, strict=True)]
         roots.append(costs[0])
-    return int(reduce(merged, roots)[total])
+    return int(reduce(merge_costs, roots)[total])
 
 
-def _oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
+def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
     """Check that releases are consistent; solve Model 1 again by the paper's tables."""
     method = result.method
     if not METHODS[method].valid:
         return
     yield from release.complaints()
     assert problem.truth is not None  # a problem that was solved
-    total, known = int(release.counts[0][0].sum()), int(problem.truth.leaves[0].sum())
-    if problem.declared.relation.exact and total != known:
-        yield f"the root's groups add up to {total}, the input's to {known}"
+    total, true_total = int(release.counts[0][0].sum()), int(problem.truth.leaves[0].sum())
+    if problem.declared.relation.exact and total != true_total:
+        yield f"the root's groups add up to {total}, the input's to {true_total}"
     if (
         method in ("hierarchical-dp", "hierarchical")
         and total <= _MAX_GROUPS
         and not problem.declared.settings.region_totals
     ):
         (counts,), (noisy,) = release.counts, release.noisy
-        found, least = objective(counts, noisy), least_objective(release.tree, noisy, total)
-        if found != least:
-            yield f"Model 1's objective is {found}; the cost tables reach {least}"
+        value, optimum = objective(counts, noisy), least_objective(release.tree, noisy, total)
+        if value != optimum:
+            yield f"Model 1's objective is {value}; the cost tables reach {optimum}"
 
 
 PROFILE = Profile(
@@ -229,23 +229,23 @@ PROFILE = Profile(
     queries=queries_of,
     draws=draws_of,
     variants={"relabelling": relabel({COUNTS: LEVELS, REGIONS: LEVELS}), "reordering": reorder(COUNTS)},
-    oracle=_oracle,
+    oracle=_check_optimum,
     skip={"backends-agree": "each run draws its own noise; test_qip.py compares the backends on the same noisy values"},
     claims={"cumulative-chain-as-published": "pure-dp"},
 )
 
 
-def related(relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False) -> Profile:
+def make_profile(relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False) -> Profile:
     """Return the profile for problems of a relation of neighbours, a notion and a least size.
 
     ``listed``: a table has the regions.
     """
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
-    asked = problems(kind, relation, first, listed)
-    return evolve(PROFILE, problems=asked, notion="" if kind == "pure-dp" else kind, claims=claims)
+    strategy = problems(kind, relation, first, listed)
+    return evolve(PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind, claims=claims)
 
 
-PROFILES: Final = {kind: related("sizes", kind=kind) for kind in BUDGETS}
+PROFILES: Final = {kind: make_profile("sizes", kind=kind) for kind in BUDGETS}
 """Of each notion the profile for problems that name it."""
 
 
@@ -256,9 +256,9 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
     paths: list[tuple[str, ...]] = draw_from(
         st.sampled_from([[("all", "x"), ("all", "y")], [("all", "x", "u"), ("all", "x", "v"), ("all", "z", "")]])
     )
-    used: list[str] = sorted({attribute for table in shape for attribute in table})
-    values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in used}
-    cells = [(*path, *own) for path in paths for own in product(*values.values())]
+    attributes: list[str] = sorted({attribute for table in shape for attribute in table})
+    values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in attributes}
+    cells = [(*path, *cell_values) for path in paths for cell_values in product(*values.values())]
     counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
     if draw_from(st.integers(0, 3)) == 3:  # an individual alone, like whom is nobody
         counts = [1, *[0] * (len(cells) - 1)]
@@ -277,7 +277,7 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
         "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
     }
     if relation == "replaced":  # with 8 cells, households of one: else neighbours are thousands
-        tables["privacy"]["max_household"] = draw_from(st.integers(1, 2 if len(used) < 3 else 1))
+        tables["privacy"]["max_household"] = draw_from(st.integers(1, 2 if len(attributes) < 3 else 1))
     if draw_from(st.booleans()):
         tables["hierarchy"]["budget"] = [draw_from(st.integers(1, 3)) for _ in levels]
     if draw_from(st.booleans()):
@@ -289,7 +289,11 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
     rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
     return GeneratedProblem(
         toml=to_toml(tables),
-        files={RECORDS: csv_bytes([*levels, *used, "count"], rows), "regions.csv": csv_bytes(levels, paths), **files},
+        files={
+            RECORDS: csv_bytes([*levels, *attributes, "count"], rows),
+            "regions.csv": csv_bytes(levels, paths),
+            **files,
+        },
         secrets=tuple(secrets),
     )
 
@@ -301,50 +305,52 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     header, *rows = problem.rows(RECORDS)
     depth = sum(name.startswith("level_") for name in header)
 
-    changed = partial(_changed, problem, RECORDS, header, rows)
+    changed = partial(_change_counts, problem, RECORDS, header, rows)
     if relation == "replaced":
         for path in dict.fromkeys(tuple(row[:depth]) for row in rows):
             cells = [index for index, row in enumerate(rows) if tuple(row[:depth]) == path]
             persons = range(1, tables["privacy"]["max_household"] + 1)
-            homes = [own for size in persons for own in combinations_with_replacement(cells, size)]
+            homes = [household for size in persons for household in combinations_with_replacement(cells, size)]
             for gone, come in product(homes, repeat=2):
                 net = {cell: come.count(cell) - gone.count(cell) for cell in {*gone, *come}}
                 if any(net.values()):
                     yield from changed(*net.items())
         return
-    for one, row in enumerate(rows):
+    for source, row in enumerate(rows):
         if relation == "individuals":
-            yield from changed((one, 1))
-            yield from changed((one, -1))
-        for other, target in enumerate(rows) if relation != "individuals" else ():
-            if other != one and (relation == "moves" or row[:depth] == target[:depth]):
-                yield from changed((one, -1), (other, 1))
+            yield from changed((source, 1))
+            yield from changed((source, -1))
+        for target_index, target in enumerate(rows) if relation != "individuals" else ():
+            if target_index != source and (relation == "moves" or row[:depth] == target[:depth]):
+                yield from changed((source, -1), (target_index, 1))
 
 
-def _tables_oracle(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
+def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
     """Check sums over children, and of every pair of tables, by dictionaries."""
     attributes = list(problem.declared.hierarchy.attributes)
     assert problem.truth is not None  # a problem that was solved
     truth, tree = problem.truth, release.tree
     for level, counts in enumerate(zip(*release.counts, strict=True)):
-        told: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
+        known_sums: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
         for values, margin in zip(counts, problem.declared.domain.tables, strict=True):
-            own: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
-            for (region, *at), count in np.ndenumerate(values):
-                pairs = [(attributes[a], k) for a, k in zip(margin, at, strict=True)]
-                for chosen in product((False, True), repeat=len(pairs)):
-                    part = tuple(pair for pair, yes in zip(pairs, chosen, strict=True) if yes)
-                    own[region, part] = own.get((region, part), 0) + int(count)
+            table_sums: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
+            for (region, *cell), count in np.ndenumerate(values):
+                pairs = [(attributes[a], k) for a, k in zip(margin, cell, strict=True)]
+                for selection in product((False, True), repeat=len(pairs)):
+                    part = tuple(pair for pair, is_selected in zip(pairs, selection, strict=True) if is_selected)
+                    table_sums[region, part] = table_sums.get((region, part), 0) + int(count)
             yield from (
-                f"level {level + 1}: {key} is {told[key]} and {n}" for key, n in own.items() if told.get(key, n) != n
+                f"level {level + 1}: {key} is {known_sums[key]} and {n}"
+                for key, n in table_sums.items()
+                if known_sums.get(key, n) != n
             )
-            told |= own
+            known_sums |= table_sums
         exact = problem.declared.relation.exact
         if exact is None or level < exact:
             for region in range(tree.widths[level]):
-                known = int(truth.leaves[0][slice(*tree.leaf_range(level, region))].sum())
-                if told[region, ()] != known:
-                    yield f"level {level + 1}: region {region} has {told[region, ()]} individuals, the input {known}"
+                truth_sum = int(truth.leaves[0][slice(*tree.leaf_range(level, region))].sum())
+                if (number := known_sums[region, ()]) != truth_sum:
+                    yield f"level {level + 1}: region {region} has {number} individuals, the input {truth_sum}"
     yield from release.complaints()
 
 
@@ -354,7 +360,7 @@ TABLES_PROFILE = Profile(
     queries=queries_of,
     draws=draws_of,
     variants={"reordering": reorder(RECORDS)},
-    oracle=_tables_oracle,
+    oracle=_check_margins,
     skip={"backends-agree": "no model is solved"},
 )
 

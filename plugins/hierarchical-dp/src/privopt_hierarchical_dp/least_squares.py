@@ -76,18 +76,18 @@ class Estimate:
     fourth: Floats
     weighed: Floats = field(default=Factory(lambda self: self.variance, takes_self=True))
 
-    def mixed(self, other: Estimate) -> Estimate:
+    def combine_with(self, other: Estimate) -> Estimate:
         """Combine with an independent estimate by inverse variance; one of variance 0 counts alone."""
-        own = other.weighed / np.maximum(self.weighed + other.weighed, 1e-300)
-        rest = 1.0 - own
+        own_share = other.weighed / np.maximum(self.weighed + other.weighed, 1e-300)
+        other_share = 1.0 - own_share
         return Estimate(
-            mean=own * self.mean + rest * other.mean,
-            variance=own**2 * self.variance + rest**2 * other.variance,
-            fourth=own**4 * self.fourth + rest**4 * other.fourth,
-            weighed=own * self.weighed,
+            mean=own_share * self.mean + other_share * other.mean,
+            variance=own_share**2 * self.variance + other_share**2 * other.variance,
+            fourth=own_share**4 * self.fourth + other_share**4 * other.fourth,
+            weighed=own_share * self.weighed,
         )
 
-    def each(self, change: Callable[[Floats], Floats]) -> Estimate:
+    def map_moments(self, change: Callable[[Floats], Floats]) -> Estimate:
         """Return estimates whose mean and moments are all changed alike."""
         return Estimate(
             mean=change(self.mean),
@@ -96,12 +96,12 @@ class Estimate:
             weighed=change(self.weighed),
         )
 
-    def summed(self, start: Ints) -> Estimate:
+    def sum_children(self, start: Ints) -> Estimate:
         """Return sums over the children of each region of the level above."""
-        return self.each(lambda own: np.add.reduceat(own, start[:-1], axis=0))
+        return self.map_moments(lambda moments: np.add.reduceat(moments, start[:-1], axis=0))
 
 
-def _measured(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
+def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
     """Return values with noise, weighed by its inverse variance unless a weight is given."""
     column = np.ones((len(values), 1))
     return Estimate(
@@ -120,14 +120,19 @@ def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Se
         noisy: for each level (R_l, S) noisy values.
         noise: for each level that of its values.
     """
-    return _pooled(tree, [_measured(*level) for level in zip([*noisy], noise, strict=True)])
+    return _pool_levels(tree, [_to_estimate(*level) for level in zip([*noisy], noise, strict=True)])
 
 
-def _pooled(tree: Tree, levels: Sequence[Estimate], alone: Sequence[bool] | None = None) -> list[Estimate]:
+def _pool_levels(tree: Tree, levels: Sequence[Estimate], is_isolated: Sequence[bool] | None = None) -> list[Estimate]:
     pooled = [levels[-1]]
     for level, start in reversed(list(enumerate(tree.start))):
-        above = levels[level]
-        pooled.insert(0, above if alone and alone[level] else above.mixed(pooled[0].summed(start)))
+        parent_level = levels[level]
+        pooled.insert(
+            0,
+            parent_level
+            if is_isolated and is_isolated[level]
+            else parent_level.combine_with(pooled[0].sum_children(start)),
+        )
     return pooled
 
 
@@ -150,28 +155,28 @@ def least_squares(
         weights: of each level in the sum of squares that is made least, or (S,); by default 1 / variance.
         down: whether each level is fitted to the one above, which is not changed any more (``top-down``).
     """
-    given = [None] * tree.depth if weights is None else weights
-    own = [_measured(*level) for level in zip([*noisy], noise, given, strict=True)]
-    alone = [down and level is not UNMEASURED for level in noise]
-    pooled = _pooled(tree, own, alone)
-    found, aside = [pooled[0]], own[0]  # what is known of a level without its descendants
+    given_weights = [None] * tree.depth if weights is None else weights
+    own_estimates = [_to_estimate(*level) for level in zip([*noisy], noise, given_weights, strict=True)]
+    is_isolated = [down and level is not UNMEASURED for level in noise]
+    pooled = _pool_levels(tree, own_estimates, is_isolated)
+    estimates, outer = [pooled[0]], own_estimates[0]  # what is known of a level without its descendants
     if root is not None:
-        aside = _measured(root[None, :], Noise(variance=0.0))
-        found = [aside]
+        outer = _to_estimate(root[None, :], Noise(variance=0.0))
+        estimates = [outer]
     for level, start in enumerate(tree.start):
         inner, parent = pooled[level + 1], tree.parents(level + 1)
-        if alone[level]:
-            aside = evolve(found[-1], weighed=0.0 * found[-1].weighed)
-        total = inner.summed(start)
-        outside = Estimate(  # the parent less the siblings
-            mean=(aside.mean - total.mean)[parent] + inner.mean,
-            variance=np.maximum((aside.variance + total.variance)[parent] - inner.variance, 0.0),
-            fourth=np.maximum((aside.fourth + total.fourth)[parent] - inner.fourth, 0.0),
-            weighed=np.maximum((aside.weighed + total.weighed)[parent] - inner.weighed, 0.0),
+        if is_isolated[level]:
+            outer = evolve(estimates[-1], weighed=0.0 * estimates[-1].weighed)
+        total = inner.sum_children(start)
+        outer_estimate = Estimate(  # the parent less the siblings
+            mean=(outer.mean - total.mean)[parent] + inner.mean,
+            variance=np.maximum((outer.variance + total.variance)[parent] - inner.variance, 0.0),
+            fourth=np.maximum((outer.fourth + total.fourth)[parent] - inner.fourth, 0.0),
+            weighed=np.maximum((outer.weighed + total.weighed)[parent] - inner.weighed, 0.0),
         )
-        found.append(inner.mixed(outside))
-        aside = own[level + 1].mixed(outside)
-    return found
+        estimates.append(inner.combine_with(outer_estimate))
+        outer = own_estimates[level + 1].combine_with(outer_estimate)
+    return estimates
 
 
 @frozen(kw_only=True, eq=False)
@@ -182,44 +187,47 @@ class NearestSums:
 
     Attributes:
         tree: the hierarchy.
-        own: for each level but the leaves' (R_l, 1) or (R_l, S) the weight of its values against its children's sum.
-        share: for each level but the root's (R_l, 1) or (R_l, S) a child's part of its parent's correction.
+        own_weights: for each level but the leaves' (R_l, 1) or (R_l, S) the weight of its values against the
+            sum of its children.
+        child_shares: for each level but the root's (R_l, 1) or (R_l, S) a child's part of its parent's correction.
     """
 
     tree: Tree
-    own: tuple[Floats, ...]
-    share: tuple[Floats, ...]
+    own_weights: tuple[Floats, ...]
+    child_shares: tuple[Floats, ...]
 
     @classmethod
     def of(cls, tree: Tree, weights: Weights) -> NearestSums:
         """Compute what depends on the weights alone, one for each level; 0 for a level that does not count."""
-        own: list[Floats] = []
-        share: list[Floats] = []
+        level_own_weights: list[Floats] = []
+        level_child_shares: list[Floats] = []
         variance = np.ones((tree.widths[-1], 1)) / np.maximum(weights[-1], 1e-100)
         for start, weight in zip(reversed(tree.start), reversed(weights[:-1]), strict=True):
             total = np.add.reduceat(variance, start[:-1], axis=0)
-            share.insert(0, variance / np.maximum(np.repeat(total, np.diff(start), axis=0), 1e-300))
+            level_child_shares.insert(0, variance / np.maximum(np.repeat(total, np.diff(start), axis=0), 1e-300))
             precision = total * weight
-            own.insert(0, 1.0 - 1.0 / (1.0 + precision))
+            level_own_weights.insert(0, 1.0 - 1.0 / (1.0 + precision))
             variance = total / (1.0 + precision)
-        return cls(tree=tree, own=tuple(own), share=tuple(share))
+        return cls(tree=tree, own_weights=tuple(level_own_weights), child_shares=tuple(level_child_shares))
 
     def __call__(self, values: Sequence[Floats]) -> list[Floats]:
         """Return the values (R_l, S) nearest to those of each level (R_l, S)."""
         sums: list[Floats] = []
-        found = [values[-1]]
-        for start, own, noisy in zip(reversed(self.tree.start), reversed(self.own), values[-2::-1], strict=True):
-            sums.insert(0, np.add.reduceat(found[0], start[:-1], axis=0))
-            found.insert(0, sums[0] + own * (noisy - sums[0]))
-        for level, (start, share) in enumerate(zip(self.tree.start, self.share, strict=True)):
-            off = np.repeat(found[level] - sums[level], np.diff(start), axis=0)
-            found[level + 1] = found[level + 1] + share * off
-        return found
+        fitted = [values[-1]]
+        for start, own_weight, noisy in zip(
+            reversed(self.tree.start), reversed(self.own_weights), values[-2::-1], strict=True
+        ):
+            sums.insert(0, np.add.reduceat(fitted[0], start[:-1], axis=0))
+            fitted.insert(0, sums[0] + own_weight * (noisy - sums[0]))
+        for level, (start, child_share) in enumerate(zip(self.tree.start, self.child_shares, strict=True)):
+            corrections = np.repeat(fitted[level] - sums[level], np.diff(start), axis=0)
+            fitted[level + 1] = fitted[level + 1] + child_share * corrections
+        return fitted
 
 
 def exactly(totals: Ints) -> Estimate:
     """Return (R, 1) values that are known."""
-    return _measured(totals[:, None], Noise(variance=0.0))
+    return _to_estimate(totals[:, None], Noise(variance=0.0))
 
 
 def increments(courses: Estimate, end: Estimate) -> Estimate:
@@ -227,8 +235,8 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     edge, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
-        ends = np.concatenate([edge, np.broadcast_to(inner, (len(edge), size)), last], axis=1)
-        return np.asarray(ends[:, 1:] + ends[:, :-1])
+        edges = np.concatenate([edge, np.broadcast_to(inner, (len(edge), size)), last], axis=1)
+        return np.asarray(edges[:, 1:] + edges[:, :-1])
 
     return Estimate(
         mean=np.diff(np.concatenate([courses.mean, end.mean], axis=1), axis=1, prepend=0.0),
@@ -237,33 +245,33 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     )
 
 
-def _decrements(courses: Estimate) -> Estimate:
+def _difference_upwards(courses: Estimate) -> Estimate:
     """Return counts (R, N) as differences of the numbers (R, N) of groups of their size or more."""
-    twice = np.repeat([[2.0, 1.0]], [courses.mean.shape[1] - 1, 1], axis=1)
+    factors = np.repeat([[2.0, 1.0]], [courses.mean.shape[1] - 1, 1], axis=1)
     return Estimate(
         mean=-np.diff(courses.mean, axis=1, append=0.0),
-        variance=twice * courses.variance,
-        fourth=twice * courses.fourth,
+        variance=factors * courses.variance,
+        fourth=factors * courses.fourth,
     )
 
 
 @lru_cache(maxsize=8)
-def _quantiles(confidence: float) -> tuple[Floats, Floats]:
+def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     """Two-sided quantiles, in standard deviations, over 1 / shape from 0 to 1."""
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, ndtri
 
     points = (np.arange(4000) + 0.5) / 4000
     grid = np.linspace(0.0, 1.0, 41)
-    found = [float(-ndtri((1.0 - confidence) / 2.0))]
+    quantiles = [float(-ndtri((1.0 - confidence) / 2.0))]
     for thin in grid[1:]:
         spread = np.sqrt(gammaincinv(1.0 / thin, points) * thin)  # normal with a gamma variance
 
-        def beyond(reach: float, spread: Floats = spread) -> float:
+        def excess_probability(reach: float, spread: Floats = spread) -> float:
             return float(2.0 * ndtr(-reach / spread).mean() - (1.0 - confidence))
 
-        found.append(float(brentq(beyond, 0.0, 60.0)))
-    return grid, np.array(found)
+        quantiles.append(float(brentq(excess_probability, 0.0, 60.0)))
+    return grid, np.array(quantiles)
 
 
 def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
@@ -272,7 +280,7 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
     Errors of one Laplace value are the most peaked that there are; nothing more peaked is supposed.
     """
     thin = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
-    return np.asarray(np.interp(thin, *_quantiles(confidence)) * np.sqrt(variance))
+    return np.asarray(np.interp(thin, *_quantile_table(confidence)) * np.sqrt(variance))
 
 
 def mean_absolute(error: Estimate) -> Floats:
@@ -304,24 +312,24 @@ class Ends:
     Attributes:
         mean: (R, N) estimates.
         reach: (R, 1) or (R, N) how far from them a true count lies, with the confidence asked for.
-        most: no count is above it: the region's total or the root's, where one is known.
+        max_counts: no count is above it: the region's total or the root's, where one is known.
         released: (R, N) released counts, which intervals are widened to hold.
     """
 
     mean: Floats
     reach: Floats
-    most: Ints
+    max_counts: Ints
     released: Ints
 
-    def rounded(self, slack: float = 0.0) -> tuple[Ints, Ints]:
+    def round_outwards(self, slack: float = 0.0) -> tuple[Ints, Ints]:
         """Return low and high (R, N), integers from 0 to the total, of ends moved outwards by ``slack``.
 
         Above 1e7, where doubles are coarser, it is by so much more.
         """
         reach = self.reach + slack * np.maximum(1.0, (np.abs(self.mean) + self.reach) * 1e-7)
-        low = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.most)
-        high = np.clip(np.ceil(self.mean + reach).astype(np.int64), 0, self.most)
-        return np.minimum(low, self.released), np.maximum(high, self.released)
+        lower = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.max_counts)
+        upper = np.clip(np.ceil(self.mean + reach).astype(np.int64), 0, self.max_counts)
+        return np.minimum(lower, self.released), np.maximum(upper, self.released)
 
 
 def intervals(
@@ -347,7 +355,11 @@ def intervals(
         confidence: of each interval by itself, between 0 and 1.
     """
     size = counts[0].shape[1]
-    steps = _increments(tree, noisy, totals, noise, size) if cumulative else _plain(tree, noisy, totals, noise)
+    steps = (
+        _estimate_increments(tree, noisy, totals, noise, size)
+        if cumulative
+        else _estimate_counts(tree, noisy, totals, noise)
+    )
     return ends_of(steps, counts, totals, confidence)
 
 
@@ -355,34 +367,36 @@ def ends_of(
     estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
 ) -> list[Ends]:
     """Return where counts lie that were estimated, by level; other arguments as of `intervals`."""
-    top = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
+    root_total = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     return [
         Ends(
-            mean=own.mean,
-            reach=quantile(own.variance, own.fourth, confidence),
-            most=totals[level][:, None] if level < len(totals) else top,
+            mean=estimate.mean,
+            reach=quantile(estimate.variance, estimate.fourth, confidence),
+            max_counts=totals[level][:, None] if level < len(totals) else root_total,
             released=released,
         )
-        for level, (released, own) in enumerate(zip(counts, estimates, strict=True))
+        for level, (released, estimate) in enumerate(zip(counts, estimates, strict=True))
     ]
 
 
-def _plain(tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]) -> list[Estimate]:
+def _estimate_counts(
+    tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]
+) -> list[Estimate]:
     """Return counts, moved equally by size so that they add up to a known total."""
-    found = least_squares(tree, noisy, noise)
+    estimates = least_squares(tree, noisy, noise)
     size = noisy[0].shape[1]
     part = 1.0 / size
     for level, total in enumerate(totals):
-        mean, variance, fourth = found[level].mean, found[level].variance, found[level].fourth
-        found[level] = Estimate(
+        mean, variance, fourth = estimates[level].mean, estimates[level].variance, estimates[level].fourth
+        estimates[level] = Estimate(
             mean=mean + part * (total[:, None] - mean.sum(axis=1, keepdims=True)),
             variance=(1.0 - part) * variance,
             fourth=((1.0 - part) ** 4 + (size - 1) * part**4) * fourth,
         )
-    return found
+    return estimates
 
 
-def _increments(
+def _estimate_increments(
     tree: Tree,
     noisy: Sequence[Ints],
     totals: Sequence[Ints],
@@ -391,10 +405,10 @@ def _increments(
 ) -> list[Estimate]:
     """Return counts as differences of cumulative counts, whose errors are independent from size to size."""
     if not totals:
-        return [_decrements(level) for level in least_squares(tree, noisy, noise)]
+        return [_difference_upwards(level) for level in least_squares(tree, noisy, noise)]
     inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
     if noisy[0].shape[1] == size:
         last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0])
     else:
         last = [exactly(total) for total in totals]
-    return [increments(own, end) for own, end in zip(inner, last, strict=True)]
+    return [increments(courses, end) for courses, end in zip(inner, last, strict=True)]

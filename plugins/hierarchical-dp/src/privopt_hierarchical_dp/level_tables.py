@@ -60,12 +60,14 @@ class LevelTable:
         frame = table_of(source)
         count = max(1, sum(column.casefold().startswith("level_") for column in frame.columns))
         levels = tuple(f"level_{level + 1}" for level in range(count))
-        wanted = ", ".join(["columns level_1, ..., level_L", *values, *([f"{optional} (optional)"] * bool(optional))])
+        expectation = ", ".join(
+            ["columns level_1, ..., level_L", *values, *([f"{optional} (optional)"] * bool(optional))]
+        )
         expected = [*levels, *values, *([optional] if optional else [])]
         written, faults = match_columns(frame.columns, expected, source.name)
         frame = frame.rename({written[name]: name for name in written if written[name] != name})
         missing = [column for column in (*levels, *values) if column not in written]
-        faults += [Fault(source.name, "header", f"no column {column!r}", wanted) for column in missing]
+        faults += [Fault(source.name, "header", f"no column {column!r}", expectation) for column in missing]
         if repeated(source):
             faults.append(Fault(source.name, "header", "a column twice", "each column once"))
         Faults(faults).check()
@@ -75,29 +77,32 @@ class LevelTable:
         """Note what was read of a public file: ``solve`` publishes these columns and no others."""
         self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
-    def checked(self, *columns: Column) -> list[pl.Series]:
+    def read_columns(self, *columns: Column) -> list[pl.Series]:
         """Return columns: texts without spaces around them, and whole numbers.
 
         Raises:
             InputError: with every cell that will not do.
         """
-        faults, found = Faults(), []
-        for own in columns:
-            cells = self.frame[own.name]
+        faults, checked_columns = Faults(), []
+        for column in columns:
+            cells = self.frame[column.name]
             cells = cells.str.strip_chars() if cells.dtype == pl.String else cells
-            found.append(check_column(self.source.name, cells, own, faults))
+            checked_columns.append(check_column(self.source.name, cells, column, faults))
         if not self.quoted:
-            hidden = (own if own.found == "nothing" else evolve(own, found="another value") for own in faults.listed)
-            faults = Faults(hidden, faults.count)
+            hidden_faults = (
+                column if column.found == "nothing" else evolve(column, found="another value")
+                for column in faults.listed
+            )
+            faults = Faults(hidden_faults, faults.count)
         faults.check()
-        return found
+        return checked_columns
 
     def paths(self) -> pl.DataFrame:
         """Return the path of each row, its levels' names as texts."""
-        names = self.checked(*(Column(name=level, kind="text") for level in self.levels))
+        names = self.read_columns(*(Column(name=level, kind="text") for level in self.levels))
         return pl.DataFrame(dict(zip(self.levels, names, strict=True)))
 
-    def placed(self, listed: Regions | None) -> tuple[Regions, pl.Series]:
+    def place_rows(self, listed: Regions | None) -> tuple[Regions, pl.Series]:
         """Return the regions, and the place of each row's leaf region.
 
         Args:
@@ -110,19 +115,21 @@ class LevelTable:
         if paths.is_empty() and listed is None:
             raise InputError([Fault(self.source.name, "", "a header alone", "at least one row")])
         # Rows of a region often follow one another: a search for each of 10,000,000 took 1.1 GB more than one a run.
-        begun = reduce(or_, (own.ne_missing(own.shift()) for own in paths))
-        in_runs = 2 * begun.sum() < len(begun)
-        runs = paths.filter(begun) if in_runs else paths
-        own = runs.unique().sort(self.levels)
-        regions = listed or Regions.of(list(own.iter_rows()), file=self.source.name)
-        places = pl.Series("leaf", list(map(regions.place, own.iter_rows())), dtype=pl.Int64)
-        of_runs = runs.join(own.with_columns(places), on=self.levels, how="left", maintain_order="left")["leaf"]
-        found = of_runs.gather(begun.cum_sum() - 1) if in_runs else of_runs
-        faults, rows = Faults(), found.is_null().arg_true().to_list()
-        where, wanted = "level_1 to level_L", "a leaf region of hierarchy.regions"
-        faults.add_rows(self.source.name, where, rows, lambda row: "a region that is not listed", wanted)
+        is_run_start = reduce(or_, (unique_paths.ne_missing(unique_paths.shift()) for unique_paths in paths))
+        has_runs = 2 * is_run_start.sum() < len(is_run_start)
+        run_paths = paths.filter(is_run_start) if has_runs else paths
+        unique_paths = run_paths.unique().sort(self.levels)
+        regions = listed or Regions.of(list(unique_paths.iter_rows()), file=self.source.name)
+        places = pl.Series("leaf", list(map(regions.find_leaf, unique_paths.iter_rows())), dtype=pl.Int64)
+        of_runs = run_paths.join(unique_paths.with_columns(places), on=self.levels, how="left", maintain_order="left")[
+            "leaf"
+        ]
+        leaf_indices = of_runs.gather(is_run_start.cum_sum() - 1) if has_runs else of_runs
+        faults, rows = Faults(), leaf_indices.is_null().arg_true().to_list()
+        where, expectation = "level_1 to level_L", "a leaf region of hierarchy.regions"
+        faults.add_rows(self.source.name, where, rows, lambda row: "a region that is not listed", expectation)
         faults.check()
-        return regions, found
+        return regions, leaf_indices
 
 
 def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tuple[dict[str, str], list[Fault]]:
@@ -133,29 +140,29 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
         names: That are looked for; one that is missing has no entry.
         file: Its name, for faults.
     """
-    alike: dict[str, list[str]] = {}
+    columns_by_name: dict[str, list[str]] = {}
     for column in header:
-        alike.setdefault(column.casefold(), []).append(column)
+        columns_by_name.setdefault(column.casefold(), []).append(column)
     written, faults = {}, []
     for name in names:
-        columns = alike.get(name.casefold(), [])
+        columns = columns_by_name.get(name.casefold(), [])
         if len(columns) > 1:
-            found = " and ".join(f"column {column!r}" for column in columns)
-            faults.append(Fault(file, "header", found, "one of them: names that differ in case alone are one"))
+            actual = " and ".join(f"column {column!r}" for column in columns)
+            faults.append(Fault(file, "header", actual, "one of them: names that differ in case alone are one"))
         elif columns:
             written[name] = columns[0]
     return written, faults
 
 
-def region_faults(name: str, regions: Iterable[str], known: Container[str]) -> Faults:
+def region_faults(name: str, regions: Iterable[str], known_regions: Container[str]) -> Faults:
     """Return faults of regions, a row each, that are none of those known, or are repeated."""
-    faults, seen = Faults(), set[str]()
+    faults, listed_regions = Faults(), set[str]()
     for row, region in enumerate(regions, start=2):
-        if region not in known:
+        if region not in known_regions:
             faults.add(name, f"row {row}, column region", repr(region), "a region of the hierarchy")
-        elif region in seen:
+        elif region in listed_regions:
             faults.add(name, f"row {row}, column region", f"{region!r} again", "one row for each region")
-        seen.add(region)
+        listed_regions.add(region)
     return faults
 
 
@@ -168,8 +175,8 @@ def read_regions(source: File, *, once: bool = False) -> Regions:
     table = LevelTable.read(source)
     table.note(*table.levels)
     paths = table.paths()
-    twice = paths.filter(paths.is_duplicated())
-    if once and twice.height:
-        where = f"region {' / '.join(filter(None, twice.row(0)))}"
+    repeated_paths = paths.filter(paths.is_duplicated())
+    if once and repeated_paths.height:
+        where = f"region {' / '.join(filter(None, repeated_paths.row(0)))}"
         raise InputError([Fault(source.name, where, "two rows", "one row a leaf region")])
-    return table.placed(None)[0]
+    return table.place_rows(None)[0]

@@ -9,7 +9,7 @@ from attrs import frozen
 from privopt.interfaces import UtilityLoss
 from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.release import HierarchyRelease
-from privopt_hierarchical_dp.tree import squared
+from privopt_hierarchical_dp.tree import sum_squares
 
 __all__ = ["PostProcessing"]
 
@@ -37,7 +37,7 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
     def exactly(self, release: HierarchyRelease) -> Fraction:
         """Return the objective as a rational."""
         design, total = self.design, Fraction(0)
-        for table, levels in enumerate(zip(design.measured(release.counts), release.noisy, strict=True)):
+        for table, levels in enumerate(zip(design.compute_queries(release.counts), release.noisy, strict=True)):
             for level, (value, target) in enumerate(zip(*levels, strict=True)):
-                total += design.weight(table, level) * squared(value - target)
+                total += design.weight(table, level) * sum_squares(value - target)
         return total

@@ -81,8 +81,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         """Refuse a published copy, what the method cannot do, and noise too wide for 64 bits."""
         design = problem.design(method)
         if problem.truth is None:
-            found = f"no {design.layout.noun}, as in a published copy"
-            raise InputError([Fault(design.file, "hierarchy", found, self.secret)])
+            actual = f"no {design.layout.noun}, as in a published copy"
+            raise InputError([Fault(design.file, "hierarchy", actual, self.secret)])
         design.check()
 
     def solve(self, problem: Instance, context: SolveContext) -> Outcome[HierarchyRelease]:
@@ -95,31 +95,35 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             noisy, records = design.draw(counts, seed=context.seed)
         how = FitOptions(gap=max(context.gap, LARGEST_GAP), backend=context.solver, report=context.report)
         with context.timed("solve"):
-            found, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
-        stopped |= bool(found.details.get("stopped"))
+            fitted, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
+        stopped |= bool(fitted.details.get("stopped"))
         release = HierarchyRelease(
             tree=design.tree,
             layout=design.layout,
-            counts=found.counts,
+            counts=fitted.counts,
             noisy=noisy,
             totals=public,
             scales=[[None if own is None else Fraction(own.scale) for own in levels] for levels in records],
             law=design.law,
             truth=counts,
         )
-        ends = design.ends(release)
-        bounds = None if ends is None else [[level.rounded() for level in own] for own in ends]
+        table_ends = design.compute_ends(release)
+        bounds = None if table_ends is None else [[level.round_outwards() for level in own] for own in table_ends]
         release = evolve(release, bounds=bounds)
         loss = self.utility(problem, context.method)
-        bound = _bound(loss, release, (found.lower_bound, found.proved), tolerance=ROOM)
-        details: dict[str, Any] = {"noise": _noise_records(design.layout.forms, records), **found.details}
-        left = context.remaining
-        if bound is not None and left is not None and (stopped or left < context.times["solve"]):
+        bound = _certified_bound(loss, release, (fitted.lower_bound, fitted.proved), tolerance=ROOM)
+        details: dict[str, Any] = {"noise": _noise_records(design.layout.forms, records), **fitted.details}
+        remaining_seconds = context.remaining
+        if (
+            bound is not None
+            and remaining_seconds is not None
+            and (stopped or remaining_seconds < context.times["solve"])
+        ):
             details, bound = {"lower_bound": bound, **details}, None  # no time to fit again, as `verify` would
         return Outcome(
             release=release,
             lower_bound=bound,
-            solver={"name": found.solver, "iterations": found.iterations},
+            solver={"name": fitted.solver, "iterations": fitted.iterations},
             details=details,
             stopped=stopped,
             seeded=any(record is not None and record.seeded for levels in records for record in levels),
@@ -129,20 +133,20 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
         """Return errors by table and level, shares of intervals that hold, and what contradicts bounds."""
         errors: dict[str, list[int]] = {}
-        inside: dict[str, list[float]] = {}
-        for number, (form, known) in enumerate(zip(release.layout.forms, true, strict=True)):
-            pairs = list(zip(release.counts[number], known, strict=True))
+        hold_rates: dict[str, list[float]] = {}
+        for number, (form, true_counts) in enumerate(zip(release.layout.forms, true, strict=True)):
+            pairs = list(zip(release.counts[number], true_counts, strict=True))
             errors[form.title] = [int(np.abs(a - b).sum()) for a, b in pairs]
-            inside[form.title] = [
-                float(((low <= b.reshape(low.shape)) & (b.reshape(low.shape) <= high)).mean())
-                for (_, b), (low, high) in zip(pairs, release.bounds[number] if release.bounds else (), strict=False)
+            hold_rates[form.title] = [
+                float(((lower <= b.reshape(lower.shape)) & (b.reshape(lower.shape) <= upper)).mean())
+                for (_, b), (lower, upper) in zip(pairs, release.bounds[number] if release.bounds else (), strict=False)
             ]
         limits = problem.public.limits
         return {
             release.layout.noun: int(true[0][0].sum()),
             ERRORS: errors,
-            INSIDE: inside,
-            "regions_out_of_bounds": 0 if limits is None else len(limits.broken(numbers_of(true))),
+            INSIDE: hold_rates,
+            "regions_out_of_bounds": 0 if limits is None else len(limits.find_violations(numbers_of(true))),
         }
 
     def details(
@@ -154,11 +158,11 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             tables[form.title] = {
                 "cells": int(np.prod(form.shape)),
                 "budgets": [str(budget) for budget in design.budgets[number]],
-                release.law.stated: [str(scale or "") for scale in release.scales[number]],
+                release.law.scales_name: [str(scale or "") for scale in release.scales[number]],
                 "weights": [float(design.weight(number, level)) for level in range(release.tree.depth)],
             }
             if release.bounds is not None:
-                widths = [float(np.mean(high - low)) for low, high in release.bounds[number]]
+                widths = [float(np.mean(upper - lower)) for lower, upper in release.bounds[number]]
                 tables[form.title]["mean_width_by_level"] = widths
         return {
             "levels": [{"regions": width} for width in release.tree.widths],
@@ -172,26 +176,28 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
         """Check counts, intervals and bounds kept; consistent where a method's releases always are."""
         design = problem.design(result.method)
-        if beyond := release.past_sums():
-            return beyond
+        if overflows := release.past_sums():
+            return overflows
         complaints = release.complaints()
         if not design.valid and not any("negative" in line for line in complaints):
             complaints = []
         shapes = design.shape_faults(release)
         if not shapes:
-            complaints += _narrowed(design, release) + _unmeasured(design, release)
-        lines = [] if shapes else design.misestimated(release)
-        for where, own, wanted in [] if design.limits is None else design.limits.broken(release.numbers):
-            lines.append(f"{where} has {own} {release.layout.noun}; hierarchy.bounds allows {wanted}")
+            complaints += _check_intervals(design, release) + _check_unmeasured_levels(design, release)
+        lines = [] if shapes else design.find_misestimates(release)
+        for where, number, expectation in (
+            [] if design.limits is None else design.limits.find_violations(release.numbers)
+        ):
+            lines.append(f"{where} has {number} {release.layout.noun}; hierarchy.bounds allows {expectation}")
         return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
     def proved(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
         """Return what the released noisy values prove once more."""
-        design, asked = problem.design(result.method), result.asked
+        design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
             return None
-        found = design.bound(release, FitOptions(gap=max(asked.gap, LARGEST_GAP), backend=asked.solver))
-        return _bound(self.utility(problem, result.method), release, found)
+        bound = design.bound(release, FitOptions(gap=max(application.gap, LARGEST_GAP), backend=application.solver))
+        return _certified_bound(self.utility(problem, result.method), release, bound)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
         """Return errors by table and level, from what is public alone: no secret file is opened."""
@@ -205,7 +211,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         lines = list(problem.truth.unread) if problem.truth is not None else []
         lines += warn_of_alike_regions(release.tree)
         if len(release.totals) == release.tree.depth:
-            lines.append(problem.declared.relation.exposed)
+            lines.append(problem.declared.relation.exposure_warning)
         return lines
 
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
@@ -232,7 +238,7 @@ class HierarchicalDP(CountsMechanism):
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
         """Return what is published: nothing that is secret."""
-        declared.checked(file)
+        declared.check_keys(file)
         regions = declared.hierarchy.regions
         listed = None if regions is None else read_regions(regions).tree
         release = HierarchyRelease.read(folder, (declared, listed))
@@ -254,8 +260,8 @@ class HierarchicalDP(CountsMechanism):
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
         """Warn where one change moves more cumulative counts than counts: the noise is for all."""
         lines = super().warnings(problem, release, result)
-        relation, most = problem.declared.relation, problem.declared.settings.max_quantity
-        moved, counts = (relation.sensitivity(query, most) for query in ("cumulative", "counts"))
+        relation, max_quantity = problem.declared.relation, problem.declared.settings.max_quantity
+        moved, counts = (relation.sensitivity(query, max_quantity) for query in ("cumulative", "counts"))
         if METHODS[result.method].query != "cumulative" or moved <= counts:
             return lines
         return [
@@ -269,12 +275,12 @@ class HierarchicalDP(CountsMechanism):
         """Return errors by level too, and what was omitted."""
         assert problem.truth is not None  # solve
         totals = [int(np.abs(a - b).max()) for a, b in zip(release.numbers, numbers_of(true), strict=True)]
-        first = problem.declared.hierarchy.first_size
-        found = [errors_of(a, b, first) for a, b in zip(release.counts[0], true[0], strict=True)]
+        first_size = problem.declared.hierarchy.first_size
+        errors_by_level = [errors_of(a, b, first_size) for a, b in zip(release.counts[0], true[0], strict=True)]
         return {
             **super().errors(problem, release, true),
-            **{f"{name}_by_level": [level[name] for level in found] for name in found[0]},
-            "l1_error": sum(level["l1_error"] for level in found),
+            **{f"{name}_by_level": [level[name] for level in errors_by_level] for name in errors_by_level[0]},
+            "l1_error": sum(level["l1_error"] for level in errors_by_level),
             "largest_error_of_a_region_total_by_level": totals,
             "groups_of_size_0_left_out": problem.truth.empty,
             "regions_by_level": list(release.tree.widths),
@@ -328,8 +334,8 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
         StoppedError: nothing could be fitted: a library whose import was broken off may fail in any way.
     """
     with suppress(KeyboardInterrupt), limit(context.remaining):
-        found = fit(how)
-        return found, clock().left == 0.0
+        fitted = fit(how)
+        return fitted, clock().left == 0.0
     try:
         with limit(0.0):
             return fit(evolve(how, at_once=True)), True
@@ -340,14 +346,14 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
     """Return how noise was drawn, by level, of each table that has a name; None where nothing was measured."""
-    told = {
-        form.name: [None if own is None else {"engine": own.engine, "draws": own.draws} for own in levels]
+    records_by_table = {
+        form.name: [None if record is None else {"engine": record.engine, "draws": record.draws} for record in levels]
         for form, levels in zip(forms, records, strict=True)
     }
-    return told.get("", told)
+    return records_by_table.get("", records_by_table)
 
 
-def _bound(
+def _certified_bound(
     loss: PostProcessing,
     release: HierarchyRelease,
     fitted: tuple[Fraction | float | None, bool],
@@ -359,41 +365,43 @@ def _bound(
     If no number is exact, it covers any release with the same estimated numbers. If the fit is the proved optimum, up
     to the rounding of sums of doubles, it is the objective itself.
     """
-    least, proved = fitted
-    if least is None:
+    fitted_bound, is_optimal = fitted
+    if fitted_bound is None:
         return None
     value = loss.exactly(release)
-    bound = max(Fraction(0), Fraction(least) * (1 - Fraction(1, 10**12)) * (1 - tolerance))
-    reached = proved and least > value * (1 - Fraction(1, 10**9))
-    return float_down(value if reached else min(bound, value))
+    bound = max(Fraction(0), Fraction(fitted_bound) * (1 - Fraction(1, 10**12)) * (1 - tolerance))
+    is_reached = is_optimal and fitted_bound > value * (1 - Fraction(1, 10**9))
+    return float_down(value if is_reached else min(bound, value))
 
 
-def _unmeasured(design: Design, release: HierarchyRelease) -> list[str]:
+def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
     """Return levels, not measured, that are not the sums of the level below."""
-    wrong = {
+    wrong_levels = {
         level
-        for own, right in zip(release.noisy, design.summed(release.noisy, release.scales), strict=True)
-        for level, (one, other) in enumerate(zip(own, right, strict=True), start=1)
-        if (one != other).any()
+        for noisy_levels, filled_levels in zip(
+            release.noisy, design.fill_unmeasured(release.noisy, release.scales), strict=True
+        )
+        for level, (noisy, filled) in enumerate(zip(noisy_levels, filled_levels, strict=True), start=1)
+        if (noisy != filled).any()
     }
-    what = "is not measured, and its values are not the sums of the level below"
-    return [f"{NOISY}: level {level} {what}" for level in sorted(wrong)]
+    complaint = "is not measured, and its values are not the sums of the level below"
+    return [f"{NOISY}: level {level} {complaint}" for level in sorted(wrong_levels)]
 
 
-def _narrowed(design: Design, release: HierarchyRelease) -> list[str]:
+def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
     """Return where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
     if release.bounds is None:
         return []
-    again, lines = design.ends(release), []
-    if again is None:
+    recomputed, lines = design.compute_ends(release), []
+    if recomputed is None:
         return [f"{form.intervals}: the method has no intervals" for form in release.layout.forms]
-    for form, bounds, own in zip(release.layout.forms, release.bounds, again, strict=True):
-        for names, stated, ends in zip(release.tree.names, bounds, own, strict=True):
-            wide, tight = (ends.rounded(by) for by in (SLACK_GROUPS, -SLACK_GROUPS))
-            for side, a, *allowed in zip(("low", "high"), stated, wide, tight, strict=True):
-                off = np.argwhere((a < np.minimum(*allowed)) | (a > np.maximum(*allowed)))
-                for region, cell in off[:1].tolist():
+    for form, bounds, level_ends in zip(release.layout.forms, release.bounds, recomputed, strict=True):
+        for names, stated_edges, ends in zip(release.tree.names, bounds, level_ends, strict=True):
+            widest, narrowest = (ends.round_outwards(by) for by in (SLACK_GROUPS, -SLACK_GROUPS))
+            for edge, values, *allowed in zip(("low", "high"), stated_edges, widest, narrowest, strict=True):
+                differences = np.argwhere((values < np.minimum(*allowed)) | (values > np.maximum(*allowed)))
+                for region, cell in differences[:1].tolist():
                     where = f"region {names[region]!r}{form.cell(cell)}"
-                    found = f"{side} is {a[region, cell]}; the noisy values give {allowed[0][region, cell]}"
-                    lines.append(f"{form.intervals}: {where}: {found}")
+                    complaint = f"{edge} is {values[region, cell]}; the noisy values give {allowed[0][region, cell]}"
+                    lines.append(f"{form.intervals}: {where}: {complaint}")
     return lines

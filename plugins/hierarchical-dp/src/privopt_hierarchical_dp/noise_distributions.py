@@ -59,15 +59,15 @@ class NoiseDistribution:
     times: int
 
     @property
-    def stated(self) -> str:
+    def scales_name(self) -> str:
         """Return what several scales are called, in files and results."""
         return f"{self.word}s"
 
-    def wide(self, budget: Fraction, delta: int) -> Fraction:
+    def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
         """Return the scale that a budget above 0 asks for, whether or not it can be drawn."""
         return delta / (self.times * budget)
 
-    def widest(self, max_scale: int) -> int:
+    def max_drawable_scale(self, max_scale: int) -> int:
         """Return the largest scale whose draws spread no further than double geometric ones of scale ``max_scale``."""
         return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
@@ -75,10 +75,10 @@ class NoiseDistribution:
         """Return the scale that is drawn at for a part of the budget; it spends at most that."""
         if not budget:
             return None
-        wide = self.wide(budget, delta)
-        return wide if self.law == "laplace" else variance_above(wide)
+        ideal = self.ideal_scale(budget, delta)
+        return ideal if self.law == "laplace" else variance_above(ideal)
 
-    def spent(self, scale: Scale, delta: int) -> Fraction:
+    def spend_of(self, scale: Scale, delta: int) -> Fraction:
         """Return what noise of a scale spends, exactly."""
         return Fraction(0) if scale is None else delta / (self.times * scale)
 
@@ -98,7 +98,7 @@ class NoiseDistribution:
         """Return values with noise for a part of the budget above 0."""
         if self.law == "laplace":
             return noise.discrete_laplace(values, budget / delta, seed=seed)
-        return noise.discrete_gaussian(values, self.wide(budget, delta), seed=seed)
+        return noise.discrete_gaussian(values, self.ideal_scale(budget, delta), seed=seed)
 
     def measure(
         self, values: Ints, budget: Fraction, delta: int, *, seed: Sequence[int] | None
@@ -113,8 +113,10 @@ class NoiseDistribution:
         """
         if not budget:
             return np.zeros_like(values), None
-        own = None if seed is None else int(np.random.SeedSequence([*seed]).generate_state(1, np.uint64)[0] >> 1)
-        return self.draw(values, budget, delta, seed=own)
+        seed_number = (
+            None if seed is None else int(np.random.SeedSequence([*seed]).generate_state(1, np.uint64)[0] >> 1)
+        )
+        return self.draw(values, budget, delta, seed=seed_number)
 
 
 GEOMETRIC: Final = NoiseDistribution(
@@ -156,16 +158,18 @@ def _gaussian_moments(parameter: float) -> Noise:
     chances = np.exp(-(values**2) / (2.0 * parameter))
     chances /= chances.sum()
     variance = max(1e-9, float(chances @ values**2))
-    wanted = max(1e-9, float(chances @ np.abs(values)))
-    ratio = (variance / wanted**2 + 1.0) / 3.0  # of the fourth cumulant to 3 variance^2, where it is 1 or more
+    mean_size = max(1e-9, float(chances @ np.abs(values)))
+    ratio = (variance / mean_size**2 + 1.0) / 3.0  # of the fourth cumulant to 3 variance^2, where it is 1 or more
     if ratio < 1.0:
-        own = np.array([[variance]])
+        variance_array = np.array([[variance]])
 
-        def beyond(power: float) -> float:  # falls as the fourth cumulant rises
-            error = Estimate(mean=0.0 * own, variance=own, fourth=3.0 * own**2 * np.exp(power))
-            return float(mean_absolute(error)[0, 0]) - wanted
+        def excess_of(power: float) -> float:  # falls as the fourth cumulant rises
+            error = Estimate(
+                mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
+            )
+            return float(mean_absolute(error)[0, 0]) - mean_size
 
-        ratio = exp(brentq(beyond, LEAST_LOG_RATIO, 0.0, xtol=1e-13)) if beyond(LEAST_LOG_RATIO) > 0.0 else 0.0
+        ratio = exp(brentq(excess_of, LEAST_LOG_RATIO, 0.0, xtol=1e-13)) if excess_of(LEAST_LOG_RATIO) > 0.0 else 0.0
     return Noise(variance=variance, fourth=3.0 * variance**2 * ratio)
 
 

@@ -23,7 +23,7 @@ from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tree import add_up
 
-__all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "expected", "least_split", "plan"]
+__all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "forecast_errors", "least_split", "plan"]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Budgets that errors are stated for, as multiples of the problem's own."""
@@ -63,48 +63,55 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
             there.
         UsageError: an integer program is asked for a size that it cannot take.
     """
-    declared.checked(file)
-    design, leaves, basis = _opened(declared, file, context.method)
-    weights, few = _weights(design), leaves is not None and leaves.size <= SMALL_COUNTS
+    declared.check_keys(file)
+    design, leaves, basis = _read_public_parts(declared, file, context.method)
+    weights, has_few_counts = _error_weights(design), leaves is not None and leaves.size <= SMALL_COUNTS
     design.check()
-    weigh = np.array([float(weight) for weight in weights])
-    name, whole = _budget_of(declared.privacy)
-    found, simple = {}, {}
+    weight_vector = np.array([float(weight) for weight in weights])
+    name, total_budget = _budget_of(declared.privacy)
+    errors_by_budget, leaf_errors_by_budget = {}, {}
     for step in STEPS:
         context.report("errors by budget")
-        if (asked := _asked(design, design.split, step * whole)) is not None:
-            found[step * whole] = tuple(_errors(asked, leaves, BUDGET_TRIALS).mean(axis=0).tolist())
-            simple[step * whole] = tuple(asked.leaves_only().tolist())
+        if (changed_design := _allowed_design(design, design.split, step * total_budget)) is not None:
+            errors_by_budget[step * total_budget] = tuple(
+                _measure_errors(changed_design, leaves, BUDGET_TRIALS).mean(axis=0).tolist()
+            )
+            leaf_errors_by_budget[step * total_budget] = tuple(changed_design.leaves_only().tolist())
     if leaves is None:
         best = least_split(design, weights, lambda: context.report("splits of the budget"))
-        told = expected(design.with_split(*best))
+        best_errors = forecast_errors(design.with_split(*best))
     else:
         smooth = least_split(design, weights, share_below=1.0)
-        best = _best_simple(design, smooth, leaves, weigh, BUDGET_TRIALS if few else 1)
-        judges = JUDGE_TRIALS if few else BUDGET_TRIALS
-        own = design.split
-        fresh = {split: _errors(design.with_split(*split), leaves, judges, FRESH_SEED) for split in (own, best)}
-        best = best if _wins(fresh[best] @ weigh, fresh[own] @ weigh) else own
-        found[whole], told = tuple(fresh[own].mean(axis=0).tolist()), fresh[best].mean(axis=0)
-        more = f" ({judges} at the problem's own budget)" if few else ""
-        basis = f"mean of {BUDGET_TRIALS} trials{more} on {basis}"
+        best = _best_simple(design, smooth, leaves, weight_vector, BUDGET_TRIALS if has_few_counts else 1)
+        judges = JUDGE_TRIALS if has_few_counts else BUDGET_TRIALS
+        own_split = design.split
+        fresh = {
+            split: _measure_errors(design.with_split(*split), leaves, judges, FRESH_SEED) for split in (own_split, best)
+        }
+        best = best if _is_surely_better(fresh[best] @ weight_vector, fresh[own_split] @ weight_vector) else own_split
+        errors_by_budget[total_budget], best_errors = (
+            tuple(fresh[own_split].mean(axis=0).tolist()),
+            fresh[best].mean(axis=0),
+        )
+        judge_note = f" ({judges} at the problem's own budget)" if has_few_counts else ""
+        basis = f"mean of {BUDGET_TRIALS} trials{judge_note} on {basis}"
     return Plan(
         method=context.method,
         budget=name,
         unit=f"{design.layout.noun} (sum of absolute errors over the cells of all regions)",
         basis=basis,
         parts=design.parts,
-        errors=found,
+        errors=errors_by_budget,
         shares=_by_part(design.split),
-        best=(_by_part(best), tuple(told.tolist())),
+        best=(_by_part(best), tuple(best_errors.tolist())),
         weights=weights,
-        baselines={LEAVES_ONLY: simple},
-        own=whole,
-        notes=tuple(_notes(design, best)) if leaves is None else (),
+        baselines={LEAVES_ONLY: leaf_errors_by_budget},
+        own=total_budget,
+        notes=tuple(_format_notes(design, best)) if leaves is None else (),
     )
 
 
-def _opened(declared: CountsProblem, file: str, method: str) -> tuple[Design, Ints | None, str]:
+def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple[Design, Ints | None, str]:
     """Return the design, public counts (R_L, N) where there are any, and what errors rest on.
 
     Raises:
@@ -115,27 +122,29 @@ def _opened(declared: CountsProblem, file: str, method: str) -> tuple[Design, In
     table, leaves, basis = declared.hierarchy, None, "the fit of the noisy values alone"
     regions = None if table.regions is None else read_regions(table.regions)
     if table.like is not None:
-        known = read_counts(table.like, table.sizes, first=table.first_size, listed=regions)
-        tree, leaves, basis = known.tree, known.leaves, f"the public counts of {table.like.name}"
+        public_counts = read_counts(table.like, table.sizes, first=table.first_size, listed=regions)
+        tree, leaves, basis = public_counts.tree, public_counts.leaves, f"the public counts of {table.like.name}"
     elif regions is not None:
         tree = regions.tree
     else:
-        wanted = "public counts like the secret ones, level_1,...,level_L,size,groups; or hierarchy.regions"
-        raise InputError([Fault(file, "hierarchy.like", "nothing", wanted)])
+        expectation = "public counts like the secret ones, level_1,...,level_L,size,groups; or hierarchy.regions"
+        raise InputError([Fault(file, "hierarchy.like", "nothing", expectation)])
     declared.settings.check_lengths(tree.depth, file)
     return SizesDesign.of(declared, method, tree, file), leaves, basis
 
 
-def _notes(design: Design, best: Splits) -> Iterator[str]:
+def _format_notes(design: Design, best: Splits) -> Iterator[str]:
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
         return
     yield SPARSE
     if best != design.split:  # lines for the problem file, in whole numbers: shares are relative
-        whole = [[int(share * lcm(*(own.denominator for own in split))) for share in split] for split in best]
-        yield f"best split, for the file: hierarchy.budget = {whole[0]}"
-        for form, share in zip(design.layout.forms, whole[1], strict=True):
-            yield f"  [hierarchy.tables.{form.name}] share = {share}"
+        integer_splits = [
+            [int(part * lcm(*(fraction.denominator for fraction in split))) for part in split] for split in best
+        ]
+        yield f"best split, for the file: hierarchy.budget = {integer_splits[0]}"
+        for form, part in zip(design.layout.forms, integer_splits[1], strict=True):
+            yield f"  [hierarchy.tables.{form.name}] share = {part}"
 
 
 def _by_part(split: Splits) -> Split:
@@ -149,31 +158,31 @@ def _budget_of(privacy: Privacy) -> tuple[str, Fraction]:
     return name, getattr(privacy, name)
 
 
-def _asked(design: Design, split: Splits, budget: Fraction | None = None) -> Design | None:
+def _allowed_design(design: Design, split: Splits, budget: Fraction | None = None) -> Design | None:
     """Return the design with another split and budget; None where its noise is too wide, as ``solve`` would say."""
-    other = design.with_split(*split)
+    changed = design.with_split(*split)
     if budget is not None:
-        privacy = other.problem.privacy
-        more = evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
-        other = evolve(other, problem=evolve(other.problem, privacy=more))
+        privacy = changed.problem.privacy
+        changed_privacy = evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
+        changed = evolve(changed, problem=evolve(changed.problem, privacy=changed_privacy))
     try:
-        other.check()
+        changed.check()
     except InputError:
         return None
-    return other
+    return changed
 
 
-def _weights(design: Design) -> tuple[Fraction, ...]:
+def _error_weights(design: Design) -> tuple[Fraction, ...]:
     """Return what an error of each part weighs: as ``[plan] errors`` has it, or all the same.
 
     Raises:
         InputError: a table or a level that is not there.
     """
-    asked, depth, file = design.problem.plan.errors, design.tree.depth, design.file
+    given_weights, depth, file = design.problem.plan.errors, design.tree.depth, design.file
     names = [form.name for form in design.layout.forms]
-    if asked is None:
+    if given_weights is None:
         return (Fraction(1),) * (depth * len(names))
-    by_name: Mapping[str, Mapping[str, Fraction]] = {"": asked} if names == [""] else asked
+    by_name: Mapping[str, Mapping[str, Fraction]] = {"": given_weights} if names == [""] else given_weights
     levels, faults = [f"level_{level}" for level in range(1, depth + 1)], Faults()
     for name, by_level in by_name.items():
         key = f"plan.errors.{name}".removesuffix(".")
@@ -187,9 +196,9 @@ def _weights(design: Design) -> tuple[Fraction, ...]:
     return tuple(by_name.get(name, {}).get(level, Fraction(0)) for level in levels for name in names)
 
 
-def expected(design: Design) -> Floats:
+def forecast_errors(design: Design) -> Floats:
     """Return sums of absolute errors of the linear fit, level by level each table's."""
-    return design.forecast(design.noise_of(design.scales), [float(share) for share in design.split[1]])
+    return design.forecast(design.noise_of(design.scales), [float(table_share) for table_share in design.split[1]])
 
 
 def least_split(
@@ -210,22 +219,29 @@ def least_split(
         share_below: share of the own split's errors that another one has to stay below.
     """
     law, total = design.law, design.problem.privacy.budget
-    weigh = np.array([float(weight) for weight in weights])
+    weight_vector = np.array([float(weight) for weight in weights])
 
     def cost(point: Point) -> float:
         progress()
         levels, tables = point
-        if not levels[-1] or any(must and not share for must, share in zip(design.needed(tables), tables, strict=True)):
+        if not levels[-1] or any(
+            is_needed and not table_share
+            for is_needed, table_share in zip(design.need_shares(tables), tables, strict=True)
+        ):
             return np.inf
         parts = [[total * Fraction(float(level * table)) for level in levels] for table in tables]
-        scales = [[law.wide(part, design.delta) if part else None for part in own] for own in parts]
-        return float(design.forecast(design.noise_of(scales), tables) @ weigh)
+        scales = [
+            [law.ideal_scale(part, design.delta) if part else None for part in table_parts] for table_parts in parts
+        ]
+        return float(design.forecast(design.noise_of(scales), tables) @ weight_vector)
 
-    start = tuple(np.array([float(share) for share in block]) for block in design.split)
+    start = tuple(np.array([float(fraction) for fraction in block]) for block in design.split)
     levels, tables = map(as_split, best_point(cost, start))
-    best = _asked(design, (levels, tables))
-    better = best is not None and expected(best) @ weigh < share_below * (expected(design) @ weigh)
-    return (levels, tables) if better else design.split
+    best = _allowed_design(design, (levels, tables))
+    is_better = best is not None and forecast_errors(best) @ weight_vector < share_below * (
+        forecast_errors(design) @ weight_vector
+    )
+    return (levels, tables) if is_better else design.split
 
 
 def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, trials: int) -> Splits:
@@ -233,32 +249,36 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, tr
     depth = design.tree.depth
 
     def value(split: Split) -> float:
-        own = _asked(design, (split, (Fraction(1),)))
-        return np.inf if own is None else float((_errors(own, leaves, trials) @ weigh).mean())
+        changed_design = _allowed_design(design, (split, (Fraction(1),)))
+        return (
+            np.inf
+            if changed_design is None
+            else float((_measure_errors(changed_design, leaves, trials) @ weigh).mean())
+        )
 
-    alone = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
-    few = dict.fromkeys((design.split[0], smooth[0], alone, (Fraction(1, depth),) * depth))
-    return min(few, key=value), (Fraction(1),)
+    leaves_split = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
+    candidates = dict.fromkeys((design.split[0], smooth[0], leaves_split, (Fraction(1, depth),) * depth))
+    return min(candidates, key=value), (Fraction(1),)
 
 
-def _wins(other: Floats, current: Floats) -> bool:
+def _is_surely_better(challenger: Floats, current: Floats) -> bool:
     """Return whether errors (trials,) are less by more than chance makes them; the same seeds are paired."""
-    less = current - other
-    doubt = less.std(ddof=1) / np.sqrt(len(less)) if len(less) > 1 else 0.0
-    return bool(less.mean() > SURE_DEVIATIONS * doubt)
+    savings = current - challenger
+    standard_error = savings.std(ddof=1) / np.sqrt(len(savings)) if len(savings) > 1 else 0.0
+    return bool(savings.mean() > SURE_DEVIATIONS * standard_error)
 
 
-def _errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
+def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
     """Return (trials, parts) errors on public counts, from a seed on; without any, of the linear fit."""
-    return expected(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
+    return forecast_errors(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
 
 
 def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Floats:
     """Return (trials, L) the L1 errors by level on known counts (R_L, N)."""
     errors = []
-    for trial, known in enumerate(leaves, start=seed):
-        levels = add_up(design.tree, known)
+    for trial, leaf_counts in enumerate(leaves, start=seed):
+        levels = add_up(design.tree, leaf_counts)
         noisy, _ = design.draw([levels], seed=trial)
-        found = design.fit(noisy, [level.sum(axis=1) for level in levels[: design.exact]])
-        errors.append([float(np.abs(a - b).sum()) for a, b in zip(found.counts[0], levels, strict=True)])
+        fitted = design.fit(noisy, [level.sum(axis=1) for level in levels[: design.exact]])
+        errors.append([float(np.abs(a - b).sum()) for a, b in zip(fitted.counts[0], levels, strict=True)])
     return np.array(errors)

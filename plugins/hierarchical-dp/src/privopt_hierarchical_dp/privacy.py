@@ -52,9 +52,9 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
             for table, (form, scales) in enumerate(zip(release.layout.forms, release.scales, strict=True)):
                 if (scale := scales[level]) is None:
                     continue
-                share, name = design.budgets[table][level], form.part(level + 1)
+                budget_share, name = design.budgets[table][level], form.part(level + 1)
                 sensitivity, law = design.delta, design.law.law
-                calls.append(NoiseCall(scale=scale, sensitivity=sensitivity, law=law, share=share, name=name))
+                calls.append(NoiseCall(scale=scale, sensitivity=sensitivity, law=law, share=budget_share, name=name))
                 checked += release.noisy[table][level].size
         return certify_noise(self.guarantee, calls, failures=failures, checked=checked)
 

@@ -22,13 +22,13 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Set
 
 def by_level(value: Sequence[Fraction] | None) -> str | None:
     """Check shares or weights of the levels: the leaves' is not 0, for nothing else measures them."""
-    good = value and min(value) >= 0 and value[-1] > 0
-    return None if good else "numbers of at least 0, one a level, the last above 0"
+    is_valid = value and min(value) >= 0 and value[-1] > 0
+    return None if is_valid else "numbers of at least 0, one a level, the last above 0"
 
 
-def _wishes(value: Mapping[str, Fraction]) -> str | None:
-    good = value and min(value.values()) >= 0 and max(value.values()) > 0
-    return None if good else "numbers of at least 0 by level, level_1 the root's, one of them above 0"
+def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
+    is_valid = value and min(value.values()) >= 0 and max(value.values()) > 0
+    return None if is_valid else "numbers of at least 0 by level, level_1 the root's, one of them above 0"
 
 
 @frozen(kw_only=True)
@@ -129,30 +129,32 @@ class Privacy:
     @property
     def amounts(self) -> dict[str, Any]:
         """Return what a guarantee says of rho and delta."""
-        given = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
+        stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
-            key: what for n, own in given.items() for key, what in ((n, float(own)), (f"{n}_text", exact_text(own)))
+            key: entry
+            for amount_name, amount in stated_amounts.items()
+            for key, entry in ((amount_name, float(amount)), (f"{amount_name}_text", exact_text(amount)))
         }
 
-    def checked(self, file: str) -> None:
+    def check_keys(self, file: str) -> None:
         """Check that the notion has the keys that say how much, and no others.
 
         Raises:
             InputError: it has not.
         """
-        wanted = KINDS[self.kind][1]
-        given = {name: getattr(self, name) for name in ("epsilon", "rho", "delta")}
-        has = f"{self.kind} has {' and '.join(wanted)}"
+        required_keys = KINDS[self.kind][1]
+        amounts = {name: getattr(self, name) for name in ("epsilon", "rho", "delta")}
+        has = f"{self.kind} has {' and '.join(required_keys)}"
         faults = [
-            Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{what} ({has})")
-            for name, value in given.items()
-            for what in ["a number" if name in wanted else "no such key"]
-            if (value is None) == (name in wanted)
+            Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{expectation} ({has})")
+            for name, value in amounts.items()
+            for expectation in ["a number" if name in required_keys else "no such key"]
+            if (value is None) == (name in required_keys)
         ]
         if (self.max_household is None) == (self.relation == "replaced"):
-            found = "nothing" if self.max_household is None else str(self.max_household)
+            actual = "nothing" if self.max_household is None else str(self.max_household)
             has = 'a public number of persons with relation = "replaced", and no such key with others'
-            faults.append(Fault(file, "privacy.max_household", found, has))
+            faults.append(Fault(file, "privacy.max_household", actual, has))
         if faults:
             raise InputError(faults)
 
@@ -199,7 +201,7 @@ class PlanSettings:
     errors: Mapping[str, Fraction] | None = key(
         default=None,
         help="for privopt plan alone: what errors of each level weigh, level_1 the root's; default: all 1",
-        check=_wishes,
+        check=_check_error_weights,
     )
 
 
@@ -244,17 +246,17 @@ class HierarchyProblem:
         )
         return Layout(forms=(form,), noun="groups")
 
-    def checked(self, file: str) -> None:
+    def check_keys(self, file: str) -> None:
         """Check that the notion has its keys, and that the relation makes sense.
 
         Raises:
             InputError: a key is missing, too many, or contradicts another; individuals that join or leave, and vacant
                 units, which make that a move between sizes.
         """
-        self.privacy.checked(file)
-        if self.privacy.relation == "replaced" and (most := self.settings.max_quantity) > 1:
-            wanted = '1 with relation = "replaced" (max_household counts persons, each of one quantity)'
-            raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(most), wanted)])
+        self.privacy.check_keys(file)
+        if self.privacy.relation == "replaced" and (max_quantity := self.settings.max_quantity) > 1:
+            expectation = '1 with relation = "replaced" (max_household counts persons, each of one quantity)'
+            raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(max_quantity), expectation)])
         if self.privacy.relation == "individuals" and self.hierarchy.first_size == 0:
-            wanted = '"sizes" with first_size = 0, which covers who joins or leaves a unit, or first_size = 1'
-            raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', wanted)])
+            expectation = '"sizes" with first_size = 0, which covers who joins or leaves a unit, or first_size = 1'
+            raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', expectation)])

@@ -48,9 +48,9 @@ def check_totals_among_regions(paths: Iterable[tuple[str, ...]], file: str) -> N
     Raises:
         InputError: A fault for each.
     """
-    wanted = 'its parts alone, or totals = "keep" in [hierarchy] if it is a region like the others'
+    expectation = 'its parts alone, or totals = "keep" in [hierarchy] if it is a region like the others'
     Faults(
-        Fault(file, f"region {' / '.join(path)}", "a total beside its parts, by its name", wanted)
+        Fault(file, f"region {' / '.join(path)}", "a total beside its parts, by its name", expectation)
         for path in find_total_regions(paths)
     ).check()
 
@@ -59,8 +59,8 @@ def leaf_paths(tree: Tree) -> list[tuple[str, ...]]:
     """Return the path of each leaf region, by the regions' own names."""
     paths: list[tuple[str, ...]] = [()]
     for level, names in enumerate(tree.names):
-        above = tree.parents(level).tolist() if level else [0] * len(names)
-        paths = [(*paths[parent], _own_name(name)) for name, parent in zip(names, above, strict=True)]
+        parents = tree.parents(level).tolist() if level else [0] * len(names)
+        paths = [(*paths[parent], _own_name(name)) for name, parent in zip(names, parents, strict=True)]
     return paths
 
 
@@ -69,27 +69,29 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
     groups: dict[tuple[str, ...], list[str]] = {}
     parent_keys: list[tuple[str, ...]] = [()]
     for level, names in enumerate(tree.names):
-        above = tree.parents(level).tolist() if level else [0] * len(names)
-        keys = [(*parent_keys[parent], _plain_code(name)) for name, parent in zip(names, above, strict=True)]
+        parents = tree.parents(level).tolist() if level else [0] * len(names)
+        keys = [(*parent_keys[parent], _plain_code(name)) for name, parent in zip(names, parents, strict=True)]
         for name, key in zip(names, keys, strict=True):
             groups.setdefault(key, []).append(name)
         parent_keys = keys
-    alike = [group for group in groups.values() if len(group) > 1]
+    equal_names = [group for group in groups.values() if len(group) > 1]
     lines = [
         f"regions {' and '.join(map(repr, group[:3]))} are different, but their codes differ in leading zeros or .0 "
         "alone: write them alike if they are one"
-        for group in alike[:MAX_WARNINGS]
+        for group in equal_names[:MAX_WARNINGS]
     ]
-    if len(alike) > MAX_WARNINGS:
-        lines.append(f"{len(alike) - MAX_WARNINGS:,} more groups of regions have codes that differ in these alone")
+    if len(equal_names) > MAX_WARNINGS:
+        lines.append(
+            f"{len(equal_names) - MAX_WARNINGS:,} more groups of regions have codes that differ in these alone"
+        )
     return lines + warn_of_look_alikes((name for names in tree.names for name in names), "regions")
 
 
 def _plain_code(name: str) -> str:
     """Return a region's own name, a whole number without leading zeros and decimals."""
-    own = _own_name(name)
-    match = _CODE.fullmatch(own)
-    return own if match is None else match[1].lstrip("0") or "0"
+    own_name = _own_name(name)
+    match = _CODE.fullmatch(own_name)
+    return own_name if match is None else match[1].lstrip("0") or "0"
 
 
 def _own_name(name: str) -> str:

@@ -61,7 +61,7 @@ class Form:
 
     def cell(self, number: int) -> str:
         """Return a cell in words, to follow its region."""
-        return "".join(f", {column} {own[number]}" for column, own in self.cells.items())
+        return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
         """Return what is measured of the table on a level (from 1), in words."""
@@ -81,23 +81,23 @@ class Layout:
     noun: str
 
 
-def _listed(tree: Tree) -> list[tuple[str, str, int, int]]:
+def _list_regions(tree: Tree) -> list[tuple[str, str, int, int]]:
     """Return name, parent, level and place of every region that files list, sorted by name."""
-    found = []
+    regions = []
     for level, names in enumerate(tree.names):
-        above = tree.names[level - 1] if level else ()
-        parents = [above[parent] for parent in tree.parents(level).tolist()] if level else [""]
-        once = tree.first_here(level).tolist()
-        found += [(names[r], parents[r], level, r) for r in range(len(names)) if once[r]]
-    return sorted(found)
+        parent_names = tree.names[level - 1] if level else ()
+        parents = [parent_names[parent] for parent in tree.parents(level).tolist()] if level else [""]
+        is_first = tree.first_here(level).tolist()
+        regions += [(names[r], parents[r], level, r) for r in range(len(names)) if is_first[r]]
+    return sorted(regions)
 
 
 def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[Ints]]) -> None:
     """Write ``region, parent``, the cells and columns of numbers, for each level (R_l, ...) with as many cells."""
-    regions = _listed(tree)
+    regions = _list_regions(tree)
     count = len(next(iter(cells.values()), [0]))
     begins = np.cumsum([0, *tree.widths])
-    order = np.array([begins[level] + place for _, _, level, place in regions])
+    order = np.array([begins[level] + index for _, _, level, index in regions])
     values = {
         name: np.concatenate([level.reshape(len(level), -1) for level in levels]) for name, levels in columns.items()
     }
@@ -106,16 +106,19 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
         for begin in range(0, len(regions), step):
             block = regions[begin : begin + step]
             rows = np.repeat(np.arange(len(block)), count)
-            made = [
+            series = [
                 pl.Series("region", [region for region, *_ in block], dtype=pl.String).gather(rows),
                 pl.Series("parent", [parent or None for _, parent, *_ in block], dtype=pl.String).gather(rows),
                 *(
-                    pl.Series(name, list(own)).gather(np.tile(np.arange(count), len(block)))
-                    for name, own in cells.items()
+                    pl.Series(name, list(column_values)).gather(np.tile(np.arange(count), len(block)))
+                    for name, column_values in cells.items()
                 ),
-                *(pl.Series(name, own[order[begin : begin + step]].ravel()) for name, own in values.items()),
+                *(
+                    pl.Series(name, column_values[order[begin : begin + step]].ravel())
+                    for name, column_values in values.items()
+                ),
             ]
-            pl.DataFrame(made).write_csv(stream, include_header=begin == 0, quote_style="necessary", null_value="")
+            pl.DataFrame(series).write_csv(stream, include_header=begin == 0, quote_style="necessary", null_value="")
 
 
 def read_rows(
@@ -133,56 +136,58 @@ def read_rows(
         InputError: a file that cannot be read, or of other rows than it would be written with.
     """
     count = len(next(iter(cells.values()), [0]))
-    kinds = {name: pl.String if isinstance(own[0], str) else pl.Int64 for name, own in cells.items()}
+    kinds = {name: pl.String if isinstance(cell_values[0], str) else pl.Int64 for name, cell_values in cells.items()}
     schema = {"region": pl.String, "parent": pl.String, **kinds, **dict.fromkeys(columns, pl.Int64)}
-    wanted = f"columns {', '.join(schema)}"
+    expectation = f"columns {', '.join(schema)}"
     try:
         table = pl.read_csv(path, schema_overrides=schema, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError([Fault(str(path), "", f"a table that cannot be read ({reason_of(error)})", wanted)]) from None
+        raise InputError(
+            [Fault(str(path), "", f"a table that cannot be read ({reason_of(error)})", expectation)]
+        ) from None
     if table.columns != list(schema):
-        raise InputError([Fault(str(path), "header", ",".join(table.columns), wanted)])
+        raise InputError([Fault(str(path), "header", ",".join(table.columns), expectation)])
     height = table.height
     if height == 0 or height % count or any(table[name].null_count() for name in columns):
         raise InputError([Fault(str(path), "", f"{height} rows", f"{count} rows with numbers for each region")])
     regions = height // count
-    first = np.arange(0, height, count)
-    right = all(
-        table[name].eq_missing(table[name].gather(np.repeat(first, count))).all() for name in ("region", "parent")
+    first_rows = np.arange(0, height, count)
+    is_as_written = all(
+        table[name].eq_missing(table[name].gather(np.repeat(first_rows, count))).all() for name in ("region", "parent")
     )
-    for name, own in cells.items():
-        in_order = pl.Series(list(own), dtype=kinds[name]).gather(np.tile(np.arange(count), regions))
-        right = right and table[name].eq_missing(in_order).all()
-    if not right:
-        each = f"for each region in turn the cells by {', '.join(cells) or 'region'}, in their order"
-        raise InputError([Fault(str(path), "", "other rows", each)])
-    region, parent = (table[name].gather(first).fill_null("").to_list() for name in ("region", "parent"))
+    for name, cell_values in cells.items():
+        in_order = pl.Series(list(cell_values), dtype=kinds[name]).gather(np.tile(np.arange(count), regions))
+        is_as_written = is_as_written and table[name].eq_missing(in_order).all()
+    if not is_as_written:
+        order_expectation = f"for each region in turn the cells by {', '.join(cells) or 'region'}, in their order"
+        raise InputError([Fault(str(path), "", "other rows", order_expectation)])
+    region, parent = (table[name].gather(first_rows).fill_null("").to_list() for name in ("region", "parent"))
     if tree is None:
         tree = _tree_of(region, parent, path)
-    elif list(zip(region, parent, strict=True)) != [own[:2] for own in _listed(tree)]:
+    elif list(zip(region, parent, strict=True)) != [cell_values[:2] for cell_values in _list_regions(tree)]:
         raise InputError([Fault(str(path), "", "other rows", "the problem's regions, sorted by name")])
-    place = {name: row for row, name in enumerate(region)}
-    rows = [[place[name] for name in level] for level in tree.names]
+    row_by_region = {name: row for row, name in enumerate(region)}
+    rows = [[row_by_region[name] for name in level] for level in tree.names]
     numbers = [table[name].to_numpy().reshape(regions, count) for name in columns]
     return tree, [[np.ascontiguousarray(values[row]) for row in rows] for values in numbers]
 
 
 def _tree_of(region: list[str], parent: list[str], path: Path) -> Tree:
-    above = dict(zip(region, parent, strict=True))
-    if len(above) != len(region):
+    parent_by_region = dict(zip(region, parent, strict=True))
+    if len(parent_by_region) != len(region):
         raise InputError([Fault(str(path), "region", "a region that occurs twice", "each region once")])
     inner = set(parent)
     paths = []
     for leaf in (name for name in region if name not in inner):
         chain = [leaf]
-        while above.get(chain[-1]):
-            chain.append(above[chain[-1]])
+        while parent_by_region.get(chain[-1]):
+            chain.append(parent_by_region[chain[-1]])
             if len(chain) > len(region):
                 raise InputError([Fault(str(path), "parent", f"a circle through {leaf!r}", "a tree")])
         paths.append(tuple(reversed(chain)))
     tree = Tree.from_paths(paths, file=str(path))
-    missing = [name for level in tree.names for name in level if name not in above]
+    missing = [name for level in tree.names for name in level if name not in parent_by_region]
     if missing or len({name for level in tree.names for name in level}) != len(region):
-        found = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
-        raise InputError([Fault(str(path), "parent", found, "a tree whose regions all have rows")])
+        actual = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
+        raise InputError([Fault(str(path), "parent", actual, "a tree whose regions all have rows")])
     return tree

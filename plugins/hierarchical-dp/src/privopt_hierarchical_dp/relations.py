@@ -73,13 +73,14 @@ class Relation:
         return RELATIONS[self.name]
 
     @property
-    def exposed(self) -> str:
+    def exposure_warning(self) -> str:
         """Return a warning where every region's number of groups is exact."""
-        one = "unit" if self.vacant else "group"
-        other = "" if self.vacant else 'relation = "individuals" or '
+        noun = "unit" if self.vacant else "group"
+        alternative = "" if self.vacant else 'relation = "individuals" or '
         return (
-            f"every region's number of {one}s is published exactly, without noise: nothing hides a {one} that appears "
-            f'or vanishes, and where all have one size the counts are the true ones; {other}"groups" hides them'
+            f"every region's number of {noun}s is published exactly, without noise: nothing hides a {noun} that "
+            "appears or vanishes, and where all have one size the counts are the true ones; "
+            f'{alternative}"groups" hides them'
         )
 
     @property
@@ -121,28 +122,28 @@ class Relation:
             kind: the notion.
             listed: whether a public table has the regions.
         """
-        name, one = "unit" if self.vacant else "group", max_quantity == 1
+        name, is_single_step = "unit" if self.vacant else "group", max_quantity == 1
         many = f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
-        whole = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
-        said = PROMISES[self.name].format(
+        group_costs = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
+        promise = PROMISES[self.name].format(
             name=name,
             any="unit, vacant or" if self.vacant else "group",
-            step="from size s to s + 1 or s - 1" if one else f"by {many}",
-            by="one size" if one else many,
-            new="1" if one else f"at most {max_quantity}",
+            step="from size s to s + 1 or s - 1" if is_single_step else f"by {many}",
+            by="one size" if is_single_step else many,
+            new="1" if is_single_step else f"at most {max_quantity}",
             two=group_cost(kind, 2),
             four=group_cost(kind, 4),
-            whole=whole.get(kind, "k epsilon"),
+            whole=group_costs.get(kind, "k epsilon"),
             missing=MISSING[self.vacant],
             m=self.household,
             larger=_larger_costs(self.household, kind, steps=not self.vacant),
         )
-        told = "No number of groups is published exactly."
+        total_sentence = "No number of groups is published exactly."
         if self.exact:
             name = "household" if self.name == "replaced" else name
             which = f"Every region's number of {name}s" if totals else f"The number of {name}s of the whole hierarchy"
-            told = f"{which} is published exactly."
-        return " ".join([said, told, LISTED if listed else REGIONS])
+            total_sentence = f"{which} is published exactly."
+        return " ".join([promise, total_sentence, LISTED if listed else REGIONS])
 
 
 PROMISES: Final = {
@@ -227,7 +228,7 @@ class TableRelation:
     public: str
 
     @property
-    def exposed(self) -> str:
+    def exposure_warning(self) -> str:
         """Return a warning where every region's number of individuals is exact."""
         return (
             "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "

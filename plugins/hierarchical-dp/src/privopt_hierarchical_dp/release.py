@@ -20,7 +20,7 @@ from privopt_hierarchical_dp.noise_distributions import (
     scale_texts,
 )
 from privopt_hierarchical_dp.region_tables import Layout, read_rows, write_rows
-from privopt_hierarchical_dp.tree import Tree, past_sums, summed
+from privopt_hierarchical_dp.tree import Tree, past_sums, sum_axes
 
 __all__ = [
     "ERRORS",
@@ -78,15 +78,15 @@ class HierarchyRelease(Release):
         for number, form in enumerate(self.layout.forms):
             files = {form.file: {form.count: self.counts[number]}}
             if self.bounds is not None:
-                ends = {name: [level[k] for level in self.bounds[number]] for k, name in enumerate(ENDS)}
-                files[form.intervals] = files.get(form.intervals, {}) | ends
+                bound_columns = {name: [level[k] for level in self.bounds[number]] for k, name in enumerate(ENDS)}
+                files[form.intervals] = files.get(form.intervals, {}) | bound_columns
             for name, columns in files.items():
                 (folder / name).parent.mkdir(exist_ok=True)
                 write_rows(folder / name, self.tree, form.cells, columns)
         arrays = _by_name(TOTALS, self.tree, self.totals)
         for form, noisy, scales in zip(self.layout.forms, self.noisy, self.scales, strict=True):
             arrays |= _by_name(form.prefix + LEVELS, self.tree, noisy)
-            arrays[form.prefix + self.law.stated] = scale_texts(scales)
+            arrays[form.prefix + self.law.scales_name] = scale_texts(scales)
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
 
@@ -117,12 +117,14 @@ class HierarchyRelease(Release):
         counts: Tables = []
         bounds: list[list[tuple[Ints, Ints]]] = []
         for form in layout.forms:
-            beside = form.intervals == form.file
-            tree, (own, *ends) = read_rows(folder / form.file, form.cells, (form.count, *ENDS * beside), tree)
-            if not beside and (folder / form.intervals).exists():
-                _, ends = read_rows(folder / form.intervals, form.cells, ENDS, tree)
-            counts.append([level.reshape(len(level), *form.shape) for level in own])
-            bounds += [list(zip(*ends, strict=True))] if ends else []
+            has_own_intervals = form.intervals == form.file
+            tree, (count_levels, *bound_levels) = read_rows(
+                folder / form.file, form.cells, (form.count, *ENDS * has_own_intervals), tree
+            )
+            if not has_own_intervals and (folder / form.intervals).exists():
+                _, bound_levels = read_rows(folder / form.intervals, form.cells, ENDS, tree)
+            counts.append([level.reshape(len(level), *form.shape) for level in count_levels])
+            bounds += [list(zip(*bound_levels, strict=True))] if bound_levels else []
         assert tree is not None  # there is a table
         noisy, scales, totals = _read_noisy(folder / NOISY, tree, layout, declared.privacy.law)
         return cls(
@@ -138,12 +140,17 @@ class HierarchyRelease(Release):
 
     def past_sums(self) -> list[str]:
         """Return files whose numbers no sum in 64 bits can be trusted with; a line each."""
-        found = [(f"{NOISY}: {TOTALS}", [past_sums(own) for own in self.totals])]
+        levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
-            found.append((form.file, [past_sums(own) for own in counts]))
-            found.append((f"{NOISY}: {form.prefix}{LEVELS}", [past_sums(own, rows=True) for own in noisy]))
-        wanted = f"has numbers that add up to 2^61 or more; no release has as many {self.layout.noun}"
-        return [f"{file.format(n)}: level {n} {wanted}" for file, off in found for n, bad in enumerate(off, 1) if bad]
+            levels_by_file.append((form.file, [past_sums(level) for level in counts]))
+            levels_by_file.append((f"{NOISY}: {form.prefix}{LEVELS}", [past_sums(level, rows=True) for level in noisy]))
+        complaint = f"has numbers that add up to 2^61 or more; no release has as many {self.layout.noun}"
+        return [
+            f"{file.format(n)}: level {n} {complaint}"
+            for file, are_over_limit in levels_by_file
+            for n, is_over_limit in enumerate(are_over_limit, 1)
+            if is_over_limit
+        ]
 
     def complaints(self) -> list[str]:
         """Return conditions that fail: non-negative, children adding up, tables agreeing, exact totals."""
@@ -159,28 +166,30 @@ class HierarchyRelease(Release):
                     )
                 if level < len(self.totals):
                     for region in np.flatnonzero(rows.sum(axis=1) != self.totals[level])[:1].tolist():
-                        found = f"has {int(rows[region].sum())} {self.layout.noun}"
+                        actual = f"has {int(rows[region].sum())} {self.layout.noun}"
                         exact = f"the total published is {int(self.totals[level][region])}"
-                        lines.append(f"{form.file}: region {names[region]!r} {found}; {exact}")
+                        lines.append(f"{form.file}: region {names[region]!r} {actual}; {exact}")
                 if level + 1 < tree.depth:
-                    below = np.add.reduceat(levels[level + 1], tree.start[level][:-1], axis=0).reshape(rows.shape)
-                    wrong = np.argwhere(below != rows)
-                    for region, cell in wrong[:1].tolist():
-                        first = f"the first in region {names[region]!r}{form.cell(cell)}"
-                        what = f"{len(wrong)} counts of level {level + 1} are not the sums of their children"
-                        lines.append(f"{form.file}: {what}, {first}")
-                for other, beside in zip(forms[:number], self.counts, strict=False):
-                    shared = tuple(own for own in form.margin if own in other.margin)
-                    off = summed(counts, form.margin, shared) != summed(beside[level], other.margin, shared)
-                    for region in np.flatnonzero(off.reshape(len(off), -1).any(axis=1))[:1].tolist():
-                        disagrees = f"does not agree with {other.name} on what they share"
+                    child_sums = np.add.reduceat(levels[level + 1], tree.start[level][:-1], axis=0).reshape(rows.shape)
+                    wrong_cells = np.argwhere(child_sums != rows)
+                    for region, cell in wrong_cells[:1].tolist():
+                        first_place = f"the first in region {names[region]!r}{form.cell(cell)}"
+                        complaint = f"{len(wrong_cells)} counts of level {level + 1} are not the sums of their children"
+                        lines.append(f"{form.file}: {complaint}, {first_place}")
+                for other_form, other_levels in zip(forms[:number], self.counts, strict=False):
+                    shared = tuple(attribute for attribute in form.margin if attribute in other_form.margin)
+                    differences = sum_axes(counts, form.margin, shared) != sum_axes(
+                        other_levels[level], other_form.margin, shared
+                    )
+                    for region in np.flatnonzero(differences.reshape(len(differences), -1).any(axis=1))[:1].tolist():
+                        disagrees = f"does not agree with {other_form.name} on what they share"
                         lines.append(f"{form.file}: region {names[region]!r} {disagrees}")
         return lines
 
 
 def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
     """Return arrays of levels (R_l, ...) by a name with a place for the level, rows sorted by region."""
-    return {name.format(k): own[tree.by_name(k - 1)] for k, own in enumerate(levels, start=1)}
+    return {name.format(k): values[tree.by_name(k - 1)] for k, values in enumerate(levels, start=1)}
 
 
 def _read_noisy(
@@ -191,21 +200,26 @@ def _read_noisy(
     Raises:
         InputError: a file that cannot be read, arrays that are missing, of another type or shape, or unknown.
     """
-    widths, stated = list(enumerate(tree.widths, start=1)), law.stated
-    wanted: dict[str, Any] = {form.prefix + stated: (np.str_, (tree.depth,)) for form in layout.forms}
+    widths, scales_name = list(enumerate(tree.widths, start=1)), law.scales_name
+    required_arrays: dict[str, Any] = {form.prefix + scales_name: (np.str_, (tree.depth,)) for form in layout.forms}
     for form in layout.forms:
-        named = form.prefix + LEVELS
-        wanted |= {named.format(k): (np.int64, (width, *form.measured)) for k, width in widths}
-    known = {TOTALS.format(k): (np.int64, (width,)) for k, width in widths}
+        level_name = form.prefix + LEVELS
+        required_arrays |= {level_name.format(k): (np.int64, (width, *form.measured)) for k, width in widths}
+    total_arrays = {TOTALS.format(k): (np.int64, (width,)) for k, width in widths}
     values = 1 + max(int(np.prod(form.shape)) for form in layout.forms)
-    headers = 4096 * (len(wanted) + len(known))
-    found = read_arrays(path, wanted, optional=known, largest=8 * values * tree.regions + headers)
-    back = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
+    headers = 4096 * (len(required_arrays) + len(total_arrays))
+    arrays = read_arrays(path, required_arrays, optional=total_arrays, largest=8 * values * tree.regions + headers)
+    row_orders = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
     noisy = [
-        [found[(form.prefix + LEVELS).format(k)][rows] for k, rows in enumerate(back, start=1)] for form in layout.forms
+        [arrays[(form.prefix + LEVELS).format(k)][rows] for k, rows in enumerate(row_orders, start=1)]
+        for form in layout.forms
     ]
-    scales = [read_scales(path, name, found[name]) for name in (form.prefix + stated for form in layout.forms)]
-    return noisy, scales, [found[name][rows] for name, rows in zip(known, back, strict=True) if name in found]
+    scales = [read_scales(path, name, arrays[name]) for name in (form.prefix + scales_name for form in layout.forms)]
+    return (
+        noisy,
+        scales,
+        [arrays[name][rows] for name, rows in zip(total_arrays, row_orders, strict=True) if name in arrays],
+    )
 
 
 def numbers_of(counts: Tables) -> list[Ints]:
@@ -213,17 +227,17 @@ def numbers_of(counts: Tables) -> list[Ints]:
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
 
 
-def errors_of(released: Ints, true: Ints, first: int = 1) -> dict[str, int]:
+def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]:
     """Return errors of one level (R, N), each summed over its regions.
 
     ``l1_error``: counts, in groups. ``earth_movers``: groups times sizes that they have to be moved. ``individuals``:
     individuals that the counts imply, where size N counts N.
     """
-    off = released - true
-    individuals = np.abs(off @ np.arange(first, off.shape[1] + first))
-    moved = np.abs(np.cumsum(off, axis=1)[:, :-1])
+    errors = released - true
+    individuals = np.abs(errors @ np.arange(first_size, errors.shape[1] + first_size))
+    moved = np.abs(np.cumsum(errors, axis=1)[:, :-1])
     return {
-        "l1_error": int(np.abs(off).sum()),
+        "l1_error": int(np.abs(errors).sum()),
         "earth_movers": int(moved.sum()),
         "individuals": int(individuals.sum()),
     }
@@ -232,7 +246,7 @@ def errors_of(released: Ints, true: Ints, first: int = 1) -> dict[str, int]:
 def violations(tree: Tree, counts: Tables) -> int:
     """Return how many (region, cell) are not the sum of their children (the paper's #CV)."""
     return sum(
-        int(np.count_nonzero(np.add.reduceat(below, start[:-1], axis=0) != own))
+        int(np.count_nonzero(np.add.reduceat(child_counts, start[:-1], axis=0) != counts_of_level))
         for levels in counts
-        for start, own, below in zip(tree.start, levels, levels[1:], strict=False)
+        for start, counts_of_level, child_counts in zip(tree.start, levels, levels[1:], strict=False)
     )

@@ -53,20 +53,22 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
 
     figure, axes = axes_of(8.4, 0.7 + 0.75 * tree.depth)
     totals = [np.maximum(level, 0).astype(np.float64) for level in numbers]
-    whole = max(1.0, float(totals[0].sum()))
-    left: list[Floats] = [np.zeros(1)]
+    root_total = max(1.0, float(totals[0].sum()))
+    left_edges: list[Floats] = [np.zeros(1)]
     for level in range(1, tree.depth):
         start = tree.start[level - 1]
         within = np.concatenate([np.cumsum([0.0, *totals[level][a:b]])[:-1] for a, b in pairwise(start.tolist())])
-        left.append(left[-1][tree.parents(level)] + within)
+        left_edges.append(left_edges[-1][tree.parents(level)] + within)
     for level, names in enumerate(tree.names):
-        shares, starts = totals[level] / whole, left[level] / whole
-        for place in np.flatnonzero((shares >= NARROW_SHARE) & tree.first_here(level)).tolist():
-            box = Rectangle((starts[place], -level), shares[place], -0.9, facecolor=PALE, edgecolor=SOFT, linewidth=0.6)
+        shares, starts = totals[level] / root_total, left_edges[level] / root_total
+        for region in np.flatnonzero((shares >= NARROW_SHARE) & tree.first_here(level)).tolist():
+            box = Rectangle(
+                (starts[region], -level), shares[region], -0.9, facecolor=PALE, edgecolor=SOFT, linewidth=0.6
+            )
             axes.add_patch(box)
-            label = f"{names[place]}\n{int(totals[level][place]):,}"
-            if shares[place] > 0.012 * max(map(len, label.split("\n"))):
-                middle = (starts[place] + shares[place] / 2, -level - 0.45)
+            label = f"{names[region]}\n{int(totals[level][region]):,}"
+            if shares[region] > 0.012 * max(map(len, label.split("\n"))):
+                middle = (starts[region] + shares[region] / 2, -level - 0.45)
                 axes.text(*middle, label, ha="center", va="center", fontsize="small", color=INK)
     axes.set_xlim(0, 1)
     axes.set_ylim(-tree.depth, 0.02)
@@ -80,8 +82,8 @@ def size_figure(release: HierarchyRelease) -> Figure:
     figure, axes = axes_of(5.6, 3.8)
     sizes = np.array(list(release.layout.forms[0].cells["size"]))
     if release.bounds is not None:
-        low, high = (side[0] for side in release.bounds[0][0])
-        axes.fill_between(sizes, low, high, step="mid", color=LINE, label="interval of the true count")
+        lower, upper = (edge[0] for edge in release.bounds[0][0])
+        axes.fill_between(sizes, lower, upper, step="mid", color=LINE, label="interval of the true count")
     axes.step(sizes, release.counts[0][0][0], where="mid", color=MARK, label="released")
     axes.set_yscale("symlog")
     axes.set_ylim(bottom=0)
@@ -95,13 +97,13 @@ def size_figure(release: HierarchyRelease) -> Figure:
 @themed
 def cells_figure(release: HierarchyRelease, number: int) -> Figure:
     """Draw the cells of a table in the whole hierarchy, with their intervals."""
-    labels = [" / ".join(own) for own in _cells(release.layout.forms[number])]
+    labels = [" / ".join(parts) for parts in _cell_labels(release.layout.forms[number])]
     counts = release.counts[number][0].reshape(-1)
     figure, axes = axes_of(6.4, 1.0 + 0.28 * len(labels))
     places = np.arange(len(labels))
     axes.barh(places, counts, color=LINE)
-    low, high = (side[0] for side in (release.bounds or [])[number][0])
-    axes.hlines(places, low, high, color=MARK, label="interval of the true count")
+    lower, upper = (edge[0] for edge in (release.bounds or [])[number][0])
+    axes.hlines(places, lower, upper, color=MARK, label="interval of the true count")
     axes.set_yticks(places, [label or "all" for label in labels])
     axes.invert_yaxis()
     axes.set_xlabel("individuals")
@@ -109,9 +111,9 @@ def cells_figure(release: HierarchyRelease, number: int) -> Figure:
     return figure
 
 
-def _cells(form: Form) -> list[tuple[str, ...]]:
+def _cell_labels(form: Form) -> list[tuple[str, ...]]:
     """Return the values of the attributes of each cell, in the order in which they are published."""
-    return list(zip(*(map(str, own) for own in form.cells.values()), strict=True)) or [()]
+    return list(zip(*(map(str, values) for values in form.cells.values()), strict=True)) or [()]
 
 
 class CountsReport(Reporting[Instance, HierarchyRelease]):
@@ -119,30 +121,30 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
 
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
         """Return the regions, and each table whose cells can be drawn."""
-        found = {"tree": tree_figure(release.tree, release.numbers)}
+        figures = {"tree": tree_figure(release.tree, release.numbers)}
         for number, form in enumerate(release.layout.forms):
             if not form.name:
-                found["sizes"] = size_figure(release)
-            elif len(_cells(form)) <= SHOWN_CELLS:
-                found[f"table-{form.name}"] = cells_figure(release, number)
-        return found
+                figures["sizes"] = size_figure(release)
+            elif len(_cell_labels(form)) <= SHOWN_CELLS:
+                figures[f"table-{form.name}"] = cells_figure(release, number)
+        return figures
 
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
         """Return tree, noise, tables with intervals, methods: from what is published alone."""
-        drawn, noun = self.figures(problem, release, result), release.layout.noun
+        figures, noun = self.figures(problem, release, result), release.layout.noun
         lead = f"Each region is as wide as its released number of {noun}; regions add up to the one above."
         design = problem.design(result.method)
-        made = [figure_section("The hierarchy", drawn["tree"], lead), _noise(design, release)]
+        sections = [figure_section("The hierarchy", figures["tree"], lead), _noise_section(design, release)]
         lead = f"In {release.tree.names[0][0]}. How far the release is off cannot be known without its secrets."
         if release.bounds is not None:
-            often = f"with a probability of {100 * problem.declared.confidence:g} %"
-            lead += f" A true count lies in its interval {often}: where, stands in {{file}}."
+            probability = f"with a probability of {100 * problem.declared.confidence:g} %"
+            lead += f" A true count lies in its interval {probability}: where, stands in {{file}}."
         for number, form in enumerate(release.layout.forms):
             name = f"table-{form.name}" if form.name else "sizes"
-            if name in drawn:
-                made.append(figure_section(form.title, drawn[name], lead.format(file=form.intervals)))
-            made.append(_all_cells(release, number))
-        return made if release.bounds is None else [*made, self._methods(design, release, result)]
+            if name in figures:
+                sections.append(figure_section(form.title, figures[name], lead.format(file=form.intervals)))
+            sections.append(_all_cells(release, number))
+        return sections if release.bounds is None else [*sections, self._methods(design, release, result)]
 
     def report_truth(
         self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
@@ -151,22 +153,22 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         path = private / "truth.json"
         if not path.is_file():
             return []
-        told, noun = json.loads(path.read_text("utf-8")), release.layout.noun
+        truth, noun = json.loads(path.read_text("utf-8")), release.layout.noun
         header = ["table", *(f"level {level}" for level in range(1, release.tree.depth + 1))]
-        errors, inside = ([[name, *own] for name, own in told[key].items()] for key in (ERRORS, INSIDE))
-        lead = f"Summed over all cells, in {noun}; there are {told[noun]:,} in the input."
+        errors, hold_rates = ([[name, *values] for name, values in truth[key].items()] for key in (ERRORS, INSIDE))
+        lead = f"Summed over all cells, in {noun}; there are {truth[noun]:,} in the input."
         promised = f"Of all intervals between low and high; {problem.declared.confidence:g} is promised."
-        made = [table_section("The truth: errors of this release", header, errors, lead)]
+        sections = [table_section("The truth: errors of this release", header, errors, lead)]
         if release.bounds is not None:
-            made.append(table_section("The truth: share of intervals that hold", header, inside, promised))
-        return made
+            sections.append(table_section("The truth: share of intervals that hold", header, hold_rates, promised))
+        return sections
 
     def _methods(self, design: Design, release: HierarchyRelease, result: Result) -> Section:
         """Return a paragraph to copy: relation, budget by part, what is exact, what intervals mean."""
         privacy, law = design.problem.privacy, release.law
-        what, invariant = design.in_words
+        measured_tables, invariant = design.in_words
         budget, amount = NOTIONS[privacy.kind], privacy.rho if privacy.epsilon is None else privacy.epsilon
-        beside = "" if privacy.delta is None else f" and delta = {exact_text(privacy.delta)}"
+        delta_clause = "" if privacy.delta is None else f" and delta = {exact_text(privacy.delta)}"
         spent, sums = [], []
         for level in range(release.tree.depth):
             for form, scales, budgets in zip(release.layout.forms, release.scales, design.budgets, strict=True):
@@ -176,9 +178,9 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
                 else:
                     spent.append(f"{name} {exact_text(budgets[level])} ({law.word} {float(scale):.4g})")
         sentences = [
-            f"Published with privopt {result.privopt}, mechanism {result.mechanism}, method {result.method}: {what} "
-            f"were measured with {law.name} of sensitivity {design.delta}, under {budget} = {exact_text(amount)}"
-            f"{beside}; two inputs are neighbours where {result.guarantee.scope}.",
+            f"Published with privopt {result.privopt}, mechanism {result.mechanism}, method {result.method}: "
+            f"{measured_tables} were measured with {law.name} of sensitivity {design.delta}, under "
+            f"{budget} = {exact_text(amount)}{delta_clause}; two inputs are neighbours where {result.guarantee.scope}.",
             f"Of the budget ({law.budget}) the measurements have: {'; '.join(spent)}.",
             *([f"Not measured, but sums of the level below: {', '.join(sums)}."] if sums else []),
             invariant,
@@ -191,7 +193,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return Section(title="Methods", html=f"<p>{escape(' '.join(sentences))}</p>", lead=lead)
 
 
-def _noise(design: Design, release: HierarchyRelease) -> Section:
+def _noise_section(design: Design, release: HierarchyRelease) -> Section:
     """Return noise and widths of intervals, by table and level."""
     law = release.law
     header = ["table", "level", "regions", "cells a region", law.budget, f"share of {law.budget}", f"noise {law.word}"]
@@ -199,12 +201,12 @@ def _noise(design: Design, release: HierarchyRelease) -> Section:
     for number, form in enumerate(release.layout.forms):
         for level, width in enumerate(release.tree.widths):
             part, scale = design.budgets[number][level], release.scales[number][level]
-            share = f"{100 * float(part / design.problem.privacy.budget):.4g} %"
+            percentage = f"{100 * float(part / design.problem.privacy.budget):.4g} %"
             cells = int(np.prod(form.shape))
-            row: list[Any] = [form.title, level + 1, width, cells, float(part), share, float(scale or 0)]
+            row: list[Any] = [form.title, level + 1, width, cells, float(part), percentage, float(scale or 0)]
             if release.bounds is not None:
-                low, high = release.bounds[number][level]
-                row.append(float(f"{np.mean(high - low):.4g}"))
+                lower, upper = release.bounds[number][level]
+                row.append(float(f"{np.mean(upper - lower):.4g}"))
             rows.append(row)
     if release.bounds is not None:
         header.append(f"mean width of intervals ({release.layout.noun})")
@@ -214,20 +216,24 @@ def _noise(design: Design, release: HierarchyRelease) -> Section:
 def _all_cells(release: HierarchyRelease, number: int) -> Section:
     """Return the cells of every region of a table, up to `SHOWN_ROWS`."""
     form, tree = release.layout.forms[number], release.tree
-    cells, rows = _cells(form), list[list[Any]]()
-    ends = None if release.bounds is None else release.bounds[number]
+    cells, rows = _cell_labels(form), list[list[Any]]()
+    level_bounds = None if release.bounds is None else release.bounds[number]
     for level, counts in enumerate(release.counts[number]):
         once = tree.first_here(level)
-        for region in (place for place in tree.by_name(level).tolist() if once[place]):
+        for region in (index for index in tree.by_name(level).tolist() if once[index]):
             if len(rows) >= SHOWN_ROWS:
                 break
-            sides = [counts[region].ravel(), *(side[region] for side in (ends[level] if ends else ()))]
-            rows += [
-                [tree.names[level][region], *own, *(int(side[k]) for side in sides)] for k, own in enumerate(cells)
+            sides = [
+                counts[region].ravel(),
+                *(column[region] for column in (level_bounds[level] if level_bounds else ())),
             ]
-    every = sum(int(tree.first_here(level).sum()) for level in range(tree.depth)) * len(cells)
+            rows += [
+                [tree.names[level][region], *labels, *(int(column[k]) for column in sides)]
+                for k, labels in enumerate(cells)
+            ]
+    row_count = sum(int(tree.first_here(level).sum()) for level in range(tree.depth)) * len(cells)
     lead = "As released."
-    if every > len(rows):
-        lead += f" The first {len(rows):,} of {every:,} rows; {form.file} has all."
-    header = ["region", *form.cells, release.layout.noun, *(("low", "high") if ends else ())]
+    if row_count > len(rows):
+        lead += f" The first {len(rows):,} of {row_count:,} rows; {form.file} has all."
+    header = ["region", *form.cells, release.layout.noun, *(("low", "high") if level_bounds else ())]
     return table_section(f"{form.title}: every region", header, rows, lead)

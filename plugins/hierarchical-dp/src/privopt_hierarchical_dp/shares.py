@@ -17,7 +17,7 @@ import numpy as np
 
 from privopt.arrays import Floats
 
-__all__ = ["Point", "Split", "as_split", "best_point", "normed"]
+__all__ = ["Point", "Split", "as_split", "best_point", "normalize_shares"]
 
 Point: TypeAlias = tuple[Floats, ...]
 """Shares of each block (levels; tables), each block's sum 1."""
@@ -29,9 +29,9 @@ SHARE_PARTS: Final = 1000
 """Shares that are proposed are multiples of one of so many parts."""
 
 
-def normed(shares: Sequence[Fraction]) -> Split:
+def normalize_shares(shares: Sequence[Fraction]) -> Split:
     """Return shares whose sum is 1."""
-    return tuple(share / sum(shares) for share in shares)
+    return tuple(part / sum(shares) for part in shares)
 
 
 def best_point(cost: Callable[[Point], float], current: Point) -> Point:
@@ -45,47 +45,47 @@ def best_point(cost: Callable[[Point], float], current: Point) -> Point:
     corners = list(product(*(np.eye(len(block)) for block in current)))
     best = min((current, *corners), key=cost)
     for start in (even, current, *corners):
-        near = tuple(START_SHARE * a + (1 - START_SHARE) * b for a, b in zip(start, even, strict=True))
-        thin = _thinned(cost, _descended(cost, near))
-        best = min(best, thin, _descended(cost, thin), key=cost)
+        inner_start = tuple(START_SHARE * a + (1 - START_SHARE) * b for a, b in zip(start, even, strict=True))
+        thinned = _drop_shares(cost, _descend(cost, inner_start))
+        best = min(best, thinned, _descend(cost, thinned), key=cost)
     return best
 
 
-def _thinned(cost: Callable[[Point], float], point: Point) -> Point:
+def _drop_shares(cost: Callable[[Point], float], point: Point) -> Point:
     """Return shares of which each, the smallest first, is 0 where it costs nothing to do without."""
     for number, block in enumerate(point):
-        for at in np.argsort(block).tolist()[:-1]:
-            less = np.where(np.arange(len(block)) == at, 0.0, point[number])
-            other = (*point[:number], less / less.sum(), *point[number + 1 :])
-            point = min(point, other, key=cost)
+        for index in np.argsort(block).tolist()[:-1]:
+            reduced = np.where(np.arange(len(block)) == index, 0.0, point[number])
+            changed = (*point[:number], reduced / reduced.sum(), *point[number + 1 :])
+            point = min(point, changed, key=cost)
     return point
 
 
-def _descended(cost: Callable[[Point], float], start: Point) -> Point:
+def _descend(cost: Callable[[Point], float], start: Point) -> Point:
     """Return the local minimum that a start leads to, by logarithms of its shares above 0."""
     from scipy.optimize import minimize
 
     places = [np.flatnonzero(block) for block in start]
-    ends = np.cumsum([len(at) for at in places])[:-1]
-    if all(len(at) == 1 for at in places) or not np.isfinite(cost(start)):
+    split_points = np.cumsum([len(positions) for positions in places])[:-1]
+    if all(len(positions) == 1 for positions in places) or not np.isfinite(cost(start)):
         return start
 
-    def point(logs: Floats) -> Point:
-        found = []
-        for at, own, block in zip(places, np.split(logs, ends), start, strict=True):
+    def to_point(logs: Floats) -> Point:
+        blocks = []
+        for positions, block_logs, block in zip(places, np.split(logs, split_points), start, strict=True):
             shares = np.zeros(len(block))
-            raised = np.exp(own - own.max())
-            shares[at] = raised / raised.sum()
-            found.append(shares)
-        return tuple(found)
+            raised = np.exp(block_logs - block_logs.max())
+            shares[positions] = raised / raised.sum()
+            blocks.append(shares)
+        return tuple(blocks)
 
     solved = minimize(
-        lambda logs: np.log(max(cost(point(logs)), 1e-300)),
-        np.concatenate([np.log(block[at]) for block, at in zip(start, places, strict=True)]),
+        lambda logs: np.log(max(cost(to_point(logs)), 1e-300)),
+        np.concatenate([np.log(block[positions]) for block, positions in zip(start, places, strict=True)]),
         method="L-BFGS-B",
         bounds=[(-14.0, 4.0)] * sum(map(len, places)),
     )
-    return point(solved.x)
+    return to_point(solved.x)
 
 
 def as_split(shares: Floats) -> Split:

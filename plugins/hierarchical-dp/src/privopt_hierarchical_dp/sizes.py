@@ -30,11 +30,11 @@ from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import SIZES, Relation
 from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables, violations
-from privopt_hierarchical_dp.shares import normed
-from privopt_hierarchical_dp.totals import added_by_estimates, estimated_totals, rising, total_complaint
+from privopt_hierarchical_dp.shares import normalize_shares
+from privopt_hierarchical_dp.totals import added_by_estimates, estimated_totals, to_cumulative, total_complaint
 from privopt_hierarchical_dp.tree import Tree
 
-__all__ = ["SizesDesign", "measured", "objective_weights"]
+__all__ = ["SizesDesign", "compute_query", "objective_weights"]
 
 BOUNDS: Final = {
     True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
@@ -45,17 +45,17 @@ PROGRAM_SCALE: Final = 1 << 20
 """Squares of noise of this scale are still exact in doubles, which integer programs are given."""
 
 
-def objective_weights(asked: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
+def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
     """Return weights of the levels: as given, or all 1 as in the paper's models; 0 where nothing is measured.
 
     Inverse variances measured worse: the constraints bias the leaves (noise below zero is cut off),
     and a heavy weight there carries the sum of the biases up (README has the figures).
     """
-    weights = asked if asked is not None else (Fraction(1),) * len(budgets)
+    weights = given_weights if given_weights is not None else (Fraction(1),) * len(budgets)
     return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
 
 
-def measured(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
+def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
     """Return what noise is added to: for each level (R_l, N), or (R_l, N - 1) cumulative counts where totals are known.
 
     Cumulative counts are those of size s or less; where no number of groups is public, those of size s or more.
@@ -101,40 +101,43 @@ class SizesDesign(Design):
             InfeasibleError: bounds that clash.
         """
         table, settings, relation, rule = problem.hierarchy, problem.settings, problem.relation, METHODS[method]
-        asked = rule.totals == "always" or (rule.totals == "option" and bool(settings.region_totals))
-        totals = relation.exact and asked
-        said = relation.statement(
+        wants_totals = rule.totals == "always" or (rule.totals == "option" and bool(settings.region_totals))
+        totals = relation.exact and wants_totals
+        promise = relation.statement(
             totals=totals,
             max_quantity=settings.max_quantity,
             kind=problem.privacy.kind,
             listed=table.regions is not None,
         )
-        name = "unit" if relation.vacant else "group"
-        what = "counts" if rule.query == "counts" else "cumulative counts"
-        told = f"The number of all {name}s is exact." if relation.exact else f"No number of {name}s is exact."
-        every = f"Every region's number of {name}s is exact."
+        noun = "unit" if relation.vacant else "group"
+        query_name = "counts" if rule.query == "counts" else "cumulative counts"
+        total_sentence = f"The number of all {noun}s is exact." if relation.exact else f"No number of {noun}s is exact."
+        all_totals_sentence = f"Every region's number of {noun}s is exact."
         return cls(
             problem=problem,
             file=file,
             method=method,
             tree=tree,
             limits=limits or read_limits(table.bounds, tree),
-            split=(normed(settings.budget or default_shares(method, tree.depth)), (Fraction(1),)),
+            split=(normalize_shares(settings.budget or default_shares(method, tree.depth)), (Fraction(1),)),
             delta=sensitivity(method, settings.max_quantity, relation),
             totals=totals,
             exact=tree.depth if totals else int(relation.exact),
             hides=not relation.exact or table.classes > 1,
             valid=rule.valid,
-            statement=said + BOUNDS[relation.exact] * (table.bounds is not None),
+            statement=promise + BOUNDS[relation.exact] * (table.bounds is not None),
             claimed={"region_totals_exact": totals},
-            in_words=(f"{what} of {name}s by size in every region", every if totals else told),
+            in_words=(
+                f"{query_name} of {noun}s by size in every region",
+                all_totals_sentence if totals else total_sentence,
+            ),
             parts=tuple(f"level {level} ({width})" for level, width in enumerate(tree.widths, start=1)),
         )
 
     def with_method(self, method: str) -> SizesDesign:
         """Return what is decided of another method."""
-        same = method == self.method
-        return self if same else SizesDesign.of(self.problem, method, self.tree, self.file, self.limits)
+        is_same_method = method == self.method
+        return self if is_same_method else SizesDesign.of(self.problem, method, self.tree, self.file, self.limits)
 
     @property
     def rule(self) -> Method:
@@ -158,9 +161,9 @@ class SizesDesign(Design):
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
 
-    def measured(self, counts: Tables) -> Tables:
+    def compute_queries(self, counts: Tables) -> Tables:
         """Return counts, cumulative counts or the published chain."""
-        return [measured(self.method, counts[0], totals=self.totals, relation=self.relation)]
+        return [compute_query(self.method, counts[0], totals=self.totals, relation=self.relation)]
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the sum over levels; of the published chain one change touches every region of a level."""
@@ -183,50 +186,52 @@ class SizesDesign(Design):
             noisy, totals, how: as every design takes them.
             root: the whole hierarchy's number of groups, where it was estimated before.
         """
-        known, offset, bounded = self.totals, Fraction(0), self.limits is not None
-        values, sure = list(noisy[0]), list(totals)
-        if not self.relation.exact or (bounded and not known):
-            root = int(sure[0][0]) if self.relation.exact else root
+        has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
+        values, group_totals = list(noisy[0]), list(totals)
+        if not self.relation.exact or (has_limits and not has_totals):
+            root = int(group_totals[0][0]) if self.relation.exact else root
             scales, limits = self.scales[0], self.limits
-            sure = estimated_totals(
+            group_totals = estimated_totals(
                 self.tree, values, law=self.law, scales=scales, order=self.order, root=root, limits=limits
             )
-            known = self.order != "counts" or bounded
+            has_totals = self.order != "counts" or has_limits
             if self.order != "counts":
-                offset = added_by_estimates(sure, values, self.order, self.weights)
-                values = rising(values, sure) if self.order == "more" else [level[:, :-1] for level in values]
-        asked = FitInput(
+                offset = added_by_estimates(group_totals, values, self.order, self.weights)
+                values = (
+                    to_cumulative(values, group_totals) if self.order == "more" else [level[:, :-1] for level in values]
+                )
+        fit_input = FitInput(
             method=self.method,
             tree=self.tree,
             noisy=values,
-            estimated=not self.relation.exact and not bounded,
-            total=int(sure[0][0]),
-            totals=sure if known else None,
+            estimated=not self.relation.exact and not has_limits,
+            total=int(group_totals[0][0]),
+            totals=group_totals if has_totals else None,
             weights=self.weights,
             noise=tuple(self.noise_of(self.scales)[0]),
             gap=how.gap,
             backend=how.backend,
         )
-        found: Fit = (fit_at_once if how.at_once else fit)(asked)
-        least = found.lower_bound
-        bound = None if least is None or not isfinite(least) else Fraction(least) + offset
-        return evolve(found, counts=[found.counts], lower_bound=bound)
+        fitted: Fit = (fit_at_once if how.at_once else fit)(fit_input)
+        fit_bound = fitted.lower_bound
+        bound = None if fit_bound is None or not isfinite(fit_bound) else Fraction(fit_bound) + offset
+        return evolve(fitted, counts=[fitted.counts], lower_bound=bound)
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
         """Return what fitting the noisy values once more proves."""
         root = int(release.counts[0][0].sum())
-        found = self.fit(release.noisy, release.totals, how, root=root)
-        return found.lower_bound, found.proved
+        fitted = self.fit(release.noisy, release.totals, how, root=root)
+        return fitted.lower_bound, fitted.proved
 
     def weight(self, table: int, level: int) -> Fraction:
         """Return the weight asked for, or 1; the largest is 1."""
         return self.weights[level] / max(self.weights)
 
-    def ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
+    def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
         """Return intervals of least squares; none for the published chain."""
         if self.rule.query == "chain":
             return None
-        found = intervals(
+        level_ends = intervals(
             release.tree,
             release.noisy[0],
             release.counts[0],
@@ -235,16 +240,16 @@ class SizesDesign(Design):
             cumulative=self.rule.query == "cumulative",
             confidence=self.problem.confidence,
         )
-        return [found]
+        return [level_ends]
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
         """Return whether children add up, and what the published chain really costs."""
-        found = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
+        facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
         if self.rule.query != "chain":
-            return found
+            return facts
         changed = [self.problem.settings.max_quantity * width for width in self.tree.widths]
         real = float(self.real_loss(release))
-        return {**found, "real_epsilon": real, "entries_changed_by_one_individual": changed}
+        return {**facts, "real_epsilon": real, "entries_changed_by_one_individual": changed}
 
     def check(self) -> None:
         """Refuse what the method cannot do, and noise too wide for 64 bits, before anything is drawn.
@@ -261,36 +266,36 @@ class SizesDesign(Design):
     def faults(self) -> list[tuple[str, str, str]]:
         """Return key, what is there and what must be there, for everything that the method cannot do."""
         problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
-        printed = f"{method} is as it was printed"
+        reason = f"{method} is as it was printed"
         faults = []
         if not self.hides:
-            found = f'"{relation.name}" where groups have one size alone: every number of groups would be exact'
-            wanted = '"individuals" or "groups", which hide numbers of groups, or groups of two sizes or more'
-            faults.append(("privacy.relation", found, wanted))
+            actual = f'"{relation.name}" where groups have one size alone: every number of groups would be exact'
+            expectation = '"individuals" or "groups", which hide numbers of groups, or groups of two sizes or more'
+            faults.append(("privacy.relation", actual, expectation))
         if rule.query == "chain":
             if self.law is not GEOMETRIC:
-                wanted = f"pure-dp ({printed}, with double geometric noise)"
-                faults.append(("privacy.kind", problem.privacy.kind, wanted))
+                expectation = f"pure-dp ({reason}, with double geometric noise)"
+                faults.append(("privacy.kind", problem.privacy.kind, expectation))
             if not relation.exact:
-                wanted = f'"sizes" ({printed}, with the exact number of groups)'
-                faults.append(("privacy.relation", f'"{relation.name}"', wanted))
+                expectation = f'"sizes" ({reason}, with the exact number of groups)'
+                faults.append(("privacy.relation", f'"{relation.name}"', expectation))
             if not all(self.budgets[0]):
-                faults.append(("hierarchical-dp.budget", "a share of 0", f"shares above 0 ({printed})"))
+                faults.append(("hierarchical-dp.budget", "a share of 0", f"shares above 0 ({reason})"))
         if self.limits is not None and rule.totals == "never":
-            wanted = f"no bounds ({method} does not use region totals, which bounds are kept by)"
-            faults.append(("hierarchy.bounds", "a file", wanted))
+            expectation = f"no bounds ({method} does not use region totals, which bounds are kept by)"
+            faults.append(("hierarchy.bounds", "a file", expectation))
         return [*faults, *self._totals_faults()]
 
     def _totals_faults(self) -> list[tuple[str, str, str]]:
         """Return the same for exact numbers of groups."""
-        asked, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
-        if asked and not self.relation.exact:
-            wanted = f'false or no such key (no number of groups is exact under relation "{self.relation.name}")'
-            return [(key, "true", wanted)]
-        if asked is False and self.relation.exact and self.rule.totals == "always":
-            wanted = f"true or no such key ({method} publishes every region's number of groups exactly)"
-            return [(key, "false", wanted)]
-        if asked and self.rule.totals == "never":
+        region_totals, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
+        if region_totals and not self.relation.exact:
+            expectation = f'false or no such key (no number of groups is exact under relation "{self.relation.name}")'
+            return [(key, "true", expectation)]
+        if region_totals is False and self.relation.exact and self.rule.totals == "always":
+            expectation = f"true or no such key ({method} publishes every region's number of groups exactly)"
+            return [(key, "false", expectation)]
+        if region_totals and self.rule.totals == "never":
             return [(key, "true", f"false or no such key ({method} does not use region totals)")]
         return []
 
@@ -303,12 +308,12 @@ class SizesDesign(Design):
             if values.shape[1] != width
         ]
 
-    def misestimated(self, release: HierarchyRelease) -> list[str]:
+    def find_misestimates(self, release: HierarchyRelease) -> list[str]:
         """Return totals that are not those of the noisy values."""
         if not self.valid or self.totals or (self.relation.exact and self.limits is None):
             return []
         tree, totals, noisy = release.tree, [level.sum(axis=1) for level in release.counts[0]], release.noisy[0]
-        known: dict[str, Any] = {
+        noise_options: dict[str, Any] = {
             "law": release.law,
             "scales": release.scales[0],
             "order": order_of(self.method, totals=False, relation=self.relation),
@@ -317,13 +322,13 @@ class SizesDesign(Design):
         root = int(totals[0][0])
         lines = []
         if not self.relation.exact:
-            lines = total_complaint(tree, noisy, released=root, **known)
-        keeps = self.limits is not None or self.rule.totals == "always"
-        again = estimated_totals(tree, noisy, root=root, **known) if keeps else []
+            lines = total_complaint(tree, noisy, released=root, **noise_options)
+        has_region_totals = self.limits is not None or self.rule.totals == "always"
+        recomputed = estimated_totals(tree, noisy, root=root, **noise_options) if has_region_totals else []
         return lines + [
-            f"region {names[region]!r} has {int(own[region])} groups; the noisy values give {int(wanted[region])}"
-            for names, own, wanted in zip(tree.names, totals, again, strict=False)
-            for region in np.flatnonzero(own != wanted).tolist()[:1]
+            f"region {names[region]!r} has {int(numbers[region])} groups; the noisy values give {int(targets[region])}"
+            for names, numbers, targets in zip(tree.names, totals, recomputed, strict=False)
+            for region in np.flatnonzero(numbers != targets).tolist()[:1]
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
@@ -331,15 +336,20 @@ class SizesDesign(Design):
         shape, size = self.tree, self.relation.classes
         weights = None
         if self.rule.fit != "fit_smoothed":  # that one is least squares
-            given = self.problem.settings.level_weights or (Fraction(1),) * self.tree.depth
-            weights = [0.0 if own is UNMEASURED else float(w) for own, w in zip(noise[0], given, strict=True)]
+            level_weights = self.problem.settings.level_weights or (Fraction(1),) * self.tree.depth
+            weights = [
+                0.0 if level_noise is UNMEASURED else float(w)
+                for level_noise, w in zip(noise[0], level_weights, strict=True)
+            ]
         if self.rule.query == "cumulative":
-            return errors_of_cumulative(shape, noise[0], size, weights, known=self.exact)
-        down = self.rule.fit == "fit_top_down"
-        return size * errors_of_counts(shape, noise[0], weights, part=1 / size, known=self.exact, down=down)
+            return errors_of_cumulative(shape, noise[0], size, weights, known_levels=self.exact)
+        is_top_down = self.rule.fit == "fit_top_down"
+        return size * errors_of_counts(
+            shape, noise[0], weights, part=1 / size, known_levels=self.exact, down=is_top_down
+        )
 
     def leaves_only(self) -> Floats:
         """Return errors by level of counts of the leaves with all of the budget, added up."""
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
-        noise = self.law.moments(self.law.wide(self.problem.privacy.budget, delta))
+        noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))
         return self.relation.classes * errors_of_counts(self.tree, leaves_alone(noise, self.tree.depth))

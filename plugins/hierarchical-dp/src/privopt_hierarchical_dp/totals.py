@@ -26,7 +26,7 @@ __all__ = [
     "estimated_root",
     "estimated_totals",
     "noisy_totals",
-    "rising",
+    "to_cumulative",
     "total_complaint",
 ]
 
@@ -42,8 +42,8 @@ def estimated_root(
     tree: Tree, sums: Sequence[Ints], law: NoiseDistribution, scales: Sequence[Scale], limits: Limits | None = None
 ) -> float:
     """Return the root's number by least squares from noisy ones (R_l, 1) of all levels, at least 0, within bounds."""
-    found = max(0.0, float(pool_upwards(tree, sums, list(map(law.moments, scales)))[0].mean[0, 0]))
-    return found if limits is None else min(max(found, limits.root[0]), limits.root[1])
+    estimate = max(0.0, float(pool_upwards(tree, sums, list(map(law.moments, scales)))[0].mean[0, 0]))
+    return estimate if limits is None else min(max(estimate, limits.root[0]), limits.root[1])
 
 
 def estimated_totals(
@@ -75,11 +75,11 @@ def estimated_totals(
         return [np.array([total])]
     limit = largest_weight(tree, sums, total)
     weights = integer_weights([law.precision(scale) for scale in scales], limit=limit)
-    found = [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
-    return found if limits is None else nearest_within(found, limits)
+    totals = [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
+    return totals if limits is None else nearest_within(totals, limits)
 
 
-def rising(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
+def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
     """Return numbers of groups of size s or more, (R_l, N), as cumulative counts (R_l, N - 1) of known totals."""
     return [np.ascontiguousarray(total[:, None] - level[:, 1:]) for level, total in zip(noisy, totals, strict=True)]
 
@@ -89,8 +89,8 @@ def added_by_estimates(
 ) -> Fraction:
     """Return what estimated totals cost themselves in the objective, whatever is fitted."""
     largest, added = max(weights), Fraction(0)
-    for weight, total, seen in zip(weights, totals, noisy_totals(noisy, order), strict=True):
-        added += weight / largest * sum(int(value) ** 2 for value in total - seen[:, 0])
+    for weight, total, noisy_total in zip(weights, totals, noisy_totals(noisy, order), strict=True):
+        added += weight / largest * sum(int(value) ** 2 for value in total - noisy_total[:, 0])
     return added
 
 
@@ -105,7 +105,7 @@ def total_complaint(
     released: int,
 ) -> list[str]:
     """Return whether the total released is not the estimate from the noisy values; a half may be rounded either way."""
-    found = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
-    if abs(released - found) <= 0.5 + SLACK_GROUPS * max(1.0, found * 1e-7):
+    estimate = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
+    if abs(released - estimate) <= 0.5 + SLACK_GROUPS * max(1.0, estimate * 1e-7):
         return []
-    return [f"the root has {released} groups; the noisy values give {found:.6g}"]
+    return [f"the root has {released} groups; the noisy values give {estimate:.6g}"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Bools, Ints, read_only
 from privopt.errors import Fault, InputError
 
-__all__ = ["Regions", "Tree", "add_up", "named", "past_sums", "squared", "summed"]
+__all__ = ["Regions", "Tree", "add_up", "name_paths", "past_sums", "sum_axes", "sum_squares"]
 
 
 N = TypeVar("N", bound=np.number[Any])
@@ -22,7 +22,7 @@ LARGEST_SUM: Final = 2.0**61
 """Absolute values that add up to less have sums, and differences of sums, within 64 bits, however they are grouped."""
 
 
-def _readonly(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
+def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
@@ -52,7 +52,7 @@ class Tree:
     """
 
     names: tuple[tuple[str, ...], ...]
-    start: tuple[Ints, ...] = field(converter=_readonly)
+    start: tuple[Ints, ...] = field(converter=_to_read_only)
 
     @property
     def depth(self) -> int:
@@ -77,28 +77,31 @@ class Tree:
         """Mark the regions of ``level`` that are not on the level above too."""
         if not level:
             return np.ones(1, dtype=bool)
-        above = self.names[level - 1]
+        parent_names = self.names[level - 1]
         pairs = zip(self.names[level], self.parents(level).tolist(), strict=True)
-        return np.array([name != above[parent] for name, parent in pairs], dtype=bool)
+        return np.array([name != parent_names[parent] for name, parent in pairs], dtype=bool)
 
     def leaf_range(self, level: int, place: int) -> tuple[int, int]:
         """Return the leaf regions below a region: from the first to before the second."""
-        low, high = place, place + 1
+        begin, end = place, place + 1
         for start in self.start[level:]:
-            low, high = int(start[low]), int(start[high])
-        return low, high
+            begin, end = int(start[begin]), int(start[end])
+        return begin, end
 
     def labels(self, level: int) -> list[str]:
         """Return names that are unique over all levels."""
         new = self.first_here(level).tolist()
-        return [n if own else f"{n} (level {level + 1})" for n, own in zip(self.names[level], new, strict=True)]
+        return [
+            name if is_new else f"{name} (level {level + 1})"
+            for name, is_new in zip(self.names[level], new, strict=True)
+        ]
 
     def places(self) -> dict[str, tuple[int, int]]:
         """Return level and place of each region by its name: the first level if it is on several."""
         return {
-            region: (level, place)
+            region: (level, index)
             for level, names in reversed(list(enumerate(self.names)))
-            for place, region in enumerate(names)
+            for index, region in enumerate(names)
         }
 
     def by_name(self, level: int) -> Ints:
@@ -114,35 +117,37 @@ class Tree:
             InputError: an empty name before another, a leaf with regions below it, two roots, two regions that
                 would be written alike.
         """
-        faults = _gaps(paths, file)
+        faults = _find_gaps(paths, file)
         if not paths:
             faults.append(Fault(file=file, where="", found="no region", wanted="at least one leaf region"))
         if len(roots := sorted({path[0] for path in paths if path})) > 1 and not faults:
-            found = f"the roots {', '.join(map(repr, roots[:3]))}"
-            faults.append(Fault(file=file, where="level_1", found=found, wanted="one root"))
+            actual = f"the roots {', '.join(map(repr, roots[:3]))}"
+            faults.append(Fault(file=file, where="level_1", found=actual, wanted="one root"))
         if faults:
             raise InputError(faults)
-        written = named(paths)
-        faults = _alike(paths, written, file)
+        written = name_paths(paths)
+        faults = _find_equal_names(paths, written, file)
         if faults:
             raise InputError(faults)
         levels = [("",) * len(written), *zip(*written, strict=True)]
-        return cls._arranged([dict(zip(own, above, strict=True)) for above, own in pairwise(levels)])
+        return cls._arrange_levels(
+            [dict(zip(level_names, parent_names, strict=True)) for parent_names, level_names in pairwise(levels)]
+        )
 
     @classmethod
-    def _arranged(cls, parent_of: Sequence[dict[str, str]]) -> Tree:
+    def _arrange_levels(cls, parent_of: Sequence[dict[str, str]]) -> Tree:
         names: list[tuple[str, ...]] = []
         starts: list[Ints] = []
         for level, table in enumerate(parent_of):
-            seen = sorted(table)
+            level_names = sorted(table)
             if level == 0:
-                names.append(tuple(seen))
+                names.append(tuple(level_names))
                 continue
-            place = {name: index for index, name in enumerate(names[-1])}
-            parents = np.array([place[table[name]] for name in seen], dtype=np.int64)
+            index_by_name = {name: index for index, name in enumerate(names[-1])}
+            parents = np.array([index_by_name[table[name]] for name in level_names], dtype=np.int64)
             grouped = np.argsort(parents, kind="stable")
-            names.append(tuple(seen[index] for index in grouped))
-            starts.append(np.searchsorted(parents[grouped], np.arange(len(place) + 1)))
+            names.append(tuple(level_names[index] for index in grouped))
+            starts.append(np.searchsorted(parents[grouped], np.arange(len(index_by_name) + 1)))
         return cls(names=tuple(names), start=tuple(starts))
 
 
@@ -166,18 +171,21 @@ class Regions:
             InputError: paths that make no tree.
         """
         tree = Tree.from_paths(paths, file=file)
-        places = {name: place for place, name in enumerate(tree.names[-1])}
+        places = {name: index for index, name in enumerate(tree.names[-1])}
         return cls(
             tree=tree,
-            leaves={_cut(path): places[own[-1]] for path, own in zip(paths, named(paths), strict=True)},
+            leaves={
+                _trim_path(path): places[region_names[-1]]
+                for path, region_names in zip(paths, name_paths(paths), strict=True)
+            },
         )
 
-    def place(self, path: tuple[str, ...]) -> int | None:
+    def find_leaf(self, path: tuple[str, ...]) -> int | None:
         """Return the place of the leaf with this path; None if no leaf has it."""
-        return self.leaves.get(_cut(path))
+        return self.leaves.get(_trim_path(path))
 
 
-def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def name_paths(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Return each leaf's path with the names that regions are written by, all as long as the longest.
 
     >>> named([("US", "OR", "Washington"), ("US", "Washington", "King"), ("US", "Guam", "")])
@@ -185,51 +193,55 @@ def named(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
     >>> named([("L", "L", "L"), ("L", "M", "L")])
     [('L', 'L/L', 'L/L/L'), ('L', 'M', 'M/L')]
     """
-    own = [_cut(path) for path in paths]
-    regions = {path[: level + 1] for path in own for level in range(len(path))}
-    often = Counter(region[-1] for region in regions)
-    short = {region: region if region[1:2] in ((), region[:1]) else region[1:] for region in regions}
-    shown = {region: "/".join(short[region]) if often[region[-1]] > 1 else region[-1] for region in regions}
-    depth = max(map(len, own), default=0)
-    found = [tuple(shown[path[: level + 1]] for level in range(len(path))) for path in own]
-    return [path + path[-1:] * (depth - len(path)) for path in found]
+    trimmed_paths = [_trim_path(path) for path in paths]
+    regions = {path[: level + 1] for path in trimmed_paths for level in range(len(path))}
+    name_counts = Counter(region[-1] for region in regions)
+    short_paths = {region: region if region[1:2] in ((), region[:1]) else region[1:] for region in regions}
+    written_names = {
+        region: "/".join(short_paths[region]) if name_counts[region[-1]] > 1 else region[-1] for region in regions
+    }
+    depth = max(map(len, trimmed_paths), default=0)
+    named_paths = [tuple(written_names[path[: level + 1]] for level in range(len(path))) for path in trimmed_paths]
+    return [path + path[-1:] * (depth - len(path)) for path in named_paths]
 
 
-def _cut(path: tuple[str, ...]) -> tuple[str, ...]:
+def _trim_path(path: tuple[str, ...]) -> tuple[str, ...]:
     """Return a path without the empty names at its end."""
     while path and not path[-1]:
         path = path[:-1]
     return path
 
 
-def _gaps(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
+def _find_gaps(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
     """Paths that name no leaf, and leaves with regions below them."""
-    own = {path: _cut(path) for path in dict.fromkeys(paths)}
-    inner = {path[:level] for path in own.values() for level in range(1, len(path))}
+    trimmed_by_path = {path: _trim_path(path) for path in dict.fromkeys(paths)}
+    inner = {path[:level] for path in trimmed_by_path.values() for level in range(1, len(path))}
     faults = []
-    for path, cut in own.items():
+    for path, cut in trimmed_by_path.items():
         where = f"region {' / '.join(map(str, path))}"
         if not all(cut) or not cut:
-            found = f"a leaf {sum(map(bool, path))} levels deep with an empty name above it"
-            faults.append(Fault(file, where, found, "empty names after a leaf's alone, where its branch is short"))
+            actual = f"a leaf {sum(map(bool, path))} levels deep with an empty name above it"
+            faults.append(Fault(file, where, actual, "empty names after a leaf's alone, where its branch is short"))
         elif cut in inner:
-            found = f"a leaf {len(cut)} levels deep that has regions below it"
-            faults.append(Fault(file, where, found, "groups in leaf regions alone, whose sums the others are"))
+            actual = f"a leaf {len(cut)} levels deep that has regions below it"
+            faults.append(Fault(file, where, actual, "groups in leaf regions alone, whose sums the others are"))
     return faults
 
 
-def _alike(paths: Sequence[tuple[str, ...]], written: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
+def _find_equal_names(paths: Sequence[tuple[str, ...]], written: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
     """Different regions that would be written by one name."""
-    first: dict[str, tuple[str, ...]] = {}
-    found: dict[tuple[str, ...], Fault] = {}
-    for path, own in zip(map(_cut, paths), written, strict=True):
+    first_region_by_name: dict[str, tuple[str, ...]] = {}
+    fault_by_region: dict[tuple[str, ...], Fault] = {}
+    for path, region_names in zip(map(_trim_path, paths), written, strict=True):
         for level in range(len(path)):
-            region, name = path[: level + 1], own[level]
-            other = first.setdefault(name, region)
-            if other != region:
-                both = f"regions {' / '.join(other)} and {' / '.join(region)}, both written {name!r}"
-                found[region] = Fault(file, f"level_{level + 1}", both, "names that are unique over the tree")
-    return list(found.values())
+            region, name = path[: level + 1], region_names[level]
+            first_region = first_region_by_name.setdefault(name, region)
+            if first_region != region:
+                description = f"regions {' / '.join(first_region)} and {' / '.join(region)}, both written {name!r}"
+                fault_by_region[region] = Fault(
+                    file, f"level_{level + 1}", description, "names that are unique over the tree"
+                )
+    return list(fault_by_region.values())
 
 
 def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
@@ -245,12 +257,12 @@ def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
     return levels[::-1]
 
 
-def summed(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
+def sum_axes(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
     """Return sums of values (R, ...) whose axes are the attributes ``of`` over those that ``onto`` lacks."""
-    return np.asarray(values.sum(axis=tuple(1 + axis for axis, own in enumerate(of) if own not in onto)))
+    return np.asarray(values.sum(axis=tuple(1 + axis for axis, attribute in enumerate(of) if attribute not in onto)))
 
 
-def squared(values: Ints) -> int:
+def sum_squares(values: Ints) -> int:
     """Sum of squares, exact however large they are."""
     largest = int(np.abs(values).max(initial=0))
     if largest * largest * max(1, values.size) < 2**62:

@@ -22,7 +22,7 @@ import numpy as np
 from privopt.declare import File
 from privopt_hierarchical_dp.design import Design, FitOptions
 from privopt_hierarchical_dp.methods import METHODS
-from privopt_hierarchical_dp.plan import expected
+from privopt_hierarchical_dp.plan import forecast_errors
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, Privacy
 from privopt_hierarchical_dp.relations import RELATIONS, TABLE_RELATIONS
 from privopt_hierarchical_dp.sizes import SizesDesign
@@ -96,7 +96,7 @@ def main(trials: int, which: str) -> int:
             own, start = design.with_split(split, design.split[1]), time.process_time()
             real = errors(own, [true] if isinstance(design, SizesDesign) else true, trials)
             mean = np.where(real.any(axis=0), real.mean(axis=0), 1e-9)  # what is public is forecast to have no error
-            ratio = np.where(real.any(axis=0), expected(own), expected(own) + 1e-9) / mean
+            ratio = np.where(real.any(axis=0), forecast_errors(own), forecast_errors(own) + 1e-9) / mean
             doubt = ratio * real.std(axis=0, ddof=1) / np.sqrt(trials) / mean
             bad = (ratio + 2 * doubt < LOW) | (ratio - 2 * doubt > HIGH)
             outside += int(bad.sum())

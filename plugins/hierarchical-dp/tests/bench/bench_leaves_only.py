@@ -32,7 +32,7 @@ from privopt.interfaces import SolveContext  # noqa: E402
 from privopt_hierarchical_dp.design import Design  # noqa: E402
 from privopt_hierarchical_dp.groups import read_counts  # noqa: E402
 from privopt_hierarchical_dp.methods import METHODS  # noqa: E402
-from privopt_hierarchical_dp.plan import expected, least_split, plan  # noqa: E402
+from privopt_hierarchical_dp.plan import forecast_errors, least_split, plan  # noqa: E402
 from privopt_hierarchical_dp.problem import HierarchyProblem, HierarchyTable, PlanSettings, Privacy  # noqa: E402
 from privopt_hierarchical_dp.release import Tables  # noqa: E402
 from privopt_hierarchical_dp.sizes import SizesDesign  # noqa: E402
@@ -150,8 +150,8 @@ def _planned(design: Design, true: Tables, seeds: int) -> str:
     ratio = errors(best, true, seeds) @ weigh / (design.leaves_only() @ weigh)
     smooth = least_split(design, made.weights, share_below=1.0)
     parts = [(*own, 20 - sum(own)) for own in product(range(20), repeat=depth - 1) if sum(own) < 20]
-    grid = (expected(design.with_split(tuple(Fraction(own, 20) for own in point), smooth[1])) for point in parts)
-    least = min(float(own @ weigh) for own in grid) / float(expected(design.with_split(*smooth)) @ weigh)
+    grid = (forecast_errors(design.with_split(tuple(Fraction(own, 20) for own in point), smooth[1])) for point in parts)
+    least = min(float(own @ weigh) for own in grid) / float(forecast_errors(design.with_split(*smooth)) @ weigh)
     said = " ".join(f"{float(own):.3f}" for own in (*levels, *of_tables))
     doubt = ratio.std(ddof=1) / np.sqrt(seeds)
     return f"{ratio.mean():.3f} ({doubt:.3f}) of leaves only, grid / found {least:.4f}, split {said}"

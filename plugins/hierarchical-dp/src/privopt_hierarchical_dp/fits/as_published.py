@@ -23,13 +23,13 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
     """Return level and position of every region, children before their parent, in the tree's own order."""
 
-    def below(level: int, place: int) -> Iterator[tuple[int, int]]:
+    def visit_subtree(level: int, position: int) -> Iterator[tuple[int, int]]:
         if level < tree.depth - 1:
-            for child in range(*tree.start[level][place : place + 2].tolist()):
-                yield from below(level + 1, child)
-        yield level, place
+            for child in range(*tree.start[level][position : position + 2].tolist()):
+                yield from visit_subtree(level + 1, child)
+        yield level, position
 
-    levels, places = np.array(list(below(0, 0))).T
+    levels, places = np.array(list(visit_subtree(0, 0))).T
     return levels, places
 
 
@@ -63,23 +63,23 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         For each level (R_l, N) fitted cumulative values; `chain_counts` makes counts of them.
     """
     levels, places = post_order(tree)
-    joined = np.concatenate([[False], levels[:-1] > levels[1:]])  # equal to the one before
-    group = np.cumsum(~joined) - 1
-    first = np.flatnonzero(~joined)
+    is_joined = np.concatenate([[False], levels[:-1] > levels[1:]])  # equal to the one before
+    group = np.cumsum(~is_joined) - 1
+    starts = np.flatnonzero(~is_joined)
     sizes = noisy[0].shape[1]
     sequence = np.empty((sizes, len(levels)), np.int64)
     for level, values in enumerate(noisy):
-        at = np.flatnonzero(levels == level)
-        sequence[:, at] = np.asarray(values)[places[at]].T
-    sums = np.add.reduceat(sequence, first, axis=1).reshape(1, -1)
+        columns = np.flatnonzero(levels == level)
+        sequence[:, columns] = np.asarray(values)[places[columns]].T
+    sums = np.add.reduceat(sequence, starts, axis=1).reshape(1, -1)
     mass = np.tile(np.bincount(group), sizes).astype(np.int64)
     fitted = np.full_like(sums, total)  # the last group is the root's at size N: (C7) fixes it
     fitted[:, :-1] = isotonic_means(np.ascontiguousarray(sums[:, :-1]), mass[:-1], high=np.array([total]))
     spread = fitted.reshape(sizes, -1)[:, group]
     result = []
     for level, width in enumerate(tree.widths):
-        at = np.flatnonzero(levels == level)
-        out = np.empty((width, sizes), np.int64)
-        out[places[at]] = spread[:, at].T
-        result.append(out)
+        columns = np.flatnonzero(levels == level)
+        values_of_level = np.empty((width, sizes), np.int64)
+        values_of_level[places[columns]] = spread[:, columns].T
+        result.append(values_of_level)
     return result

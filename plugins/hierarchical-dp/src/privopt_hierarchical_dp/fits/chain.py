@@ -53,14 +53,14 @@ def fit_with_totals(
     if size == 0:
         return Fit(counts=[total[:, None] for total in tops], lower_bound=0.0, iterations=0, solver="none", proved=True)
     rows = "monotone" if cumulative else "simplex"
-    found = project_jointly(tree, noisy, weights=weights, totals=tops, rows=rows, gap=gap)
+    projection = project_jointly(tree, noisy, weights=weights, totals=tops, rows=rows, gap=gap)
     if cumulative:
-        courses = add_up(tree, np.concatenate([found.leaves, tops[-1][:, None].astype(np.float64)], axis=1))
+        courses = add_up(tree, np.concatenate([projection.leaves, tops[-1][:, None].astype(np.float64)], axis=1))
     else:
-        courses = [np.cumsum(level, axis=1) for level in add_up(tree, found.leaves)]
+        courses = [np.cumsum(level, axis=1) for level in add_up(tree, projection.leaves)]
     return Fit(
         counts=deal_down(tree, _round_root(courses[0][0], int(tops[0][0])), courses, tops),
-        lower_bound=found.lower_bound,
-        iterations=found.iterations,
+        lower_bound=projection.lower_bound,
+        iterations=projection.iterations,
         solver="ADMM and error diffusion",
     )

@@ -61,24 +61,24 @@ class FitInput:
     estimated: bool = False
 
     @property
-    def scaled(self) -> list[float]:
+    def scaled_weights(self) -> list[float]:
         """Weights with largest 1."""
-        top = max(self.weights)
-        return [float(weight / top) for weight in self.weights]
+        max_weight = max(self.weights)
+        return [float(weight / max_weight) for weight in self.weights]
 
     @property
-    def known(self) -> list[Ints]:
+    def known_totals(self) -> list[Ints]:
         """Region totals, of a method that has them."""
         assert self.totals is not None  # the method publishes them
         return self.totals
 
 
-def fit(asked: FitInput) -> Fit:
+def fit(fit_input: FitInput) -> Fit:
     """Fit integers of every level to the noisy values, by the method asked for."""
-    return FITS[METHODS[asked.method].fit](asked)
+    return FITS[METHODS[fit_input.method].fit](fit_input)
 
 
-def fit_at_once(asked: FitInput) -> Fit:
+def fit_at_once(fit_input: FitInput) -> Fit:
     """Fit a valid release within seconds to the same noisy values: what an interrupted method falls back on.
 
     Call it where no time is left: its projections end at their first step then.
@@ -86,140 +86,144 @@ def fit_at_once(asked: FitInput) -> Fit:
     Raises:
         StoppedError: the method has nothing quicker than itself.
     """
-    rule = METHODS[asked.method]
+    rule = METHODS[fit_input.method]
     if not rule.valid:
-        raise StoppedError(f"interrupted before {asked.method} fitted anything; nothing written")
-    quick = "hierarchical-dp" if rule.query == "counts" else "cumulative-dp"
-    if rule.query == "cumulative" and asked.totals is not None:
-        quick = "cumulative-smoothed"
-    found = fit(evolve(asked, method=quick))
-    return evolve(found, lower_bound=None, proved=False, details={"stopped": True})
+        raise StoppedError(f"interrupted before {fit_input.method} fitted anything; nothing written")
+    quick_method = "hierarchical-dp" if rule.query == "counts" else "cumulative-dp"
+    if rule.query == "cumulative" and fit_input.totals is not None:
+        quick_method = "cumulative-smoothed"
+    fitted = fit(evolve(fit_input, method=quick_method))
+    return evolve(fitted, lower_bound=None, proved=False, details={"stopped": True})
 
 
-def fit_smoothed(asked: FitInput) -> Fit:
+def fit_smoothed(fit_input: FitInput) -> Fit:
     """Fit cumulative counts with strength borrowed from the parent region."""
-    counts = smooth_down(asked.tree, asked.noisy, noise=asked.noise, totals=asked.known)
+    counts = smooth_down(fit_input.tree, fit_input.noisy, noise=fit_input.noise, totals=fit_input.known_totals)
     return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
 
-def _with_totals(asked: FitInput, noisy: list[Ints], *, cumulative: bool) -> Fit:
+def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative: bool) -> Fit:
     return fit_with_totals(
-        asked.tree,
+        fit_input.tree,
         noisy,
-        totals=asked.known,
-        weights=asked.scaled,
+        totals=fit_input.known_totals,
+        weights=fit_input.scaled_weights,
         cumulative=cumulative,
-        gap=asked.gap,
+        gap=fit_input.gap,
     )
 
 
-def _model_1(asked: FitInput, noisy: list[Ints]) -> Fit:
+def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
     """Return the nearest consistent counts: exact by half-prices, or with region totals by the joint projection."""
-    if asked.totals is not None:
-        return _with_totals(asked, noisy, cumulative=False)
-    limit = half_prices.largest_weight(asked.tree, noisy, asked.total)
-    weights = half_prices.integer_weights(asked.weights, limit=limit)
-    counts = half_prices.project_counts(asked.tree, noisy, total=asked.total, weights=weights)
+    if fit_input.totals is not None:
+        return _fit_with_known_totals(fit_input, noisy, cumulative=False)
+    limit = half_prices.largest_weight(fit_input.tree, noisy, fit_input.total)
+    weights = half_prices.integer_weights(fit_input.weights, limit=limit)
+    counts = half_prices.project_counts(fit_input.tree, noisy, total=fit_input.total, weights=weights)
     # in the objective's own weights; where integers had to be coarser the bound is not claimed
-    same = [Fraction(int(w), int(max(weights))) for w in weights] == [w / max(asked.weights) for w in asked.weights]
-    top = int(max(weights))
-    bound = float(Fraction(half_prices.objective(counts, noisy, weights), top)) if same else None
-    return Fit(counts=counts, lower_bound=bound, solver="half-prices", proved=same)
+    has_exact_weights = [Fraction(int(w), int(max(weights))) for w in weights] == [
+        w / max(fit_input.weights) for w in fit_input.weights
+    ]
+    max_weight = int(max(weights))
+    bound = float(Fraction(half_prices.objective(counts, noisy, weights), max_weight)) if has_exact_weights else None
+    return Fit(counts=counts, lower_bound=bound, solver="half-prices", proved=has_exact_weights)
 
 
-def fit_isotonic(asked: FitInput) -> Fit:
+def fit_isotonic(fit_input: FitInput) -> Fit:
     """Fit by Algorithm 2: every region isotonic by itself, then Model 1 on the differences."""
     steps = []
-    for level, noisy in enumerate(asked.noisy):
-        high = np.full(len(noisy), asked.total) if asked.totals is None else asked.totals[level]
+    for level, noisy in enumerate(fit_input.noisy):
+        high = np.full(len(noisy), fit_input.total) if fit_input.totals is None else fit_input.totals[level]
         fitted = isotonic_integers(noisy, high=high)
-        if asked.totals is not None:
+        if fit_input.totals is not None:
             fitted = np.concatenate([fitted, high[:, None]], axis=1)
         steps.append(np.diff(fitted, axis=1, prepend=0))
-    found = _model_1(evolve(asked, totals=None) if asked.estimated else asked, steps)
-    return Fit(counts=found.counts, iterations=found.iterations, solver=f"PAVA and {found.solver}")
+    fitted_steps = _fit_model_1(evolve(fit_input, totals=None) if fit_input.estimated else fit_input, steps)
+    return Fit(counts=fitted_steps.counts, iterations=fitted_steps.iterations, solver=f"PAVA and {fitted_steps.solver}")
 
 
-def fit_top_down(asked: FitInput) -> Fit:
+def fit_top_down(fit_input: FitInput) -> Fit:
     """Fit two levels at a time, from the root down."""
-    counts = top_down(asked.tree, asked.noisy, total=asked.total)
+    counts = top_down(fit_input.tree, fit_input.noisy, total=fit_input.total)
     return Fit(counts=counts, solver="level by level, controlled rounding")
 
 
-def fit_counts_relaxed(asked: FitInput) -> Fit:
+def fit_counts_relaxed(fit_input: FitInput) -> Fit:
     """Fit Model 1 without integrality, every count rounded by itself."""
-    grid, relaxed = half_prices.relax_counts(asked.tree, asked.noisy, total=asked.total, weights=asked.weights)
+    grid, relaxed = half_prices.relax_counts(
+        fit_input.tree, fit_input.noisy, total=fit_input.total, weights=fit_input.weights
+    )
     counts = [np.floor(level + 0.5).astype(np.int64) for level in relaxed]
     return Fit(counts=counts, solver=f"half-prices on a grid of 1/{grid}, rounded")
 
 
-def fit_cumulative_relaxed(asked: FitInput) -> Fit:
+def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
     """Fit Model 2 without integrality, to a stated tolerance, every region rounded by itself."""
-    size = asked.noisy[0].shape[1]
+    size = fit_input.noisy[0].shape[1]
     if size == 0:  # one size, whose counts are the totals
-        return Fit(counts=[total[:, None] for total in asked.known], solver="none")
-    weights = [np.full(size, weight) for weight in asked.scaled]
-    noisy = [level.astype(np.float64) for level in asked.noisy]
-    if asked.totals is None:
-        tops = [np.full(width, asked.total) for width in asked.tree.widths]
+        return Fit(counts=[total[:, None] for total in fit_input.known_totals], solver="none")
+    weights = [np.full(size, weight) for weight in fit_input.scaled_weights]
+    noisy = [level.astype(np.float64) for level in fit_input.noisy]
+    if fit_input.totals is None:
+        tops = [np.full(width, fit_input.total) for width in fit_input.tree.widths]
         weights[0] = weights[0].copy()
-        weights[0][-1], noisy[0][0, -1] = _ROOT_PULL, float(asked.total)
+        weights[0][-1], noisy[0][0, -1] = _ROOT_PULL, float(fit_input.total)
     else:
-        tops = asked.totals
-    found = project_jointly(asked.tree, noisy, weights=weights, totals=tops, gap=asked.gap, iterations=60)
-    levels = add_up(asked.tree, found.leaves)
-    missed = abs(float(levels[0][0, -1]) - asked.total) if asked.totals is None else 0.0
+        tops = fit_input.totals
+    projection = project_jointly(fit_input.tree, noisy, weights=weights, totals=tops, gap=fit_input.gap, iterations=60)
+    levels = add_up(fit_input.tree, projection.leaves)
+    total_error = abs(float(levels[0][0, -1]) - fit_input.total) if fit_input.totals is None else 0.0
     counts = []
     for level, values in enumerate(levels):
-        whole = np.floor(values + 0.5).astype(np.int64)
-        if asked.totals is not None:
-            whole = np.concatenate([whole, asked.totals[level][:, None]], axis=1)
-        counts.append(np.diff(whole, axis=1, prepend=0))
-    details = {"relaxed": {"gap": found.gap, "total_missed": missed}}
-    return Fit(counts=counts, iterations=found.iterations, solver="ADMM, rounded", details=details)
+        rounded = np.floor(values + 0.5).astype(np.int64)
+        if fit_input.totals is not None:
+            rounded = np.concatenate([rounded, fit_input.totals[level][:, None]], axis=1)
+        counts.append(np.diff(rounded, axis=1, prepend=0))
+    details = {"relaxed": {"gap": projection.gap, "total_missed": total_error}}
+    return Fit(counts=counts, iterations=projection.iterations, solver="ADMM, rounded", details=details)
 
 
-def fit_published_chain(asked: FitInput) -> Fit:
+def fit_published_chain(fit_input: FitInput) -> Fit:
     """Fit the chain of section 9.2 as it is printed."""
-    fitted = fit_chain(asked.tree, asked.noisy, total=asked.total)
-    value = float(half_prices.objective(fitted, asked.noisy))
+    fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
+    value = float(half_prices.objective(fitted, fit_input.noisy))
     return Fit(counts=chain_counts(fitted), lower_bound=value, solver="PAVA", proved=True)
 
 
-def fit_program(asked: FitInput) -> Fit:
+def fit_program(fit_input: FitInput) -> Fit:
     """Fit M_H or M_c: the QIP in the modelling language, started from a fast method's integers."""
-    cumulative = METHODS[asked.method].query == "cumulative"
-    quick = fit_isotonic(asked) if cumulative else _model_1(asked, asked.noisy)
-    start, noisy = quick.counts, asked.noisy
+    cumulative = METHODS[fit_input.method].query == "cumulative"
+    quick_fit = fit_isotonic(fit_input) if cumulative else _fit_model_1(fit_input, fit_input.noisy)
+    start, noisy = quick_fit.counts, fit_input.noisy
     if cumulative:
         start = [np.cumsum(level, axis=1) for level in start]
-        if asked.totals is not None:
-            noisy = [np.concatenate([n, t[:, None]], axis=1) for n, t in zip(noisy, asked.totals, strict=True)]
+        if fit_input.totals is not None:
+            noisy = [np.concatenate([n, t[:, None]], axis=1) for n, t in zip(noisy, fit_input.totals, strict=True)]
     try:
-        found = qip.solve_exactly(
-            asked.tree,
+        solution = qip.solve_exactly(
+            fit_input.tree,
             noisy,
             start=start,
-            total=asked.total,
-            totals=asked.totals,
-            weights=asked.scaled,
+            total=fit_input.total,
+            totals=fit_input.totals,
+            weights=fit_input.scaled_weights,
             cumulative=cumulative,
-            backend=asked.backend,
+            backend=fit_input.backend,
         )
     except StoppedError:
-        return Fit(counts=quick.counts, solver=quick.solver, details={"stopped": True})
-    counts = [np.diff(level, axis=1, prepend=0) for level in found.counts] if cumulative else found.counts
-    return evolve(found, counts=counts, details={} if found.proved else {"stopped": True})
+        return Fit(counts=quick_fit.counts, solver=quick_fit.solver, details={"stopped": True})
+    counts = [np.diff(level, axis=1, prepend=0) for level in solution.counts] if cumulative else solution.counts
+    return evolve(solution, counts=counts, details={} if solution.proved else {"stopped": True})
 
 
-def fit_counts(asked: FitInput) -> Fit:
+def fit_counts(fit_input: FitInput) -> Fit:
     """Fit Model 1 to noisy counts."""
-    return _model_1(asked, asked.noisy)
+    return _fit_model_1(fit_input, fit_input.noisy)
 
 
-def fit_jointly(asked: FitInput) -> Fit:
+def fit_jointly(fit_input: FitInput) -> Fit:
     """Fit Model 2 to noisy cumulative counts, region totals known."""
-    return _with_totals(asked, asked.noisy, cumulative=True)
+    return _fit_with_known_totals(fit_input, fit_input.noisy, cumulative=True)
 
 
 FITS: Final[Mapping[str, Callable[[FitInput], Fit]]] = {

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Ints
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
-from privopt_hierarchical_dp.tree import Tree, squared
+from privopt_hierarchical_dp.tree import Tree, sum_squares
 
 __all__ = ["integer_weights", "largest_weight", "objective", "project_counts", "relax_counts"]
 
@@ -79,11 +79,11 @@ def _answer_low(
     node: int, price: int, noisy: Ints, child: Ints, level: Ints, weight: Ints, ranked: Ints, prefix: Ints
 ) -> Any:
     """Answer of a leaf, or of a node above leaves."""
-    own = weight[level[node]]
+    own_weight = weight[level[node]]
     first, last = child[node, 0], child[node, 1]
     if first == last:
-        return max(0, noisy[node] + (price + own) // (2 * own))
-    return _answer_above_leaves(first, last, noisy[node], own, weight[level[first]], price, ranked, prefix)
+        return max(0, noisy[node] + (price + own_weight) // (2 * own_weight))
+    return _answer_above_leaves(first, last, noisy[node], own_weight, weight[level[first]], price, ranked, prefix)
 
 
 @jit()
@@ -99,7 +99,7 @@ _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEX
 
 
 @jit()
-def _narrowed(frame: Ints, own_weight: int, noisy: int) -> Any:
+def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
     """Narrow a frame's search by the count at its probe; returns whether it is over."""
     if 2 * own_weight * frame[_COUNT] + frame[_PROBE] <= frame[_PRICE] + own_weight + 2 * own_weight * noisy:
         frame[_LOW] = frame[_PROBE]
@@ -125,16 +125,16 @@ def _answer(node: int, price: int, tables: Any) -> Any:
     height = len(weight) - level[node]
     if height <= 2:
         return _answer_low(node, price, noisy, child, level, weight, ranked, prefix)
-    top = 0
+    stack_index = 0
     entering = True
     stack[0, _NODE] = node
     stack[0, _PRICE] = price
     while True:
-        frame = stack[top]
-        own = weight[level[frame[_NODE]]]
+        frame = stack[stack_index]
+        own_weight = weight[level[frame[_NODE]]]
         first, last = child[frame[_NODE], 0], child[frame[_NODE], 1]
         if entering:
-            frame[_PROBE] = guess[frame[_NODE]] if own else frame[_PRICE]
+            frame[_PROBE] = guess[frame[_NODE]] if own_weight else frame[_PRICE]
             frame[_STEP] = 1
             frame[_HAS_LOW] = 0
             frame[_HAS_HIGH] = 0
@@ -146,28 +146,28 @@ def _answer(node: int, price: int, tables: Any) -> Any:
                 frame[_COUNT] += _answer_low(frame[_NEXT], frame[_PROBE], noisy, child, level, weight, ranked, prefix)
                 frame[_NEXT] += 1
         elif frame[_NEXT] < last:
-            top += 1
-            stack[top, _NODE] = frame[_NEXT]
-            stack[top, _PRICE] = frame[_PROBE]
+            stack_index += 1
+            stack[stack_index, _NODE] = frame[_NEXT]
+            stack[stack_index, _PRICE] = frame[_PROBE]
             entering = True
             continue
-        done = own == 0
+        is_done = own_weight == 0
         result = frame[_COUNT]
-        if own:
-            done = _narrowed(frame, own, noisy[frame[_NODE]])
-            if done:
+        if own_weight:
+            is_done = _narrow_search(frame, own_weight, noisy[frame[_NODE]])
+            if is_done:
                 guess[frame[_NODE]] = frame[_LOW]
-                bound = noisy[frame[_NODE]] + (frame[_PRICE] - frame[_LOW] - 1 + own) // (2 * own)
+                bound = noisy[frame[_NODE]] + (frame[_PRICE] - frame[_LOW] - 1 + own_weight) // (2 * own_weight)
                 result = max(frame[_LOW_COUNT], bound)
-        if not done:
+        if not is_done:
             frame[_NEXT] = first
             frame[_COUNT] = 0
-        elif top == 0:
+        elif stack_index == 0:
             return result
         else:
-            top -= 1
-            stack[top, _COUNT] += result
-            stack[top, _NEXT] += 1
+            stack_index -= 1
+            stack[stack_index, _COUNT] += result
+            stack[stack_index, _NEXT] += 1
 
 
 @jit()
@@ -208,30 +208,30 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
     tables = (noisy, child, level, weight, ranked, prefix, guess, stack)
     for node in range(first_leaf):
         first, last = child[node, 0], child[node, 1]
-        wanted = value[node]
-        if wanted == 0:
+        target = value[node]
+        if target == 0:
             value[first:last] = 0
             continue
         low, high = 0, 0
         has_low, has_high = False, False
         probe, step = guess[node], 1
         while not (has_low and has_high and high - low == 1):
-            if _count(node, probe, tables, first_leaf) < wanted:
+            if _count(node, probe, tables, first_leaf) < target:
                 low, has_low = probe, True
             else:
                 high, has_high = probe, True
             probe = _probe(low, high, has_low, has_high, step)
             step *= 2
-        rest = wanted
+        remaining = target
         for c in range(first, last):
             value[c] = _answer(c, low, tables)
-            rest -= value[c]
+            remaining -= value[c]
         for c in range(first, last):
-            if rest == 0:
+            if remaining == 0:
                 break
-            more = min(rest, _answer(c, high, tables) - value[c])
-            value[c] += more
-            rest -= more
+            extra = min(remaining, _answer(c, high, tables) - value[c])
+            value[c] += extra
+            remaining -= extra
 
 
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:
@@ -247,16 +247,16 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
     if min(rational) < 0 or rational[-1] == 0:
         raise ValueError(f"level weights must not be negative, the leaves' positive; found {list(map(str, weights))}")
     common = lcm(*(weight.denominator for weight in rational))
-    whole = [int(weight * common) for weight in rational]
-    divisor = int(np.gcd.reduce(np.array(whole, dtype=object)))
-    whole = [weight // divisor for weight in whole]
-    if max(whole) > limit:
+    integers = [int(weight * common) for weight in rational]
+    divisor = int(np.gcd.reduce(np.array(integers, dtype=object)))
+    integers = [weight // divisor for weight in integers]
+    if max(integers) > limit:
         unit = max(rational) / limit
-        whole = [max(1, round(weight / unit)) if weight else 0 for weight in rational]
-    return np.array(whole, dtype=np.int64)
+        integers = [max(1, round(weight / unit)) if weight else 0 for weight in rational]
+    return np.array(integers, dtype=np.int64)
 
 
-def _nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
+def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
     """Return first and last child of each node, its level, and the first leaf: a tree a size below node 0.
 
     Level after level, and in it one size after the other.
@@ -266,9 +266,9 @@ def _nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
     child[0] = 1, 1 + sizes
     for index, start in enumerate(tree.start):
         begins = offsets[index + 1] + tree.widths[index + 1] * np.arange(sizes)[:, None]
-        own = slice(offsets[index], offsets[index + 1])
-        child[own, 0] = (begins + start[:-1]).ravel()
-        child[own, 1] = (begins + start[1:]).ravel()
+        level_slice = slice(offsets[index], offsets[index + 1])
+        child[level_slice, 0] = (begins + start[:-1]).ravel()
+        child[level_slice, 1] = (begins + start[1:]).ravel()
     level = np.repeat(np.arange(tree.depth + 1), [1, *(sizes * width for width in tree.widths)])
     return child, level.astype(np.int64), int(offsets[-2])
 
@@ -289,13 +289,13 @@ def project_counts(tree: Tree, noisy: Sequence[Ints], *, total: int, weights: In
     if int(weight.max()) > _largest_factor(tree, noisy, total):
         raise ValueError("noisy values times level weights pass 64 bits: take smaller weights")
     sizes = noisy[0].shape[1]
-    child, level, first_leaf = _nodes(tree, sizes)
+    child, level, first_leaf = _number_nodes(tree, sizes)
     flat = np.concatenate([[0], *(np.asarray(values, dtype=np.int64).T.ravel() for values in noisy)])
     value = np.zeros_like(flat)
     value[0] = total
     _solve(flat, child, level, np.concatenate([[0], weight]), first_leaf, value)
-    ends = 1 + sizes * np.cumsum([0, *tree.widths])[:-1]
-    return [np.ascontiguousarray(part.reshape(sizes, -1).T) for part in np.split(value, ends)[1:]]
+    split_points = 1 + sizes * np.cumsum([0, *tree.widths])[:-1]
+    return [np.ascontiguousarray(part.reshape(sizes, -1).T) for part in np.split(value, split_points)[1:]]
 
 
 def relax_counts(
@@ -310,8 +310,8 @@ def relax_counts(
     while grid > 1 and _largest_factor(tree, noisy, total) < grid * heaviest:
         grid //= 2
     fine = [np.asarray(values, dtype=np.int64) * grid for values in noisy]
-    whole = integer_weights(weights, limit=largest_weight(tree, fine, total * grid))
-    solved = project_counts(tree, fine, total=total * grid, weights=whole)
+    scaled_weights = integer_weights(weights, limit=largest_weight(tree, fine, total * grid))
+    solved = project_counts(tree, fine, total=total * grid, weights=scaled_weights)
     return grid, [values / float(grid) for values in solved]
 
 
@@ -327,19 +327,19 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     Raises:
         UsageError: there is none.
     """
-    room = _largest_factor(tree, noisy, total)
-    if room < 1:
+    max_factor = _largest_factor(tree, noisy, total)
+    if max_factor < 1:
         raise UsageError(
             f"{tree.regions:,} regions with noisy values of up to 1e15 and more pass 64 bits; use smaller counts, "
             "fewer regions or a larger epsilon"
         )
-    return min(room, 1 << 20)
+    return min(max_factor, 1 << 20)
 
 
 def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Iterable[int] | None = None) -> int:
     """Sum over levels of w_l |values_l - noisy_l|^2, an exact integer for integer weights."""
     weight = [1] * len(values) if weights is None else weights
     return sum(
-        int(w) * squared(np.asarray(value, dtype=np.int64) - np.asarray(target, dtype=np.int64))
+        int(w) * sum_squares(np.asarray(value, dtype=np.int64) - np.asarray(target, dtype=np.int64))
         for w, value, target in zip(weight, values, noisy, strict=True)
     )

@@ -22,70 +22,70 @@ _SAFE_WEIGHT = 3_000_000_000  # product of two block weights stays below 2**63
 
 
 @jit()
-def _spread(values: NDArray[Any], ends: Ints, high: Any, out: NDArray[Any]) -> None:
+def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDArray[Any]) -> None:
     """Write each block's value, from 0 to ``high``, to all of its positions; ``ends`` are those of the blocks."""
-    first = 0
-    for block in range(len(ends)):
+    begin = 0
+    for block in range(len(block_ends)):
         value = min(max(values[block], 0), high)
-        for s in range(first, ends[block] + 1):
-            out[s] = value
-        first = ends[block] + 1
+        for s in range(begin, block_ends[block] + 1):
+            fitted[s] = value
+        begin = block_ends[block] + 1
 
 
 @jit()
-def _pool_integers(totals: Ints, weights: Ints, high: Ints, out: Ints) -> None:
+def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> None:
     rows, size = totals.shape
     sums = np.empty(size, np.int64)
     mass = np.empty(size, np.int64)
-    ends = np.empty(size, np.int64)
+    block_ends = np.empty(size, np.int64)
     for row in range(rows):
-        top = -1
+        last_block = -1
         for s in range(size):
-            top += 1
-            sums[top] = totals[row, s]
-            mass[top] = weights[s]
-            ends[top] = s
-            while top > 0:
-                left = sums[top - 1] // mass[top - 1]
-                right = sums[top] // mass[top]
-                if left < right:
+            last_block += 1
+            sums[last_block] = totals[row, s]
+            mass[last_block] = weights[s]
+            block_ends[last_block] = s
+            while last_block > 0:
+                previous_mean = sums[last_block - 1] // mass[last_block - 1]
+                last_mean = sums[last_block] // mass[last_block]
+                if previous_mean < last_mean:
                     break
-                if left == right:
-                    over_left = (sums[top - 1] - left * mass[top - 1]) * mass[top]
-                    over_right = (sums[top] - right * mass[top]) * mass[top - 1]
-                    if over_left <= over_right:
+                if previous_mean == last_mean:
+                    previous_rest = (sums[last_block - 1] - previous_mean * mass[last_block - 1]) * mass[last_block]
+                    last_rest = (sums[last_block] - last_mean * mass[last_block]) * mass[last_block - 1]
+                    if previous_rest <= last_rest:
                         break
-                sums[top - 1] += sums[top]
-                mass[top - 1] += mass[top]
-                ends[top - 1] = ends[top]
-                top -= 1
-        for block in range(top + 1):
+                sums[last_block - 1] += sums[last_block]
+                mass[last_block - 1] += mass[last_block]
+                block_ends[last_block - 1] = block_ends[last_block]
+                last_block -= 1
+        for block in range(last_block + 1):
             sums[block] = (2 * sums[block] + mass[block]) // (2 * mass[block])
-        _spread(sums, ends[: top + 1], high[row], out[row])
+        _write_blocks(sums, block_ends[: last_block + 1], high[row], fitted[row])
 
 
 @jit()
 def _pool_floats(
-    values: NDArray[np.float64], weights: NDArray[np.float64], high: NDArray[np.float64], out: NDArray[np.float64]
+    values: NDArray[np.float64], weights: NDArray[np.float64], high: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
     rows, size = values.shape
     means = np.empty(size, np.float64)
     mass = np.empty(size, np.float64)
-    ends = np.empty(size, np.int64)
+    block_ends = np.empty(size, np.int64)
     for row in range(rows):
-        top = -1
+        last_block = -1
         for s in range(size):
-            top += 1
-            means[top] = values[row, s]
-            mass[top] = weights[s]
-            ends[top] = s
-            while top > 0 and means[top - 1] > means[top]:
-                total = mass[top - 1] + mass[top]
-                means[top - 1] += (means[top] - means[top - 1]) * (mass[top] / total)
-                mass[top - 1] = total
-                ends[top - 1] = ends[top]
-                top -= 1
-        _spread(means, ends[: top + 1], high[row], out[row])
+            last_block += 1
+            means[last_block] = values[row, s]
+            mass[last_block] = weights[s]
+            block_ends[last_block] = s
+            while last_block > 0 and means[last_block - 1] > means[last_block]:
+                total = mass[last_block - 1] + mass[last_block]
+                means[last_block - 1] += (means[last_block] - means[last_block - 1]) * (mass[last_block] / total)
+                mass[last_block - 1] = total
+                block_ends[last_block - 1] = block_ends[last_block]
+                last_block -= 1
+        _write_blocks(means, block_ends[: last_block + 1], high[row], fitted[row])
 
 
 def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
@@ -117,21 +117,21 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
         raise ValueError("isotonic weights must be positive")
     if sum(map(int, weights)) > _SAFE_WEIGHT:
         raise ValueError(f"isotonic weights must add up to at most {_SAFE_WEIGHT}")
-    out = np.empty_like(totals)
+    fitted = np.empty_like(totals)
     high = np.ascontiguousarray(high, dtype=np.int64)
-    _pool_integers(np.ascontiguousarray(totals), np.ascontiguousarray(weights, dtype=np.int64), high, out)
-    return out
+    _pool_integers(np.ascontiguousarray(totals), np.ascontiguousarray(weights, dtype=np.int64), high, fitted)
+    return fitted
 
 
 def isotonic_floats(
-    values: NDArray[np.float64], *, high: NDArray[np.float64], weights: NDArray[np.float64], out: NDArray[np.float64]
+    values: NDArray[np.float64], *, high: NDArray[np.float64], weights: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
-    """Fit weighted isotonic regression within [0, high], row by row, in doubles, into ``out``.
+    """Fit weighted isotonic regression within [0, high], row by row, in doubles, into ``fitted``.
 
     Args:
         values: (R, S), C-contiguous.
         high: (R,) upper bounds.
         weights: (S,) positive weights.
-        out: (R, S) result.
+        fitted: (R, S) the result.
     """
-    _pool_floats(values, weights, high, out)
+    _pool_floats(values, weights, high, fitted)

@@ -52,7 +52,7 @@ class Projection:
 
 
 @jit()
-def _simplex_rows(values: Floats, weights: Floats, totals: Floats, out: Floats) -> None:
+def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Floats) -> None:
     """Compute argmin sum_s w_s (x_s - v_s)^2 with x >= 0 and sum x = total, row by row (sorted break points)."""
     rows, size = values.shape
     for row in range(rows):
@@ -70,7 +70,7 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, out: Floats) 
             if rank + 1 == size or keys[order[rank + 1]] + price <= 0.0:
                 break
         for s in range(size):
-            out[row, s] = max(0.0, values[row, s] + price / weights[s])
+            projected[row, s] = max(0.0, values[row, s] + price / weights[s])
 
 
 def _worst_step(multiplier: Floats, totals: Floats) -> float:
@@ -84,13 +84,13 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
     return float(np.sum(multiplier.max(axis=1) * totals))
 
 
-def _handed_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
+def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
     """Multipliers whose sum over consistent values is the same, and 0 where the weight is: the children's have them."""
-    found = [multipliers[0]]
+    moved = [multipliers[0]]
     for level, (start, weight) in enumerate(zip(tree.start, weights, strict=False)):
-        left = np.where(weight > 0.0, 0.0, found[level])
-        found.append(multipliers[level + 1] + np.repeat(left, np.diff(start), axis=0))
-    return found
+        passed_on = np.where(weight > 0.0, 0.0, moved[level])
+        moved.append(multipliers[level + 1] + np.repeat(passed_on, np.diff(start), axis=0))
+    return moved
 
 
 def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], targets: Sequence[Floats]) -> float:
@@ -101,9 +101,9 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
     """Return the nearest rows with non-negative entries and the sums ``totals``; (R, S), any row order of sizes."""
-    out = np.empty_like(values)
-    _simplex_rows(values, np.ones(values.shape[1]), totals, out)
-    return out
+    projected = np.empty_like(values)
+    _simplex_rows(values, np.ones(values.shape[1]), totals, projected)
+    return projected
 
 
 def project_jointly(
@@ -132,41 +132,45 @@ def project_jointly(
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
     # a weight far above the others is a constraint, not a scale; rows bind a level of weight 0 all the same
     penalty = [np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
-    pull = NearestSums.of(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
-    plain = NearestSums.of(tree, weight)
+    pulled_projection = NearestSums.of(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
+    tree_projection = NearestSums.of(tree, weight)
     of_sizes = [np.ascontiguousarray(np.broadcast_to(p, targets[0].shape[1])) for p in penalty]
-    worst = _worst_step if rows == "monotone" else _worst_entry
-    held = [target.copy() for target in targets]  # z: obeys the rows
+    max_product = _worst_step if rows == "monotone" else _worst_entry
+    row_values = [target.copy() for target in targets]  # z: obeys the rows
     dual = [np.zeros_like(target) for target in targets]  # u: scaled multipliers
-    best: tuple[float, Floats] = (np.inf, held[-1])
+    best_point: tuple[float, Floats] = (np.inf, row_values[-1])
     lower = -np.inf
     step = 0
     for step in range(1, iterations + 1):
         pulled = [
-            (w * t + p * (z - u)) / (w + p) for w, p, t, z, u in zip(weight, penalty, targets, held, dual, strict=True)
+            (w * t + p * (z - u)) / (w + p)
+            for w, p, t, z, u in zip(weight, penalty, targets, row_values, dual, strict=True)
         ]
-        middle = pull(pulled)
-        for x, z, u, p, top in zip(middle, held, dual, of_sizes, tops, strict=True):
+        middle = pulled_projection(pulled)
+        for x, z, u, p, top in zip(middle, row_values, dual, of_sizes, tops, strict=True):
             u += 1.6 * x - 0.6 * z  # over-relaxation; u now holds the point to project
             if rows == "monotone":
-                isotonic_floats(u, high=top, weights=p, out=z)
+                isotonic_floats(u, high=top, weights=p, fitted=z)
             else:
                 _simplex_rows(u, p, top, z)
             u -= z
         if step % 10 and step != iterations:
             continue
-        value = _weighted_square(weight, add_up(tree, held[-1]), targets)
-        if value < best[0]:
-            best = (value, held[-1].copy())
+        value = _weighted_square(weight, add_up(tree, row_values[-1]), targets)
+        if value < best_point[0]:
+            best_point = (value, row_values[-1].copy())
         # Lagrangian with multipliers y = 2 p u: tree part at t - y / 2 w, row part at its worst vertex
         multipliers = [2.0 * p * u for p, u in zip(penalty, dual, strict=True)]
         shifted = [
             t - np.divide(y, 2.0 * w, out=np.zeros_like(y), where=w > 0.0)
-            for t, y, w in zip(targets, _handed_down(tree, multipliers, weight), weight, strict=True)
+            for t, y, w in zip(targets, _move_multipliers_down(tree, multipliers, weight), weight, strict=True)
         ]
-        bent = plain(shifted)
-        rows_part = sum(float(np.sum(y * x)) - worst(y, top) for x, y, top in zip(bent, multipliers, tops, strict=True))
-        lower = max(lower, _weighted_square(weight, bent, targets) + rows_part)
-        if best[0] - lower <= gap * max(best[0], 1e-12) or not clock().left:
+        tree_minimum = tree_projection(shifted)
+        rows_part = sum(
+            float(np.sum(y * x)) - max_product(y, top)
+            for x, y, top in zip(tree_minimum, multipliers, tops, strict=True)
+        )
+        lower = max(lower, _weighted_square(weight, tree_minimum, targets) + rows_part)
+        if best_point[0] - lower <= gap * max(best_point[0], 1e-12) or not clock().left:
             break
-    return Projection(leaves=best[1], value=best[0], lower_bound=max(lower, 0.0), iterations=step)
+    return Projection(leaves=best_point[1], value=best_point[0], lower_bound=max(lower, 0.0), iterations=step)

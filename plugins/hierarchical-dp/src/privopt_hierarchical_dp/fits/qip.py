@@ -104,13 +104,15 @@ def build(
     r, p, s = Index("r", regions), Index("p", regions), Index("s", steps)
     model = Model("Model 2" if cumulative else "Model 1")
     centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
-    most = np.full((len(names), 1), total) if totals is None else np.array(_flat(totals))[:, None]
-    x = model.variable("x", regions, steps, lower=_doubles(-centre), upper=_doubles(most - centre), kind="integer")
-    away = centre - np.concatenate([np.asarray(level) for level in noisy])
+    max_counts = np.full((len(names), 1), total) if totals is None else np.array(_flatten_levels(totals))[:, None]
+    x = model.variable(
+        "x", regions, steps, lower=_to_doubles(-centre), upper=_to_doubles(max_counts - centre), kind="integer"
+    )
+    offsets = centre - np.concatenate([np.asarray(level) for level in noisy])
     scale = np.concatenate(
         [np.broadcast_to(np.asarray(w, dtype=np.float64), level.shape) for w, level in zip(weights, noisy, strict=True)]
     )
-    points, cost = _bends(away, reach)
+    points, cost = _cost_bends(offsets, reach)
     cost *= scale[:, :, None]
     t = model.piecewise("cost", x[r, s], points, values=cost, forall=(r, s))
     model.minimize(summed(t[r, s], over=(r, s)))
@@ -118,42 +120,44 @@ def build(
     if inner:
         members = _membership(tree)
         child = model.param("child", members, regions, regions)
-        lacking = model.param("lacking", _doubles(centre - members.astype(np.int64) @ centre), regions, steps)
+        lacking = model.param("lacking", _to_doubles(centre - members.astype(np.int64) @ centre), regions, steps)
         consistent = Eq(summed(child[p, r] * x[r, s], over=r), x[p, s] + lacking[p, s])
         model.require("consistent", consistent, forall=(p, s), where=((p,), inner))
     if cumulative and size > 1:
-        rise = model.param("rise", _doubles(np.diff(centre, axis=1, append=0)), regions, steps)
-        above = x[r, s + 1] + rise[r, s]
-        model.require("rising", Le(x[r, s], above), forall=(r, s), where=((s,), [(at,) for at in range(1, size)]))
-    for at, value in enumerate([total] if totals is None else _flat(totals)):
-        groups = x[names[at], size] if cumulative else summed(x[names[at], s], over=s)
-        beyond = value - (centre[at, -1] if cumulative else centre[at].sum())
-        model.require(f"total of {names[at]}", Eq(groups, int(beyond)))
-    return model, x, float((scale * away**2).sum())
+        rise = model.param("rise", _to_doubles(np.diff(centre, axis=1, append=0)), regions, steps)
+        next_count = x[r, s + 1] + rise[r, s]
+        model.require(
+            "rising", Le(x[r, s], next_count), forall=(r, s), where=((s,), [(position,) for position in range(1, size)])
+        )
+    for position, value in enumerate([total] if totals is None else _flatten_levels(totals)):
+        groups = x[names[position], size] if cumulative else summed(x[names[position], s], over=s)
+        required_change = value - (centre[position, -1] if cumulative else centre[position].sum())
+        model.require(f"total of {names[position]}", Eq(groups, int(required_change)))
+    return model, x, float((scale * offsets**2).sum())
 
 
-def _bends(away: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return where the costs ``k (2 away + k)`` bend, and their values there, (R, S, B) each.
 
     The line through k = j and j + 1, ``(2 away + 2j + 1) k - j (j + 1)``, is at most the cost at every integer. All
     lines with -reach <= j < reach are taken, and beyond them every j twice as far as the one before.
     """
-    farther = [2 * reach]
-    while farther[-1] < max(1024, 4 * int(np.abs(away).max(initial=0))):
-        farther.append(2 * farther[-1])
-    right = np.array(farther)
+    outer_bends = [2 * reach]
+    while outer_bends[-1] < max(1024, 4 * int(np.abs(offsets).max(initial=0))):
+        outer_bends.append(2 * outer_bends[-1])
+    right = np.array(outer_bends)
     j = np.concatenate([-1 - right[::-1], np.arange(-reach, reach), right])
-    at = np.concatenate([[j[0]], (j[:-1] + j[1:] + 1) / 2, [j[-1] + 1]])
+    bend_points = np.concatenate([[j[0]], (j[:-1] + j[1:] + 1) / 2, [j[-1] + 1]])
     line = np.append(j, j[-1])
-    values = (2 * away[:, :, None] + 2 * line + 1) * at - line * (line + 1)
-    return np.broadcast_to(at, values.shape).copy(), values
+    values = (2 * offsets[:, :, None] + 2 * line + 1) * bend_points - line * (line + 1)
+    return np.broadcast_to(bend_points, values.shape).copy(), values
 
 
-def _doubles(values: Any) -> NDArray[np.float64]:
+def _to_doubles(values: Any) -> NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64)
 
 
-def _flat(totals: Sequence[Ints]) -> list[int]:
+def _flatten_levels(totals: Sequence[Ints]) -> list[int]:
     return [int(value) for level in totals for value in level]
 
 
@@ -191,24 +195,24 @@ def solve_exactly(
     weight = [1.0] * tree.depth if weights is None else list(weights)
     edges = np.cumsum(tree.widths)[:-1]
     centre = [np.asarray(level, dtype=np.int64) for level in start]
-    reach, spent = _FIRST_BENDS, 0
-    around = partial(build, tree, noisy, total=total, totals=totals, weights=weight, cumulative=cumulative)
+    reach, iteration_count = _FIRST_BENDS, 0
+    build_around = partial(build, tree, noisy, total=total, totals=totals, weights=weight, cumulative=cumulative)
     for _ in range(_MAX_ROUNDS):
-        model, x, base = around(bends=centre, reach=reach)
-        found = model.solve(backend, gap=0.0)
-        spent += int(found.iterations or 0)
-        table = np.round(np.asarray(found.value(x.name)).reshape(tree.regions, -1))
-        moved = [part.astype(np.int64) for part in np.split(table, edges)]
-        values = [c + m for c, m in zip(centre, moved, strict=True)]
-        outside = max(int(np.abs(m).max(initial=0)) for m in moved)
-        optimal = found.status == "optimal"
-        if outside <= reach or not optimal:
+        model, x, base = build_around(bends=centre, reach=reach)
+        solution = model.solve(backend, gap=0.0)
+        iteration_count += int(solution.iterations or 0)
+        table = np.round(np.asarray(solution.value(x.name)).reshape(tree.regions, -1))
+        moves = [part.astype(np.int64) for part in np.split(table, edges)]
+        values = [c + m for c, m in zip(centre, moves, strict=True)]
+        max_move = max(int(np.abs(m).max(initial=0)) for m in moves)
+        is_optimal = solution.status == "optimal"
+        if max_move <= reach or not is_optimal:
             return Fit(
                 counts=values,
-                lower_bound=-math.inf if found.bound is None else float(found.bound) + base,
-                iterations=spent,
-                solver=found.solver,
-                proved=optimal,
+                lower_bound=-math.inf if solution.bound is None else float(solution.bound) + base,
+                iterations=iteration_count,
+                solver=solution.solver,
+                proved=is_optimal,
             )
         centre = values
         reach *= 2

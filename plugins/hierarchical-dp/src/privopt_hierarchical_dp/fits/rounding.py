@@ -21,50 +21,50 @@ __all__ = ["deal", "deal_down"]
 
 
 @jit()
-def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, out: Ints) -> None:
+def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) -> None:
     """Deal ``counts`` (S,) over children along their courses (K, S); out: (K, S) integer cumulative."""
     children, size = course.shape
-    have = np.zeros(children, np.int64)
-    room = np.empty(children, np.int64)
+    received = np.zeros(children, np.int64)
+    goals = np.empty(children, np.int64)
     after = 0
     for s in range(size):
         after += counts[s]
     for s in range(size):
         units = counts[s]
         # price: smallest integer p with sum clip(floor(x + 1/2) + p, have, total) >= have + units
-        wanted = 0
+        target = 0
         for c in range(children):
-            wanted += have[c]
-        wanted += units
-        low, high = -1, 1
+            target += received[c]
+        target += units
+        lower, upper = -1, 1
         for c in range(children):
             goal = np.int64(np.floor(course[c, s] + 0.5))
-            room[c] = goal
-            low = min(low, have[c] - goal - 1)
-            high = max(high, totals[c] - goal + 1)
-        while high - low > 1:
-            price = (low + high) // 2
+            goals[c] = goal
+            lower = min(lower, received[c] - goal - 1)
+            upper = max(upper, totals[c] - goal + 1)
+        while upper - lower > 1:
+            price = (lower + upper) // 2
             reached = 0
             for c in range(children):
-                reached += min(max(room[c] + price, have[c]), totals[c])
-            if reached >= wanted:
-                high = price
+                reached += min(max(goals[c] + price, received[c]), totals[c])
+            if reached >= target:
+                upper = price
             else:
-                low = price
-        spare = wanted
+                lower = price
+        spare = target
         edge = np.empty(children, np.float64)
         for c in range(children):
-            base = min(max(room[c] + low, have[c]), totals[c])
-            full = min(max(room[c] + high, have[c]), totals[c])
+            base = min(max(goals[c] + lower, received[c]), totals[c])
+            full = min(max(goals[c] + upper, received[c]), totals[c])
             edge[c] = base - course[c, s] if full > base else np.inf
-            have[c] = base
+            received[c] = base
             spare -= base
         if spare > 0:
             order = np.argsort(edge)
             for rank in range(spare):
-                have[order[rank]] += 1
+                received[order[rank]] += 1
         for c in range(children):
-            out[c, s] = have[c]
+            dealt[c, s] = received[c]
 
 
 def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
@@ -100,9 +100,9 @@ def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], to
     """
     counts = [np.asarray(root, dtype=np.int64)[None, :]]
     for level, start in enumerate(tree.start):
-        below = np.empty((tree.widths[level + 1], counts[0].shape[1]), np.int64)
+        children = np.empty((tree.widths[level + 1], counts[0].shape[1]), np.int64)
         for region in range(tree.widths[level]):
-            own = slice(int(start[region]), int(start[region + 1]))
-            below[own] = deal(courses[level + 1][own], counts[level][region], totals[level + 1][own])
-        counts.append(below)
+            siblings = slice(int(start[region]), int(start[region + 1]))
+            children[siblings] = deal(courses[level + 1][siblings], counts[level][region], totals[level + 1][siblings])
+        counts.append(children)
     return counts

@@ -46,18 +46,24 @@ def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
         noise: (R, N) variances of their errors.
         expected: (R, N) mu.
     """
-    known = noise + expected
-    weight = expected**2 / np.maximum(known + PRIOR_SQUARE * expected**2, 1e-30) ** 2
-    excess = np.sum(weight * ((counts - expected) ** 2 - known), axis=0)
+    explained = noise + expected
+    weight = expected**2 / np.maximum(explained + PRIOR_SQUARE * expected**2, 1e-30) ** 2
+    excess = np.sum(weight * ((counts - expected) ** 2 - explained), axis=0)
     information = np.sum(weight * expected**2, axis=0)
-    doubt = 0.5 * np.sqrt(np.sum(2.0 * (weight * known) ** 2, axis=0))
+    doubt = 0.5 * np.sqrt(np.sum(2.0 * (weight * explained) ** 2, axis=0))
     square = (excess + PRIOR_SQUARE * doubt) / np.maximum(information + doubt, 1e-30)
     return np.asarray(np.maximum(square, 0.0))
 
 
 @jit()
 def _smooth_rows(
-    expected: Floats, square: Floats, observed: Floats, variance: Floats, totals: Floats, out: Floats, spread: Floats
+    expected: Floats,
+    square: Floats,
+    observed: Floats,
+    variance: Floats,
+    totals: Floats,
+    smoothed: Floats,
+    spread: Floats,
 ) -> None:
     """Kalman filter and Rauch-Tung-Striebel smoother of each row's cumulative counts.
 
@@ -83,15 +89,15 @@ def _smooth_rows(
             else:
                 m, p = totals[row], 0.0
             mean[s], mass[s] = m, p
-        out[row, size - 1] = totals[row]
+        smoothed[row, size - 1] = totals[row]
         spread[row, size - 1] = 0.0
         for s in range(size - 2, -1, -1):
             gain = mass[s] / guess_mass[s + 1]
-            out[row, s] = mean[s] + gain * (out[row, s + 1] - guess[s + 1])
+            smoothed[row, s] = mean[s] + gain * (smoothed[row, s + 1] - guess[s + 1])
             spread[row, s] = max(0.0, mass[s] + gain * gain * (spread[row, s + 1] - guess_mass[s + 1]))
 
 
-def _family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats) -> Floats:
+def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats) -> Floats:
     """Cumulative courses (K, N) of one parent's children that add up to its released ``counts``."""
     support = np.flatnonzero(counts)
     tops = totals.astype(np.float64)
@@ -100,36 +106,36 @@ def _family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, squa
         steps[:, support] = tops[:, None]
         return np.cumsum(steps, axis=1)
     bounds = support[:-1]
-    held = slice(int(support[0]), int(support[-1]))
-    weight = 1.0 / variance[:, held]
+    observed_range = slice(int(support[0]), int(support[-1]))
+    weight = 1.0 / variance[:, observed_range]
     precision = np.add.reduceat(weight, bounds - bounds[0], axis=1)  # sizes between are empty: same value
-    seen = np.add.reduceat(weight * observed[:, held], bounds - bounds[0], axis=1) / precision
+    pooled = np.add.reduceat(weight * observed[:, observed_range], bounds - bounds[0], axis=1) / precision
     expected = tops[:, None] * (counts[support] / counts.sum())[None, :]
     target = np.cumsum(counts[support])[:-1].astype(np.float64)
     course = np.empty_like(expected)
     spread = np.empty_like(expected)
     h2 = np.ascontiguousarray(square[support])
-    _smooth_rows(expected, h2, seen, 1.0 / precision, tops, course, spread)
+    _smooth_rows(expected, h2, pooled, 1.0 / precision, tops, course, spread)
     loose = np.maximum(spread[:, :-1], 1e-6)
-    share = loose / loose.sum(axis=0)
+    correction_share = loose / loose.sum(axis=0)
     pull = 1.0 / loose
     smooth = np.ascontiguousarray(course[:, :-1])
-    summed = smooth + share * (target - smooth.sum(axis=0))
+    summed = smooth + correction_share * (target - smooth.sum(axis=0))
     rising = np.empty_like(smooth)
-    flat = np.ones(smooth.shape[1])
-    isotonic_floats(summed.copy(), high=tops, weights=flat, out=rising)
+    equal_weights = np.ones(smooth.shape[1])
+    isotonic_floats(summed.copy(), high=tops, weights=equal_weights, fitted=rising)
     dual_sum = np.zeros_like(smooth)
     dual_rise = np.zeros_like(smooth)
     for _ in range(_MAX_SWEEPS):
         pulled = precision + 2.0 * pull
-        point = (precision * seen + pull * (summed - dual_sum + rising - dual_rise)) / pulled
+        point = (precision * pooled + pull * (summed - dual_sum + rising - dual_rise)) / pulled
         _smooth_rows(expected, h2, point, 1.0 / pulled, tops, course, spread)
         smooth = course[:, :-1]
         ahead = 1.5 * smooth
         relaxed_sum = ahead - 0.5 * summed + dual_sum
         relaxed_rise = ahead - 0.5 * rising + dual_rise
-        summed = relaxed_sum + share * (target - relaxed_sum.sum(axis=0))
-        isotonic_floats(relaxed_rise, high=tops, weights=flat, out=rising)
+        summed = relaxed_sum + correction_share * (target - relaxed_sum.sum(axis=0))
+        isotonic_floats(relaxed_rise, high=tops, weights=equal_weights, fitted=rising)
         dual_sum = relaxed_sum - summed
         dual_rise = relaxed_rise - rising
         if max(np.abs(smooth - summed).max(), np.abs(smooth - rising).max()) < 0.1 or not clock().left:
@@ -150,18 +156,18 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     if not size:
         return tops[:, None]
     fit = np.empty((rows, size))
-    isotonic_floats(np.ascontiguousarray(estimates), high=tops, weights=1.0 / spreads[0], out=fit)
+    isotonic_floats(np.ascontiguousarray(estimates), high=tops, weights=1.0 / spreads[0], fitted=fit)
     sums = np.concatenate([np.zeros((rows, 1)), fit, tops[:, None]], axis=1)
-    place = np.arange(size + 1)
-    reach = ((place + 1) * _NEAR_SHARE).astype(np.int64)
-    low, high = np.maximum(place - reach, 0), np.minimum(place + reach, size)
-    expected = (sums[:, high + 1] - sums[:, low]) / (high - low + 1)
+    size_index = np.arange(size + 1)
+    reach = ((size_index + 1) * _NEAR_SHARE).astype(np.int64)
+    begin, end = np.maximum(size_index - reach, 0), np.minimum(size_index + reach, size)
+    expected = (sums[:, end + 1] - sums[:, begin]) / (end - begin + 1)
     square = np.where(reach > 0, _ROOT_SQUARE, 1e6)
     course = np.empty((rows, size + 1))
     spread = np.empty_like(course)
     _smooth_rows(expected, square, np.ascontiguousarray(estimates), spreads, tops, course, spread)
     rising = np.empty_like(course)
-    isotonic_floats(course, high=tops, weights=np.ones(size + 1), out=rising)
+    isotonic_floats(course, high=tops, weights=np.ones(size + 1), fitted=rising)
     return rising
 
 
@@ -192,16 +198,18 @@ def smooth_down(
         parent = tree.parents(level + 1)
         shares = counts[level] / np.maximum(1, totals[level])[:, None]
         expected = totals[level + 1][:, None] * shares[parent]
-        seen = increments(pooled[level + 1], exactly(totals[level + 1]))
-        square = heterogeneity(seen.mean, seen.variance, expected)
-        below = np.empty((tree.widths[level + 1], size + 1), np.int64)
+        estimated = increments(pooled[level + 1], exactly(totals[level + 1]))
+        square = heterogeneity(estimated.mean, estimated.variance, expected)
+        children = np.empty((tree.widths[level + 1], size + 1), np.int64)
         for region in range(tree.widths[level]):
-            own = slice(int(start[region]), int(start[region + 1]))
-            given, tops = counts[level][region], totals[level + 1][own]
+            siblings = slice(int(start[region]), int(start[region + 1]))
+            parent_counts, tops = counts[level][region], totals[level + 1][siblings]
             if len(tops) == 1:
-                below[own] = given
+                children[siblings] = parent_counts
             else:
-                course = _family(pooled[level + 1].mean[own], spreads[level + 1][own], given, tops, square)
-                below[own] = deal(course, given, tops)
-        counts.append(below)
+                course = _smooth_family(
+                    pooled[level + 1].mean[siblings], spreads[level + 1][siblings], parent_counts, tops, square
+                )
+                children[siblings] = deal(course, parent_counts, tops)
+        counts.append(children)
     return counts

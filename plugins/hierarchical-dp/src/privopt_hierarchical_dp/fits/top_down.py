@@ -21,11 +21,11 @@ __all__ = ["top_down"]
 
 def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
     """Round (S, K) rows of non-negative reals to integers with the row sums ``totals``."""
-    whole = np.floor(values + 1e-9).astype(np.int64)
-    short = totals - whole.sum(axis=1)
-    order = np.argsort(np.argsort(-(values - whole), axis=1, kind="stable"), axis=1)
-    whole += order < short[:, None]
-    return whole
+    rounded = np.floor(values + 1e-9).astype(np.int64)
+    deficits = totals - rounded.sum(axis=1)
+    order = np.argsort(np.argsort(-(values - rounded), axis=1, kind="stable"), axis=1)
+    rounded += order < deficits[:, None]
+    return rounded
 
 
 def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
@@ -36,15 +36,15 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         noisy: for each level (R_l, N) noisy counts.
         total: G.
     """
-    alone = Tree(names=(tree.names[0],), start=())
-    counts = [project_counts(alone, [noisy[0]], total=total)[0]]
+    root_tree = Tree(names=(tree.names[0],), start=())
+    counts = [project_counts(root_tree, [noisy[0]], total=total)[0]]
     for level, start in enumerate(tree.start):
-        below = np.zeros((tree.widths[level + 1], counts[0].shape[1]), np.int64)
+        children = np.zeros((tree.widths[level + 1], counts[0].shape[1]), np.int64)
         for region in range(tree.widths[level]):
-            own = slice(int(start[region]), int(start[region + 1]))
+            siblings = slice(int(start[region]), int(start[region + 1]))
             parent = counts[level][region]
-            wanted = np.ascontiguousarray(noisy[level + 1][own].T, dtype=np.float64)
-            fitted = simplex_rows(wanted, parent.astype(np.float64))
-            below[own] = _largest_remainders(fitted, parent).T
-        counts.append(below)
+            targets = np.ascontiguousarray(noisy[level + 1][siblings].T, dtype=np.float64)
+            fitted = simplex_rows(targets, parent.astype(np.float64))
+            children[siblings] = _largest_remainders(fitted, parent).T
+        counts.append(children)
     return counts

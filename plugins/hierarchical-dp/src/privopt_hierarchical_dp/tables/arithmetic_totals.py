@@ -31,14 +31,16 @@ def find_arithmetic_totals(
         attributes: Columns of attributes.
         count: The column of counts.
     """
-    found = []
+    suspects = []
     for name in attributes:
-        cells = [*levels, *(own for own in attributes if own != name)]
-        found += [(name, value) for value in _find_sums(counts, name, scope=[], cells=cells, count=count)]
+        cells = [*levels, *(attribute for attribute in attributes if attribute != name)]
+        suspects += [(name, value) for value in _find_sums(counts, name, scope=[], cells=cells, count=count)]
     for number, level in enumerate(levels):
-        named, above = counts.filter(pl.col(level) != ""), levels[:number]
-        found += [(level, value) for value in _find_sums(named, level, scope=above, cells=attributes, count=count)]
-    return found
+        named, outer_levels = counts.filter(pl.col(level) != ""), levels[:number]
+        suspects += [
+            (level, value) for value in _find_sums(named, level, scope=outer_levels, cells=attributes, count=count)
+        ]
+    return suspects
 
 
 def _find_sums(counts: pl.DataFrame, name: str, *, scope: Sequence[str], cells: Sequence[str], count: str) -> list[str]:
@@ -53,12 +55,12 @@ def _find_sums(counts: pl.DataFrame, name: str, *, scope: Sequence[str], cells: 
     """
     if counts.is_empty():
         return []
-    own = counts.group_by(*scope, *cells, name).agg(pl.col(count).sum().alias("own"))
-    own = own.with_columns(
+    value_sums = counts.group_by(*scope, *cells, name).agg(pl.col(count).sum().alias("own"))
+    value_sums = value_sums.with_columns(
         pl.col("own").sum().over([*scope, *cells] or pl.lit(1)).alias("all"),
         pl.col(name).n_unique().over(list(scope) or pl.lit(1)).alias("siblings"),
     )
-    in_use = own.filter(pl.col("all") > 0)
+    in_use = value_sums.filter(pl.col("all") > 0)
     cells_of_scope = in_use.group_by(*scope, pl.lit(1).alias("one")).agg(
         pl.struct(*cells, pl.lit(1).alias("cell")).n_unique().alias("cells")
     )

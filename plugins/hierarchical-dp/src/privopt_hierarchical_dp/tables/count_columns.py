@@ -111,7 +111,7 @@ class _Columns:
 
     def is_determined(self, name: str) -> bool:
         """Return whether another column or the region alone determines a column, as a label does its code."""
-        keys = [list(self.levels), *([other] for other in (*self.texts, *self.numbers) if other != name)]
+        keys = [list(self.levels), *([column] for column in (*self.texts, *self.numbers) if column != name)]
         return any(self.count_distinct([*key, name]) == self.count_distinct(key) < self.frame.height for key in keys)
 
     def chance_of_individuals(self, key: Sequence[str]) -> float:
@@ -135,7 +135,9 @@ class _Columns:
         levels = [name for name in key if name in self.levels]
         cells, selected = self._count_values(levels), [levels]
         for name in key:
-            if name in levels or any(self.count_distinct([*one, name]) == self.count_distinct(one) for one in selected):
+            if name in levels or any(
+                self.count_distinct([*selection, name]) == self.count_distinct(selection) for selection in selected
+            ):
                 continue
             cells *= self._count_values([name])
             selected.append([name])
@@ -151,8 +153,8 @@ class _Columns:
             Statistics 11, 1984; in the form without bias.
         """
         rows = self.frame.group_by(*columns).len()["len"]
-        once, twice = int((rows == 1).sum()), int((rows == 2).sum())
-        return len(rows) + once * (once - 1) / (2 * (twice + 1))
+        single_count, pair_count = int((rows == 1).sum()), int((rows == 2).sum())
+        return len(rows) + single_count * (single_count - 1) / (2 * (pair_count + 1))
 
 
 def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspects:
@@ -174,10 +176,14 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
     for name in columns.numbers:
         key = columns.key_without(name)
         attributes = [
-            own for own in key if own in columns.levels or columns.frame[own].n_unique() <= MAX_ATTRIBUTE_VALUES
+            key_name
+            for key_name in key
+            if key_name in columns.levels or columns.frame[key_name].n_unique() <= MAX_ATTRIBUTE_VALUES
         ]
         is_distinct, is_named = columns.are_distinct(key), is_count_name(name)
-        chances = [columns.chance_of_individuals(own) for own in (attributes, *([key] if is_distinct else []))]
+        chances = [
+            columns.chance_of_individuals(key_name) for key_name in (attributes, *([key] if is_distinct else []))
+        ]
         is_aggregated = min(chances) < MAX_CHANCE
         if not (is_distinct or is_named or is_aggregated):
             continue
@@ -244,8 +250,8 @@ def refuse_unclear(suspects: CountSuspects, source: str, cure: str) -> None:
         InputError: A fault that names the columns, and no value.
     """
     named = " and ".join(f"column {name}" for name in suspects.columns)
-    found = f"{named}: numbers that may be how many individuals a row counts"
-    raise InputError([Fault(source, "", found, cure)])
+    actual = f"{named}: numbers that may be how many individuals a row counts"
+    raise InputError([Fault(source, "", actual, cure)])
 
 
 def _holds_numbers(texts: pl.Series) -> bool:

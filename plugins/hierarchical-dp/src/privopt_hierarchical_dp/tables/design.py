@@ -20,7 +20,7 @@ from privopt_hierarchical_dp.least_squares import Ends, Noise, ends_of, least_sq
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.noise_distributions import Scale
 from privopt_hierarchical_dp.release import HierarchyRelease, Tables
-from privopt_hierarchical_dp.shares import normed
+from privopt_hierarchical_dp.shares import normalize_shares
 from privopt_hierarchical_dp.tables.fit import effects_of, fit_tables, least_objective, noise_of_margin, noisy_numbers
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain
 from privopt_hierarchical_dp.tables.problem import TablesProblem
@@ -64,41 +64,46 @@ class TablesDesign(Design):
                 more cells than can be held.
             InfeasibleError: bounds that clash.
         """
-        problem.checked(file)
+        problem.check_keys(file)
         hierarchy, domain = problem.hierarchy, problem.domain
         regions = read_regions(hierarchy.regions, once=True)
         tree, faults = regions.tree, []
         if hierarchy.budget is not None and len(hierarchy.budget) != tree.depth:
-            found = f"{len(hierarchy.budget)} numbers"
-            faults.append(Fault(file, "hierarchy.budget", found, f"{tree.depth} numbers, one for each level"))
+            actual = f"{len(hierarchy.budget)} numbers"
+            faults.append(Fault(file, "hierarchy.budget", actual, f"{tree.depth} numbers, one for each level"))
         cells = tree.regions * sum(map(domain.cells, {*domain.tables, *(s.margin for s in domain.steps)}))
         if cells > MOST_CELLS:
-            wanted = (
+            expectation = (
                 f"at most {MOST_CELLS:,}: fewer values or regions, or no tables whose attributes form a ring "
                 "(a with b, b with c, c with a), for they are fitted as one table by all of these"
             )
-            faults.append(Fault(file, "hierarchy.tables", f"{cells:,} cells in all regions", wanted))
+            faults.append(Fault(file, "hierarchy.tables", f"{cells:,} cells in all regions", expectation))
         Faults(faults).check()
         cells_of = list(map(domain.cells, domain.tables))
-        relation, by, above = problem.relation, hierarchy.tables.items(), tree.depth - 1
+        relation, by, upper_level_count = problem.relation, hierarchy.tables.items(), tree.depth - 1
         exact = tree.depth if relation.exact is None else relation.exact
-        moved = relation.exact is not None and tree.widths[-1] > exact  # between regions whose numbers are not exact
-        named = ", ".join(f"{name} (by {', '.join(own.by) or 'region alone'})" for name, own in by)
-        shares = hierarchy.budget or (*(Fraction(1),) * above, Fraction(max(1, (LEAF_PARTS - 1) * above)))
+        hides_moves = (
+            relation.exact is not None and tree.widths[-1] > exact
+        )  # between regions whose numbers are not exact
+        table_descriptions = ", ".join(f"{name} (by {', '.join(own.by) or 'region alone'})" for name, own in by)
+        shares = hierarchy.budget or (
+            *(Fraction(1),) * upper_level_count,
+            Fraction(max(1, (LEAF_PARTS - 1) * upper_level_count)),
+        )
         return cls(
             problem=problem,
             file=file,
             method=method,
             tree=tree,
             limits=read_limits(hierarchy.bounds, tree),
-            split=(normed(shares), normed([own.share for _, own in by])),
+            split=(normalize_shares(shares), normalize_shares([own.share for _, own in by])),
             delta=relation.sensitivity,
             exact=exact,
-            hides=moved or exact == 0 or max(cells_of) > 1,
+            hides=hides_moves or exact == 0 or max(cells_of) > 1,
             statement=relation.statement(problem.privacy.kind) + BOUNDS * (hierarchy.bounds is not None),
             claimed={"tables": list(hierarchy.tables)},
             in_words=(
-                f"the tables {named} of all individuals in every region of {tree.depth} levels",
+                f"the tables {table_descriptions} of all individuals in every region of {tree.depth} levels",
                 relation.public,
             ),
             parts=tuple(
@@ -111,8 +116,11 @@ class TablesDesign(Design):
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
         """Return what noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
-        precision = [self.law.precision(self.law.wide(share, 1) if share else None) for share in shares]
-        return tuple(float(own / max(precision)) for own in precision)
+        precision = [
+            self.law.precision(self.law.ideal_scale(budget_share, 1) if budget_share else None)
+            for budget_share in shares
+        ]
+        return tuple(float(value / max(precision)) for value in precision)
 
     @cached_property
     def domain(self) -> Domain:
@@ -126,7 +134,7 @@ class TablesDesign(Design):
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
         """Return for each level the scale of a table that was measured there, which weighs it; None without any."""
-        return [next((own for own in level if own is not None), None) for level in zip(*scales, strict=True)]
+        return [next((scale for scale in level if scale is not None), None) for level in zip(*scales, strict=True)]
 
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
         """Fit least squares over margins, then whole numbers, one margin after another."""
@@ -148,8 +156,10 @@ class TablesDesign(Design):
 
     def _least_objective(self, noisy: Tables, counts: Tables) -> Fraction:
         """Return what no tables that add up and agree can go below; any such ones keep differences within doubles."""
-        off = [[a - b for a, b in zip(*own, strict=True)] for own in zip(noisy, counts, strict=True)]
-        return Fraction(least_objective(self.tree, self.domain, self.level_weights, off))
+        differences = [
+            [a - b for a, b in zip(*paired_levels, strict=True)] for paired_levels in zip(noisy, counts, strict=True)
+        ]
+        return Fraction(least_objective(self.tree, self.domain, self.level_weights, differences))
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
         """Return what least squares over the noisy values gives once more."""
@@ -159,33 +169,34 @@ class TablesDesign(Design):
         """Return the precision of the noise, the best 1."""
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
-    def ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
+    def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
         """Return intervals of least squares over all tables and levels."""
-        domain, found, effects = self.domain, [], effects_of(self.domain, release.noisy)
+        domain, ends_by_table, effects = self.domain, [], effects_of(self.domain, release.noisy)
         by_level = list(zip(*self.noise_of(release.scales), strict=True))
         for table, counts in zip(domain.tables, release.counts, strict=True):
-            released = [own.reshape(len(own), -1) for own in counts]
+            released = [counts_of_level.reshape(len(counts_of_level), -1) for counts_of_level in counts]
             means = [
-                domain.margin(level, table).reshape(own.shape) for level, own in zip(effects, released, strict=True)
+                domain.margin(level, table).reshape(counts_of_level.shape)
+                for level, counts_of_level in zip(effects, released, strict=True)
             ]
             estimates = least_squares(self.tree, means, [noise_of_margin(domain, table, level) for level in by_level])
-            found.append(ends_of(estimates, released, release.totals, self.problem.confidence))
-        return found
+            ends_by_table.append(ends_of(estimates, released, release.totals, self.problem.confidence))
+        return ends_by_table
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
         """Return the order in which margins are fitted."""
         attributes = list(self.problem.hierarchy.attributes)
-        return {"fitted": [[attributes[own] for own in step.margin] for step in self.domain.steps]}
+        return {"fitted": [[attributes[attribute] for attribute in step.margin] for step in self.domain.steps]}
 
     def faults(self) -> list[tuple[str, str, str]]:
         """Return a fault where the relation hides nothing."""
         if self.hides:
             return []
-        found = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
-        wanted = '"individuals", which hides numbers of individuals, or a table of two cells or more'
-        return [("privacy.relation", f"{found}exact", wanted)]
+        actual = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
+        expectation = '"individuals", which hides numbers of individuals, or a table of two cells or more'
+        return [("privacy.relation", f"{actual}exact", expectation)]
 
-    def misestimated(self, release: HierarchyRelease) -> list[str]:
+    def find_misestimates(self, release: HierarchyRelease) -> list[str]:
         """Return whether the number of individuals, where not public, is what the noisy values give."""
         if release.totals:
             return []
@@ -199,42 +210,48 @@ class TablesDesign(Design):
             released=int(release.counts[0][0].sum()),
         )
 
-    def needed(self, tables: Sequence[float] | Floats) -> list[bool]:
+    def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
         """Return whether no table that has a share holds all attributes of one: else that one is a sum of its cells."""
-        every = self.domain.tables
+        margins = self.domain.tables
         return [
             not any(
-                set(own) < set(other) and bool(share)
-                for number, (other, share) in enumerate(zip(every, tables, strict=True))
+                set(margin) < set(other_margin) and bool(other_share)
+                for number, (other_margin, other_share) in enumerate(zip(margins, tables, strict=True))
                 if number != table
             )
-            for table, own in enumerate(every)
+            for table, margin in enumerate(margins)
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
         """Return sums of absolute errors of least squares over all tables and levels."""
-        weights = self.weights_of([Fraction(float(share)) for share in tables])
+        weights = self.weights_of([Fraction(float(table_share)) for table_share in tables])
         shape, domain = self.tree, evolve(self.domain, weights=weights)
         by_level = list(zip(*noise, strict=True))
         leaves, by_table = by_level[-1], []
         number = noise_of_margin(domain, TOTAL, leaves).variance
         for table in domain.tables:
-            own = [noise_of_margin(domain, table, level) for level in by_level]
-            part = number / (own[-1].variance * domain.cells(table) ** 2)
-            by_table.append(domain.cells(table) * errors_of_counts(shape, own, part=part, known=self.exact))
+            level_noise = [noise_of_margin(domain, table, level) for level in by_level]
+            part = number / (level_noise[-1].variance * domain.cells(table) ** 2)
+            by_table.append(
+                domain.cells(table) * errors_of_counts(shape, level_noise, part=part, known_levels=self.exact)
+            )
         return np.ravel(by_table, order="F")
 
     def leaves_only(self) -> Floats:
         """Return errors of the leaves' tables; one without a share is added up from the smallest that holds it."""
         domain = self.domain
-        scales = [self.law.scale(self.problem.privacy.budget * share, self.delta) for share in self.split[1]]
+        scales = [
+            self.law.scale(self.problem.privacy.budget * table_share, self.delta) for table_share in self.split[1]
+        ]
         by_table = []
         for table in domain.tables:
-            holding = [n for n, own in enumerate(domain.tables) if scales[n] is not None and set(table) <= set(own)]
-            source = min(holding, key=lambda number: domain.cells(domain.tables[number]))
+            sources = [
+                n for n, margin in enumerate(domain.tables) if scales[n] is not None and set(table) <= set(margin)
+            ]
+            source = min(sources, key=lambda number: domain.cells(domain.tables[number]))
             times = domain.cells(domain.tables[source]) // domain.cells(table)
             noise = self.law.moments(scales[source])
             summed = Noise(variance=times * noise.variance, fourth=times * noise.fourth)
-            alone = leaves_alone(summed, self.tree.depth)
-            by_table.append(domain.cells(table) * errors_of_counts(self.tree, alone))
+            leaf_noise = leaves_alone(summed, self.tree.depth)
+            by_table.append(domain.cells(table) * errors_of_counts(self.tree, leaf_noise))
         return np.ravel(by_table, order="F")

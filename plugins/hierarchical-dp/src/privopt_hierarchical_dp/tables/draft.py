@@ -95,7 +95,7 @@ class _Recognised:
 
 def init(
     table: Path,
-    out: Path,
+    problem_path: Path,
     *,
     force: bool,
     count: str | None = None,
@@ -107,7 +107,7 @@ def init(
 
     Args:
         table: ``level_1, ..., level_L``, columns of attributes, and a column of counts if a row is of several alike.
-        out: The problem file.
+        problem_path: The problem file.
         force: Whether existing files are replaced.
         count: The column that says how many individuals a row counts. By default it is recognised.
         persons: Whether every row is one individual, although a column looks like counts.
@@ -122,8 +122,8 @@ def init(
             which; a value is a total by its counts.
         UsageError: A file is there already, or options contradict one another.
     """
-    regions = out.with_name(f"{out.stem}-regions.csv")
-    for target in (out, regions):
+    regions = problem_path.with_name(f"{problem_path.stem}-regions.csv")
+    for target in (problem_path, regions):
         check_file(target.absolute(), force=force)
     if count is not None and persons:
         raise UsageError("init takes --count or --persons, not both: rows are counts or individuals")
@@ -134,12 +134,12 @@ def init(
         keeps_totals=keep_totals,
     )
     recognised = _recognise(File.read(table, wanted="a table of individuals"), choices)
-    named = Path(os.path.relpath(table.resolve(), out.resolve().parent)).as_posix()
+    named = Path(os.path.relpath(table.resolve(), problem_path.resolve().parent)).as_posix()
     text = _problem_text(recognised, choices, named, regions.name)
-    with new_file(out, force=force) as path, new_file(regions, force=force) as beside:
+    with new_file(problem_path, force=force) as path, new_file(regions, force=force) as regions_path:
         path.write_text(text, "utf-8")
         pl.DataFrame(recognised.paths, schema=list(recognised.levels), orient="row").write_csv(
-            beside, quote_style="necessary"
+            regions_path, quote_style="necessary"
         )
     number = number_of(len(recognised.paths), "smallest region")
     return [
@@ -190,26 +190,30 @@ def _recognise(source: File, choices: _Choices) -> _Recognised:
     """Say what the columns of a table are."""
     header = table_of(source).columns
     if not match_columns(header, ["level_1"], source.name)[0]:
-        wanted = (
+        expectation = (
             "columns level_1, ..., level_L, the regions from the whole (the same name in every row) to the smallest: "
             f"rename yours, or add one. Others are attributes, and {COUNT} is how many individuals a row counts"
         )
-        raise InputError([Fault(source.name, "header", ", ".join(header), wanted)])
-    asked = [] if choices.count is None else [choices.count]
-    table = LevelTable.read(source, *asked, optional="" if asked or choices.persons else COUNT, quoted=False)
+        raise InputError([Fault(source.name, "header", ", ".join(header), expectation)])
+    named_columns = [] if choices.count is None else [choices.count]
+    table = LevelTable.read(
+        source, *named_columns, optional="" if named_columns or choices.persons else COUNT, quoted=False
+    )
     names = [name for name in table.frame.columns if name not in table.levels]
     count, notes = _recognise_count(table, names, choices)
     texts = {name: plain_texts(table.frame[name]).fill_null("").str.strip_chars() for name in names if name != count}
-    left = find_redundant_columns(table, names, count) if count is not None else []
-    if left:
+    redundant = find_redundant_columns(table, names, count) if count is not None else []
+    if redundant:
         notes.append(
-            f"not taken for attributes, whose values are published: {', '.join(left)}. They tell no rows apart, so "
-            f"they may be numbers that were counted, as {count} is"
+            f"not taken for attributes, whose values are published: {', '.join(redundant)}. They tell no rows apart, "
+            f"so they may be numbers that were counted, as {count} is"
         )
-    attributes, unfit, numbering = _read_attributes({name: own for name, own in texts.items() if name not in left})
+    attributes, unfit, numbering = _read_attributes(
+        {name: column_values for name, column_values in texts.items() if name not in redundant}
+    )
     if unfit:
-        why = f"having more than {MAX_ATTRIBUTE_VALUES} values, empty ones, or a name that is taken"
-        notes.append(f"not taken for attributes, {why}: {', '.join(unfit)}")
+        reason = f"having more than {MAX_ATTRIBUTE_VALUES} values, empty ones, or a name that is taken"
+        notes.append(f"not taken for attributes, {reason}: {', '.join(unfit)}")
     if numbering:
         notes.append(f"not taken for attributes, because they number the rows: {', '.join(numbering)}")
     totals, paths = _find_totals(table, attributes, choices)
@@ -220,7 +224,8 @@ def _recognise(source: File, choices: _Choices) -> _Recognised:
             "use --keep-totals"
         )
     attributes = {
-        name: [own for own in values if own not in totals.get(name, ())] for name, values in attributes.items()
+        name: [column_values for column_values in values if column_values not in totals.get(name, ())]
+        for name, values in attributes.items()
     }
     tree = Regions.of(paths, file=source.name).tree
     if count is not None and not choices.keeps_totals:
@@ -267,7 +272,7 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
             f"column {count} is taken for how many individuals a row counts: rows differ without it. If every row is "
             "one individual, use --persons"
         )
-    table.checked(Column(name=count, kind="count", least=0, most=GROUPS_LIMIT - 1, unit="individuals"))
+    table.read_columns(Column(name=count, kind="count", least=0, most=GROUPS_LIMIT - 1, unit="individuals"))
     return count, notes
 
 
@@ -275,10 +280,10 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
     """Return the values of attributes, the columns that cannot be any, and those that number the rows."""
     attributes: dict[str, list[str]] = {}
     unfit, numbering = [], []
-    for name, own in texts.items():
-        values = own.unique().sort().to_list()
+    for name, column_values in texts.items():
+        values = column_values.unique().sort().to_list()
         is_fit_name = not is_reserved(name) and name.isprintable() and '"' not in name
-        if counts_rows(own):
+        if counts_rows(column_values):
             numbering.append(name)
         elif not is_fit_name or len(values) > MAX_ATTRIBUTE_VALUES or not all(values):
             unfit.append(name)
@@ -297,18 +302,18 @@ def _find_totals(
     """
     totals = {} if choices.keeps_totals else {name: find_total_names(values) for name, values in attributes.items()}
     paths: list[tuple[str, ...]] = list(table.paths().unique().sort(table.levels).iter_rows())
-    found = [] if choices.keeps_totals else find_total_regions(paths)
-    for region in found:
+    total_regions = [] if choices.keeps_totals else find_total_regions(paths)
+    for region in total_regions:
         totals.setdefault(table.levels[len(region) - 1], []).append(region[-1])
     written, faults = match_columns([*table.levels, *attributes], list(choices.totals), table.source.name)
     for name, values in choices.totals.items():
         column = written.get(name)
         level = table.levels.index(column) if column in table.levels else None
-        known = {path[level] for path in paths} if level is not None else set(attributes.get(column or "", ()))
+        known_values = {path[level] for path in paths} if level is not None else set(attributes.get(column or "", ()))
         faults += [
             Fault(table.source.name, f"--total {name}={value}", "no such value", "a value of an attribute or region")
             for value in values
-            if value not in known
+            if value not in known_values
         ]
         if column is not None:
             totals[column] = list(dict.fromkeys([*totals.get(column, ()), *values]))
@@ -318,7 +323,7 @@ def _find_totals(
     parts = [
         path
         for path in paths
-        if not path_starts_with(path, found) and not any(path[number] in values for number, values in by_level)
+        if not path_starts_with(path, total_regions) and not any(path[number] in values for number, values in by_level)
     ]
     if not parts or any(set(values) <= set(totals.get(name, ())) for name, values in attributes.items()):
         raise InputError([Fault(table.source.name, "", "totals alone", "rows of what they are totals of")])
@@ -339,9 +344,11 @@ def _check_arithmetic(
     Raises:
         InputError: A fault for each such value.
     """
-    (number,) = table.checked(Column(name=count, kind="count", least=0))
+    (number,) = table.read_columns(Column(name=count, kind="count", least=0))
     columns = dict(zip(table.levels, table.paths(), strict=True)) | {name: texts[name] for name in attributes}
-    frame = pl.DataFrame([own.alias(name) for name, own in columns.items()]).with_columns(number.alias("counted"))
+    frame = pl.DataFrame([column_values.alias(name) for name, column_values in columns.items()]).with_columns(
+        number.alias("counted")
+    )
     for name, values in totals.items():
         frame = frame.filter(~pl.col(name).is_in(values))
     found = find_arithmetic_totals(frame, list(table.levels), list(attributes), "counted")

@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.noise_distributions import NoiseDistribution, Scale
 from privopt_hierarchical_dp.release import Tables
 from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Effects, Margin, Step
 from privopt_hierarchical_dp.totals import estimated_totals
-from privopt_hierarchical_dp.tree import Tree, summed
+from privopt_hierarchical_dp.tree import Tree, sum_axes
 
 __all__ = ["effects_of", "fit_tables", "least_objective", "noise_of_margin", "noisy_numbers"]
 
@@ -61,33 +61,38 @@ def fit_tables(
         progress: called with what each step fits, and its number.
     """
     effects = effects_of(domain, noisy)
-    known = list(totals)
-    if len(known) < tree.depth:
-        root = int(known[0][0]) if known else None
+    totals_by_level = list(totals)
+    if len(totals_by_level) < tree.depth:
+        root = int(totals_by_level[0][0]) if totals_by_level else None
         numbers = noisy_numbers(domain, noisy)
-        known = estimated_totals(tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits)
-    whole: dict[Margin, list[Ints]] = {TOTAL: known}
+        totals_by_level = estimated_totals(
+            tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits
+        )
+    counts_by_margin: dict[Margin, list[Ints]] = {TOTAL: totals_by_level}
     for number, step in enumerate(domain.steps, start=1):
         progress(f"margin {number} of {len(domain.steps)}", number)
-        given = next(margin for margin in whole if set(step.given) <= set(margin))
-        tops = [summed(level, given, step.given) for level in whole[given]]
-        means = _estimates(tree, [domain.margin(level, step.margin) for level in effects], levels)
-        whole[step.margin] = _step(tree, domain, step, means, tops, gap)
-    holding = [next(margin for margin in whole if set(table) <= set(margin)) for table in domain.tables]
+        margin_of_sums = next(margin for margin in counts_by_margin if set(step.given) <= set(margin))
+        tops = [sum_axes(level, margin_of_sums, step.given) for level in counts_by_margin[margin_of_sums]]
+        means = _fit_over_tree(tree, [domain.margin(level, step.margin) for level in effects], levels)
+        counts_by_margin[step.margin] = _fit_step(tree, domain, step, means, tops, gap)
+    margins_of_tables = [
+        next(margin for margin in counts_by_margin if set(table) <= set(margin)) for table in domain.tables
+    ]
     return [
-        [summed(level, own, table) for level in whole[own]] for table, own in zip(domain.tables, holding, strict=True)
+        [sum_axes(level, source_margin, table) for level in counts_by_margin[source_margin]]
+        for table, source_margin in zip(domain.tables, margins_of_tables, strict=True)
     ]
 
 
-def _estimates(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
+def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
     """Return least squares over the tree (R_l, cells), each level weighed, so that none pulls towards a worse one.
 
     What is cut off below zero is not weighed so (README, level weights): that comes after.
     """
-    return NearestSums.of(tree, levels)([own.reshape(len(own), -1) for own in means])
+    return NearestSums.of(tree, levels)([level.reshape(len(level), -1) for level in means])
 
 
-def _step(
+def _fit_step(
     tree: Tree,
     domain: Domain,
     step: Step,
@@ -96,32 +101,32 @@ def _step(
     gap: float,
 ) -> list[Ints]:
     """Return a margin (R_l, ...) of all levels whose sums are ``tops``: one fit a given cell."""
-    free = [axis for axis, own in enumerate(step.margin, start=1) if own not in step.given]
+    free = [axis for axis, attribute in enumerate(step.margin, start=1) if attribute not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
     cells = domain.cells(step.margin) // domain.cells(step.given)
-    wanted = [
+    targets = [
         np.moveaxis(level.reshape(width, *domain.shape(step.margin)), free, last).reshape(width, -1, cells)
         for level, width in zip(means, tree.widths, strict=True)
     ]
-    given = [level.reshape(len(level), -1) for level in tops]
-    found = [np.zeros(level.shape, np.int64) for level in wanted]
-    for cell in range(given[0].shape[1]):
-        own = [level[:, cell] for level in given]
-        if not own[0][0]:
+    given_counts = [level.reshape(len(level), -1) for level in tops]
+    fitted_levels = [np.zeros(level.shape, np.int64) for level in targets]
+    for cell in range(given_counts[0].shape[1]):
+        attribute = [level[:, cell] for level in given_counts]
+        if not attribute[0][0]:
             continue
         fitted = fit_with_totals(
             tree,
-            [np.ascontiguousarray(level[:, cell]) for level in wanted],
-            totals=own,
+            [np.ascontiguousarray(level[:, cell]) for level in targets],
+            totals=attribute,
             weights=[1.0] * tree.depth,
             cumulative=False,
             gap=gap,
         )
-        for level, values in zip(found, fitted.counts, strict=True):
+        for level, values in zip(fitted_levels, fitted.counts, strict=True):
             level[:, cell] = values
     split = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
-    return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in found]
+    return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in fitted_levels]
 
 
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differences: Tables) -> float:
@@ -137,7 +142,9 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
     """
     effects, total = effects_of(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
-        for level, mean in enumerate(_estimates(tree, [domain.margin(own, table) for own in effects], levels)):
+        for level, mean in enumerate(
+            _fit_over_tree(tree, [domain.margin(level_effects, table) for level_effects in effects], levels)
+        ):
             total += (
                 levels[level] * weight * float(np.sum((differences[number][level].reshape(mean.shape) - mean) ** 2))
             )
@@ -148,6 +155,10 @@ def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> N
     """Return moments of the error of one pooled value of a margin; ``noise`` is that of each table's cells."""
     influence = domain.influence(margin)
     return Noise(
-        variance=sum(own.variance * float(np.sum(part**2)) for own, part in zip(noise, influence, strict=True)),
-        fourth=sum(own.fourth * float(np.sum(part**4)) for own, part in zip(noise, influence, strict=True)),
+        variance=sum(
+            cell_noise.variance * float(np.sum(part**2)) for cell_noise, part in zip(noise, influence, strict=True)
+        ),
+        fourth=sum(
+            cell_noise.fourth * float(np.sum(part**4)) for cell_noise, part in zip(noise, influence, strict=True)
+        ),
     )

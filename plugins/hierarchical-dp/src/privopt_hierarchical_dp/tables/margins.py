@@ -20,7 +20,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt_hierarchical_dp.tree import summed
+from privopt_hierarchical_dp.tree import sum_axes
 
 __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
@@ -31,7 +31,7 @@ TOTAL: Final[Margin] = ()
 """The margin on nothing: numbers of individuals."""
 
 
-def _subsets(margin: Margin) -> list[Margin]:
+def _list_subsets(margin: Margin) -> list[Margin]:
     return [part for size in range(len(margin) + 1) for part in combinations(margin, size)]
 
 
@@ -62,12 +62,12 @@ class Domain:
         """The order in which margins are fitted."""
         return steps_of(self.tables)
 
-    def _rest(self, whole: Margin, part: Margin) -> int:
-        return prod(self.sizes[attribute] for attribute in whole if attribute not in part)
+    def _count_remaining_cells(self, outer: Margin, inner: Margin) -> int:
+        return prod(self.sizes[attribute] for attribute in outer if attribute not in inner)
 
     def precision(self, table: int, effect: Margin) -> float:
         """Return the weight of a table's own estimate of an effect: sums over more cells have more noise."""
-        return self.weights[table] / self._rest(self.tables[table], effect)
+        return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
         """Pool all effects that some table determines.
@@ -75,26 +75,29 @@ class Domain:
         Args:
             noisy: for each table (R, ...) its noisy values.
         """
-        found: Effects = {}
-        for effect in sorted({part for table in self.tables for part in _subsets(table)}):
+        effects: Effects = {}
+        for effect in sorted({part for table in self.tables for part in _list_subsets(table)}):
             total, weight = np.zeros(1), 0.0
             for number, (table, values) in enumerate(zip(self.tables, noisy, strict=True)):
                 if set(effect) <= set(table):
-                    own = self.precision(number, effect)
-                    total, weight = total + own * summed(values, table, effect), weight + own
+                    effect_precision = self.precision(number, effect)
+                    total, weight = (
+                        total + effect_precision * sum_axes(values, table, effect),
+                        weight + effect_precision,
+                    )
             for axis in range(1, len(effect) + 1):
                 total = total - total.mean(axis=axis, keepdims=True)
-            found[effect] = total / weight
-        return found
+            effects[effect] = total / weight
+        return effects
 
-    def margin(self, effects: Effects, wanted: Margin) -> Floats:
+    def margin(self, effects: Effects, target: Margin) -> Floats:
         """Estimate (R, ...) a margin from effects; those that no table determines are taken to be 0."""
         rows = len(effects[TOTAL])
-        values = np.zeros((rows, *self.shape(wanted)))
-        for effect in _subsets(wanted):
+        values = np.zeros((rows, *self.shape(target)))
+        for effect in _list_subsets(target):
             if effect in effects:
-                own = effects[effect] / self._rest(wanted, effect)
-                values += own.reshape(rows, *(self.sizes[a] if a in effect else 1 for a in wanted))
+                spread_effect = effects[effect] / self._count_remaining_cells(target, effect)
+                values += spread_effect.reshape(rows, *(self.sizes[a] if a in effect else 1 for a in target))
         return values
 
     def influence(self, margin: Margin) -> list[Floats]:
@@ -102,19 +105,19 @@ class Domain:
 
         All values of a margin have the same numbers, in another order: these are of its first.
         """
-        found = [np.zeros(self.shape(table)) for table in self.tables]
-        for effect in _subsets(margin):
-            able = [number for number, table in enumerate(self.tables) if set(effect) <= set(table)]
-            whole = sum(self.precision(number, effect) for number in able)
-            for number in able:
+        influences = [np.zeros(self.shape(table)) for table in self.tables]
+        for effect in _list_subsets(margin):
+            tables_with_effect = [number for number, table in enumerate(self.tables) if set(effect) <= set(table)]
+            total_precision = sum(self.precision(number, effect) for number in tables_with_effect)
+            for number in tables_with_effect:
                 factor = np.full((1,) * len(self.tables[number]), self.precision(number, effect))
                 for axis, attribute in enumerate(self.tables[number]):
                     if attribute in effect:
                         course = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
                         course[0] += 1.0
                         factor = factor * course.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
-                found[number] += factor / (whole * self._rest(margin, effect))
-        return found
+                influences[number] += factor / (total_precision * self._count_remaining_cells(margin, effect))
+        return influences
 
 
 @frozen(kw_only=True)
@@ -130,7 +133,7 @@ class Step:
     given: Margin
 
 
-def _cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
+def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
     """Return sets of attributes that cover all tables, and what each shares with those before, within one of these.
 
     The maximal cliques of a chordal completion of the graph that joins attributes of one table, along a tree.
@@ -144,15 +147,15 @@ def _cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
     if not graph:
         return [(TOTAL, TOTAL)]
     chordal, _ = nx.complete_to_chordal_graph(graph)
-    found = sorted(tuple(sorted(clique)) for clique in nx.chordal_graph_cliques(chordal))
+    cliques = sorted(tuple(sorted(clique)) for clique in nx.chordal_graph_cliques(chordal))
     joined = nx.Graph()
-    joined.add_nodes_from(range(len(found)))
-    for a, b in combinations(range(len(found)), 2):
-        joined.add_edge(a, b, weight=len(set(found[a]) & set(found[b])))
+    joined.add_nodes_from(range(len(cliques)))
+    for a, b in combinations(range(len(cliques)), 2):
+        joined.add_edge(a, b, weight=len(set(cliques[a]) & set(cliques[b])))
     tree = nx.maximum_spanning_tree(joined)
-    order = [(found[0], TOTAL)]
-    for above, own in nx.bfs_edges(tree, 0):
-        order.append((found[own], tuple(a for a in found[own] if a in found[above])))
+    order = [(cliques[0], TOTAL)]
+    for parent, child in nx.bfs_edges(tree, 0):
+        order.append((cliques[child], tuple(a for a in cliques[child] if a in cliques[parent])))
     return order
 
 
@@ -164,13 +167,13 @@ def steps_of(tables: Sequence[Margin]) -> list[Step]:
     are the parent's cells, columns the children's given numbers. Both add up to the parent's given number, so whole
     numbers exist, whatever was chosen before. Cliques meet in what is given, so tables agree.
     """
-    cliques = _cliques(tables)
-    wanted = {*tables, *(shared for _, shared in cliques)}
+    cliques = _find_cliques(tables)
+    margins = {*tables, *(shared for _, shared in cliques)}
     steps: list[Step] = []
     for clique, shared in cliques:
         at = shared
-        inside = sorted((m for m in wanted if set(m) <= set(clique)), key=lambda margin: (len(margin), margin))
-        for margin in [*inside, clique]:
+        inner_margins = sorted((m for m in margins if set(m) <= set(clique)), key=lambda margin: (len(margin), margin))
+        for margin in [*inner_margins, clique]:
             if set(at) < set(margin):
                 steps.append(Step(margin=margin, given=at))
                 at = margin

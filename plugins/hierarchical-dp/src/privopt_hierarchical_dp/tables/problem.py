@@ -28,7 +28,7 @@ RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """Columns of ``tables/NAME.csv`` beside the attributes."""
 
 
-def _attributes(value: Any) -> str | None:
+def _check_attributes(value: Any) -> str | None:
     if len({name.casefold() for name in value}) < len(value):
         return "names that differ in more than case"
     for name, values in value.items():
@@ -36,7 +36,7 @@ def _attributes(value: Any) -> str | None:
             return f"other names than {', '.join(sorted(RESERVED))} and level_...; {name!r} is taken"
         if not name.isprintable() or '"' in name:
             return f"names without quotes and line ends, as they head columns; {name!r} has some"
-        cleaned = [own.strip() for own in values]
+        cleaned = [value_text.strip() for value_text in values]
         if not values or len(set(values)) < len(values) or cleaned != list(values) or not all(values):
             return f"for {name!r} a list of different values, none empty, without spaces around them"
     return None
@@ -47,15 +47,15 @@ def is_reserved(name: str) -> bool:
     return name.casefold() in RESERVED or name.casefold().startswith("level_")
 
 
-def _total_words(value: str | Mapping[str, Sequence[str]] | None) -> str | None:
+def _check_total_words(value: str | Mapping[str, Sequence[str]] | None) -> str | None:
     is_known = value is None or value == KEEP or not isinstance(value, str)
     return None if is_known else f'"{KEEP}", or a table of values by column'
 
 
-def _wishes(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
-    weights = [weight for own in value.values() for weight in own.values()]
-    good = weights and min(weights) >= 0 and max(weights) > 0
-    return None if good else "numbers of at least 0 by table and level, one of them above 0"
+def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
+    weights = [weight for table_weights in value.values() for weight in table_weights.values()]
+    is_valid = weights and min(weights) >= 0 and max(weights) > 0
+    return None if is_valid else "numbers of at least 0 by table and level, one of them above 0"
 
 
 @frozen(kw_only=True)
@@ -97,12 +97,12 @@ class TablesHierarchy:
         default=None,
         help='"keep": values and regions that are called like totals (Total, All, Insgesamt) are categories like '
         "others; or column = [values]: rows of these totals are not read; default: such values are refused",
-        check=_total_words,
+        check=_check_total_words,
     )
     attributes: Mapping[str, tuple[str, ...]] = key(
         factory=dict,
         help="name = [values]: all that can be, in the order in which tables list them; none for plain totals",
-        check=_attributes,
+        check=_check_attributes,
     )
     tables: Mapping[str, CountTable] = key(help="what is published: one table a name")
     bounds: File | None = key(
@@ -136,7 +136,7 @@ class TablesPlan:
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
         help="for privopt plan alone: NAME = { level_1 = 1, ... }, what errors of a table's levels weigh; default: 1",
-        check=_wishes,
+        check=_check_error_weights,
     )
 
 
@@ -151,8 +151,8 @@ class TablesProblem:
     @property
     def relation(self) -> TableRelation:
         """Return which inputs are alike."""
-        own, most = TABLE_RELATIONS[self.privacy.relation], self.privacy.max_household
-        return own if most is None else own.of_households(most, self.privacy.kind)
+        relation, max_household = TABLE_RELATIONS[self.privacy.relation], self.privacy.max_household
+        return relation if max_household is None else relation.of_households(max_household, self.privacy.kind)
 
     @property
     def confidence(self) -> float:
@@ -176,9 +176,9 @@ class TablesProblem:
         faults = []
         for name, values in self.hierarchy.attributes.items():
             if totals := find_total_names(values):
-                found = f"{', '.join(map(repr, totals))}: a total of the other values, by its name"
-                wanted = f'the other values alone, or totals = "{KEEP}" in [hierarchy] if it is a category'
-                faults.append(Fault(file, f"hierarchy.attributes.{name}", found, wanted))
+                actual = f"{', '.join(map(repr, totals))}: a total of the other values, by its name"
+                expectation = f'the other values alone, or totals = "{KEEP}" in [hierarchy] if it is a category'
+                faults.append(Fault(file, f"hierarchy.attributes.{name}", actual, expectation))
         if faults:
             raise InputError(faults)
 
@@ -204,15 +204,20 @@ class TablesProblem:
 
     def margin(self, name: str) -> Margin:
         """Return what a table counts by: numbers of attributes, ascending."""
-        own = self.hierarchy.tables[name].by
-        return tuple(number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in own)
+        table_attributes = self.hierarchy.tables[name].by
+        return tuple(
+            number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in table_attributes
+        )
 
     def cells(self, name: str) -> Cells:
         """Return columns that identify the cells of a table, in published order."""
         margin, domain = self.margin(name), self.domain
         at = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
         attributes = list(self.hierarchy.attributes.items())
-        return {attributes[own][0]: [attributes[own][1][k] for k in at[axis]] for axis, own in enumerate(margin)}
+        return {
+            attributes[attribute][0]: [attributes[attribute][1][k] for k in at[axis]]
+            for axis, attribute in enumerate(margin)
+        }
 
     @property
     def domain(self) -> Domain:
@@ -224,56 +229,56 @@ class TablesProblem:
             weights=(1.0,) * len(tables),
         )
 
-    def checked(self, file: str) -> None:
+    def check_keys(self, file: str) -> None:
         """Check that names fit together.
 
         Raises:
             InputError: every key that does not.
         """
-        self.privacy.checked(file)
+        self.privacy.check_keys(file)
         hierarchy, faults = self.hierarchy, []
         if hierarchy.persons and hierarchy.count is not None:
-            wanted = "persons = true, or the column of counts, but not both"
-            faults.append(Fault(file, "hierarchy.count", repr(hierarchy.count), wanted))
+            expectation = "persons = true, or the column of counts, but not both"
+            faults.append(Fault(file, "hierarchy.count", repr(hierarchy.count), expectation))
         if hierarchy.count in hierarchy.attributes:
-            found, wanted = repr(hierarchy.count), "a column of counts that is no attribute"
-            faults.append(Fault(file, "hierarchy.count", found, wanted))
+            actual, expectation = repr(hierarchy.count), "a column of counts that is no attribute"
+            faults.append(Fault(file, "hierarchy.count", actual, expectation))
         faults += [
             Fault(file, f"hierarchy.totals.{name}", repr(name), "level_1, ..., level_L, or an attribute")
             for name in self.skipped_totals
             if name not in hierarchy.attributes and not name.startswith("level_")
         ]
-        known = ", ".join(hierarchy.attributes)
+        attribute_names = ", ".join(hierarchy.attributes)
         for name, table in hierarchy.tables.items():
             where = f"hierarchy.tables.{name}"
             if not NAME.fullmatch(name) or len(name) > 60:
                 faults.append(Fault(file, where, repr(name), "up to 60 letters, digits, _ and - (it names a file)"))
             unknown = [attribute for attribute in table.by if attribute not in hierarchy.attributes]
-            faults += [Fault(file, f"{where}.by", repr(own), f"attributes among {known}") for own in unknown]
+            faults += [Fault(file, f"{where}.by", repr(own), f"attributes among {attribute_names}") for own in unknown]
             if len(set(table.by)) < len(table.by):
                 faults.append(Fault(file, f"{where}.by", "an attribute twice", "each attribute once"))
             others = [own for other, own in hierarchy.tables.items() if other != name and own.share]
             if not table.share and not any(set(table.by) < set(own.by) for own in others):
-                wanted = "a share above 0 (no other table that is measured has all of its attributes)"
-                faults.append(Fault(file, f"{where}.share", "0", wanted))
-        faults += self._uneven(file)
+                expectation = "a share above 0 (no other table that is measured has all of its attributes)"
+                faults.append(Fault(file, f"{where}.share", "0", expectation))
+        faults += self._find_uneven_shares(file)
         low = [name.lower() for name in hierarchy.tables]
         if not low or len(set(low)) < len(low):
-            found = "names that differ in case alone" if low else "no table"
-            faults.append(Fault(file, "hierarchy.tables", found, "at least one, with names of files that differ"))
+            actual = "names that differ in case alone" if low else "no table"
+            faults.append(Fault(file, "hierarchy.tables", actual, "at least one, with names of files that differ"))
         if faults:
             raise InputError(faults)
 
-    def _uneven(self, file: str) -> list[Fault]:
+    def _find_uneven_shares(self, file: str) -> list[Fault]:
         """Return faults of shares that differ so much that doubles cannot weigh them together."""
         budget = self.hierarchy.budget or ()
-        levels = {f"hierarchy.budget, level {n}": own for n, own in enumerate(budget, start=1) if own}
+        levels = {f"hierarchy.budget, level {n}": share for n, share in enumerate(budget, start=1) if share}
         named = self.hierarchy.tables.items()
         tables = {f"hierarchy.tables.{name}.share": table.share for name, table in named if table.share}
         faults = []
         for shares in (levels, tables):
-            least, most = (find(shares, key=shares.__getitem__, default="") for find in (min, max))
-            if shares and shares[least] * MOST_UNEVEN < shares[most]:
-                found = f"less than 1 / {MOST_UNEVEN:,} of {most}"
-                faults.append(Fault(file, least, found, "shares that differ by less"))
+            smallest, largest = (find(shares, key=shares.__getitem__, default="") for find in (min, max))
+            if shares and shares[smallest] * MOST_UNEVEN < shares[largest]:
+                actual = f"less than 1 / {MOST_UNEVEN:,} of {largest}"
+                faults.append(Fault(file, smallest, actual, "shares that differ by less"))
         return faults

@@ -47,24 +47,24 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
     skipped = _find_totals(table, problem.skipped_totals)
     if skipped.any():
         if skipped.all():
-            wanted = "rows that are no total of any column: the others are not read"
-            raise InputError([Fault(source.name, "", "totals in every row", wanted)])
+            expectation = "rows that are no total of any column: the others are not read"
+            raise InputError([Fault(source.name, "", "totals in every row", expectation)])
         table = _blank_rows(table, skipped, next(iter(regions.leaves)), attributes, count)
     columns = [Column(name=name, kind="text", one_of=values) for name, values in attributes.items()]
     counted = [] if count is None else [Column(name=count, kind="count", least=0, most=MOST, unit="individuals")]
-    cells = table.checked(*columns, *counted)
-    _, leaf = table.placed(regions)
+    cells = table.read_columns(*columns, *counted)
+    _, leaf = table.place_rows(regions)
     number = np.where(skipped, 0, 1) if count is None else cells.pop().to_numpy()
     if float(number.sum(dtype=np.float64)) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, f"column {count}", "too many individuals in all", "fewer than 2^50")])
     codes = [
-        own.replace_strict(list(values), range(len(values)), return_dtype=pl.Int64).to_numpy()
-        for own, values in zip(cells, attributes.values(), strict=True)
+        column_cells.replace_strict(list(values), range(len(values)), return_dtype=pl.Int64).to_numpy()
+        for column_cells, values in zip(cells, attributes.values(), strict=True)
     ]
     counts = []
     for margin in domain.tables:
         leaves = np.zeros((regions.tree.widths[-1], *domain.shape(margin)), np.int64)
-        np.add.at(leaves, (leaf.to_numpy(), *(codes[own] for own in margin)), number)
+        np.add.at(leaves, (leaf.to_numpy(), *(codes[column_cells] for column_cells in margin)), number)
         counts.append(leaves)
     read = {*table.levels, *attributes, *(() if count is None else (count,))}
     table.note(*read)
@@ -87,8 +87,8 @@ def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str |
         return LevelTable.read(source, *attributes, quoted=False), None
     table = LevelTable.read(source, *attributes, optional=COUNT, quoted=False)
     if (written := table.written.get(COUNT, COUNT)) != COUNT:
-        found = f"""a column {written!r}; if it is the count, say count = "{written}" in [hierarchy]"""
-        raise InputError([Fault(source.name, "header", found, f"{COUNT!r}, or a name that is not so alike")])
+        actual = f"""a column {written!r}; if it is the count, say count = "{written}" in [hierarchy]"""
+        raise InputError([Fault(source.name, "header", actual, f"{COUNT!r}, or a name that is not so alike")])
     return table, COUNT if COUNT in table.written else None
 
 
@@ -123,8 +123,8 @@ def _find_totals(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bool
     """
     missing = [name for name in totals if name not in table.frame.columns]
     if missing:
-        wanted = "the columns of hierarchy.totals"
-        raise InputError([Fault(table.source.name, "header", f"no column {name!r}", wanted) for name in missing])
+        expectation = "the columns of hierarchy.totals"
+        raise InputError([Fault(table.source.name, "header", f"no column {name!r}", expectation) for name in missing])
     is_total = np.zeros(table.frame.height, np.bool_)
     for name, values in totals.items():
         texts = plain_texts(table.frame[name]).fill_null("").str.strip_chars()

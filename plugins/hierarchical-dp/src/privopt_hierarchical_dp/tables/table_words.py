@@ -71,5 +71,5 @@ def _words_of(table: str) -> frozenset[str]:
 def _split_words(name: str) -> list[str]:
     """Return the words of a name without case, accents, digits that end a word, and punctuation."""
     folded = unicodedata.normalize("NFKC", name).casefold().translate(_SPECIAL_LETTERS)
-    plain = "".join(c for c in unicodedata.normalize("NFD", folded) if not unicodedata.combining(c))
-    return re.findall(r"[^\W\d_]+|\d+", plain)
+    unaccented = "".join(c for c in unicodedata.normalize("NFD", folded) if not unicodedata.combining(c))
+    return re.findall(r"[^\W\d_]+|\d+", unaccented)
