@@ -186,7 +186,7 @@ def apply(
         )
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
-    asked = ApplyOptions(
+    options = ApplyOptions(
         max_snap=max_snap,
         seed=seed,
         charge=charge,
@@ -205,7 +205,7 @@ def apply(
             table,
             out,
             secret,
-            asked,
+            options,
             force=force,
             progress=progress,
             announce=lambda line: complain(f"note: {line}"),

@@ -178,7 +178,7 @@ class ReleasedRows(OpenRelease):
             charge = Charge(ledger=ledger, subject=subject, sticky=sticky, within=sticky_within)
         elif sticky_within is not None:
             raise UsageError("apply: sticky_within must be given with a ledger and sticky: it repeats kept reports")
-        asked = ApplyOptions(
+        options = ApplyOptions(
             max_snap=max_snap,
             seed=seed,
             charge=charge,
@@ -191,7 +191,7 @@ class ReleasedRows(OpenRelease):
             keep=tuple(keep),
         )
         columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
-        made, notes = apply_in_memory(self.opened, table, columns, asked)
+        made, notes = apply_in_memory(self.opened, table, columns, options)
         warn_all(notes)
         return made
 
@@ -267,9 +267,9 @@ class ReleasedMatrix(ReleasedRows):
             InputError, DoesNotHoldError: a ledger, or a batch, that will not do.
         """
         secret = combine_secret({"id": id, "lat": lat, "lon": lon, "x": x, "y": y}, positions or {})
-        asked = ApplyOptions(max_snap=max_snap, positions=positions or {})
+        options = ApplyOptions(max_snap=max_snap, positions=positions or {})
         charge = Charge(ledger=ledger, subject=subject)
-        with PartitionedBatch.opened(self.opened, name, charge, row, secret, asked) as made:
+        with PartitionedBatch.opened(self.opened, name, charge, row, secret, options) as made:
             yield made
 
     @staticmethod
