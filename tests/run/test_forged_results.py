@@ -280,10 +280,10 @@ def test_details_told_is_an_object(example, forge):
 @pytest.mark.parametrize(
     ("base", "made", "old", "new", "file"),
     [
-        ("streets", "region.streets._divided", "a,b,0.31", "a,b,100000", "roads.csv"),
-        ("streets", "region.streets._divided", "split_km = 0.35", "split_km = 0.0001", "problem.toml"),
-        ("squares", "region.mesh._halved", "split_km = 0.4", "split_km = 0.01", "problem.toml"),
-        ("grid", "space.places._halves", "rows = 2", "rows = 2000000", "problem.toml"),
+        ("streets", "region.streets._divide_streets", "a,b,0.31", "a,b,100000", "roads.csv"),
+        ("streets", "region.streets._divide_streets", "split_km = 0.35", "split_km = 0.0001", "problem.toml"),
+        ("squares", "region.mesh._halve_sides", "split_km = 0.4", "split_km = 0.01", "problem.toml"),
+        ("grid", "space.places._split_squares", "rows = 2", "rows = 2000000", "problem.toml"),
     ],
 )
 def test_what_a_forged_problem_asks_for_is_counted_before_it_is_made(tmp_path, monkeypatch, base, made, old, new, file):

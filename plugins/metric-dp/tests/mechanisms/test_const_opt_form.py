@@ -92,13 +92,13 @@ def test_any_weights_within_the_rows_keep_every_pair(
     form = tied_form(metric.table(), epsilon, radius, pairs, distances)
     weights = np.random.default_rng(seed).uniform(0, 1, (len(FORMS), metric.size))
     tied = np.where(form.free, np.nan, form.matrix(np.zeros(form.free.shape), weights))
-    low = np.einsum("fk,fik->ik", weights, np.exp(form.below))
+    low = np.einsum("fk,fik->ik", weights, np.exp(form.lower_exponents))
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         both = np.log(tied[i]) - np.log(tied[j])
         assert (np.abs(both[np.isfinite(both)]) <= epsilon * d * (1 + 1e-9) + 1e-9).all()
         for a, b in ((i, j), (j, i)):
             edge = form.free[a] & ~form.free[b]
-            high = np.einsum("fk,fk->k", weights, np.exp(np.where(edge, form.above[:, a], 0)))
+            high = np.einsum("fk,fk->k", weights, np.exp(np.where(edge, form.upper_exponents[:, a], 0)))
             assert (high[edge] <= np.exp(epsilon * d) * tied[b][edge] * (1 + 1e-9)).all()
             assert (low[a][edge] >= np.exp(-epsilon * d) * tied[b][edge] * (1 - 1e-9)).all()
     assert {tuple(row) for row in form.rows.tolist()} == {

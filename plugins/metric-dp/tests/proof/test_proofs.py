@@ -77,7 +77,7 @@ def test_the_bound_is_the_one_that_the_stored_proof_gives(tmp_path_factory, seed
     opened, objective = load_release(folder), result_of(folder)["objective"]
     data = opened.problem.data
     proof = read_proof(folder, data.shape)
-    proved = proof.stated(data, data.weighted)
+    proved = proof.stated_bound(data, data.weighted)
     assert objective["lower_bound"] == proved <= min(objective["value"], proof.bound(data, data.weighted))
     assert objective["gap"] <= 1e-6
     assert opened.mechanism.proved(opened.problem, opened.release, opened.result, folder) == proved

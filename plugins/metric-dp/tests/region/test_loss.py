@@ -16,7 +16,7 @@ from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.problem.distance_kinds import Euclidean, Graph, Haversine
 from privopt_metric_dp.problem.kinds import Spaces
 from privopt_metric_dp.problem.loss_kinds import CostMatrix, DistanceLoss
-from privopt_metric_dp.problem.loss_over_region import Spread, evenly, expected_cost
+from privopt_metric_dp.problem.loss_over_region import Spread, expected_cost, spread_evenly
 from privopt_metric_dp.region.region import Plane, Streets
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.distance_table import MatrixMetric
@@ -59,7 +59,7 @@ def test_a_segment_costs_a_sixth():
     region = Streets(size=2, simplices=[[0, 1]], km=[1.0], steps=0)
     records = Space(ids=("a", "b"))
     spaces = Spaces(records=records, outputs=records, own=True, metric=MatrixMetric([[0.0, 1.0], [1.0, 0.0]]))
-    spread = evenly(region, EPSILON, records)
+    spread = spread_evenly(region, EPSILON, records)
     cost = expected_cost(
         spread,
         region,
@@ -69,18 +69,18 @@ def test_a_segment_costs_a_sixth():
         spaces.metric.to_outputs(),
     )
     assert np.allclose(cost, [[1 / 6, 1 / 3], [1 / 3, 1 / 6]], atol=1e-14)
-    assert np.allclose(spread.hats(2), 0.5)
+    assert np.allclose(spread.vertex_masses(2), 0.5)
 
 
 def test_a_square_costs_what_integrals_say():
     """The mean distance to a corner is (sqrt 2 + log(1 + sqrt 2)) / 3, to the middle half of that."""
     region, records = square()
-    spread = evenly(region, EPSILON, records)
+    spread = spread_evenly(region, EPSILON, records)
     mean = (math.sqrt(2) + math.asinh(1)) / 3
     assert np.allclose(cost_of(region, records, spread).sum(axis=0), mean, rtol=1e-7)
     middle = Space(ids=("m",), coordinates=[[0.5, 0.5]], kind="planar")
     assert np.allclose(cost_of(region, records, spread, middle).sum(axis=0), mean / 2, rtol=1e-7)
-    assert np.allclose(spread.hats(4), [1 / 3, 1 / 6, 1 / 3, 1 / 6])
+    assert np.allclose(spread.vertex_masses(4), [1 / 3, 1 / 6, 1 / 3, 1 / 6])
 
 
 def test_other_losses_are_linear_between_vertices(tmp_path):
@@ -90,7 +90,7 @@ def test_other_losses_are_linear_between_vertices(tmp_path):
     np.save(tmp_path / "c.npy", np.eye(3))
     utility = CostMatrix(file=File(name="c.npy", path=tmp_path / "c.npy"))
     spaces = Spaces(records=records, outputs=records, own=True, metric=Euclidean().metric(records, None))
-    cost = expected_cost(evenly(region, EPSILON, records), region, utility, Euclidean(), spaces, np.eye(3))
+    cost = expected_cost(spread_evenly(region, EPSILON, records), region, utility, Euclidean(), spaces, np.eye(3))
     assert np.allclose(cost, (np.ones((3, 3)) + np.eye(3)) / 12, atol=1e-14)
 
 
@@ -114,7 +114,7 @@ def test_people_drawn_over_a_plane_cost_the_same():
     vertices, simplices, rng = mesh(1)
     region = Plane(size=12, simplices=simplices, vertices=vertices)
     records = Space(ids=tuple(map(str, range(12))), coordinates=vertices / 1e6, kind="planar")
-    even = evenly(region, EPSILON, records)
+    even = spread_evenly(region, EPSILON, records)
     corners = vertices[simplices].astype(float)
     area = twice_areas(corners)
     chosen = rng.choice(len(simplices), 40_000, p=area / area.sum())
@@ -139,7 +139,7 @@ def test_people_drawn_along_streets_cost_the_same():
     part = rng.random((40_000, 1))
     people = places[ends[street, 0]] * (1 - part) + places[ends[street, 1]] * part
     some = among(region, people)
-    even = evenly(region, EPSILON, records)
+    even = spread_evenly(region, EPSILON, records)
     distance = Graph(edges=roads)
     spaces = Spaces(records=records, outputs=records, own=True, metric=distance.metric(records, None))
     a, b = (
@@ -147,7 +147,7 @@ def test_people_drawn_along_streets_cost_the_same():
         for spread in (even, some)
     )
     assert np.allclose(a, b, atol=0.01)
-    assert np.allclose(even.hats(5), some.hats(5), atol=0.01)
+    assert np.allclose(even.vertex_masses(5), some.vertex_masses(5), atol=0.01)
 
 
 def test_the_earths_squares_weigh_by_their_area():
@@ -161,7 +161,7 @@ def test_the_earths_squares_weigh_by_their_area():
         projection=projection,
     )
     records = Space(ids=tuple("abcdef"), coordinates=degrees, kind="geographic")
-    spread = evenly(region, EPSILON, records)
+    spread = spread_evenly(region, EPSILON, records)
     south = spread.mass[spread.places[:, 0] < 54].sum()
     bands = [math.sin(math.radians(b)) - math.sin(math.radians(a)) for a, b in ((50, 54), (54, 58))]
     assert south == pytest.approx(bands[0] / sum(bands), rel=1e-6)

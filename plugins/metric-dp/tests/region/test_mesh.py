@@ -14,7 +14,7 @@ from privopt.declare.schema import File
 from privopt.errors import InputError, UsageError
 from privopt.numbers.distances import haversine
 from privopt_metric_dp.region.geojson import mesh_over, polygons_of
-from privopt_metric_dp.region.mesh import lattice, plane_of, refined, refined_places, twice_areas
+from privopt_metric_dp.region.mesh import lattice, plane_of, refine_plane, refined_places, twice_areas
 from privopt_metric_dp.space.places import Space, grid_points
 from privopt_metric_dp.space.projection import Projection, degrees_in_units
 
@@ -185,7 +185,7 @@ def test_all_points_stay_corners(seed, count):
         return
     plane = plane_of(places(*points.tolist()))
     check_conforming(plane.vertices, plane.simplices)
-    finer, added = refined(plane, 5e6)
+    finer, added = refine_plane(plane, 5e6)
     check_conforming(finer.vertices, finer.simplices)
     assert (finer.vertices[: plane.size] == plane.vertices).all()
     assert len(added) == finer.size - plane.size

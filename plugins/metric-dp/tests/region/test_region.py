@@ -15,9 +15,9 @@ from privopt.errors import InputError
 from privopt_metric_dp.kit.check_region import _pairs, greatest_excess, street_share
 from privopt_metric_dp.matrix.certify_region import certify_everywhere, max_snapping_epsilon
 from privopt_metric_dp.matrix.repair import repair
-from privopt_metric_dp.region.mesh import lattice, plane_of, refined
+from privopt_metric_dp.region.mesh import lattice, plane_of, refine_plane
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Streets, street_growth
-from privopt_metric_dp.region.triangles import common_factors, sufficient
+from privopt_metric_dp.region.triangles import common_factors, sufficient_ratios
 from privopt_metric_dp.space.places import Space, grid_points
 
 TOTAL = 2**63
@@ -64,7 +64,7 @@ def meshes(draw):
             reject()
     ends = plane.vertices[plane.edges].astype(float)
     longest = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1).max()
-    return refined(plane, longest * draw(st.sampled_from([0.6, 1.0, 1.0])))[0]
+    return refine_plane(plane, longest * draw(st.sampled_from([0.6, 1.0, 1.0])))[0]
 
 
 @st.composite
@@ -193,7 +193,7 @@ def test_a_long_street_achieves_more_than_its_worst():
 def test_ratios_along_sides_bound_the_gradient(region, epsilon, data):
     """The least value at any corner, the others as far above it as the sides let them be."""
     corners = region.vertices[region.simplices]
-    allowed = sufficient(corners, epsilon)
+    allowed = sufficient_ratios(corners, epsilon)
     per_mm = epsilon / MM_PER_KM
     for triangle, ratios in zip(corners.tolist(), allowed.tolist(), strict=True):
         parts = data.draw(st.tuples(*[st.fractions(0, 1, max_denominator=50)] * 2))

@@ -251,6 +251,6 @@ def test_pictures_in_the_page_take_its_colours_and_files_their_own(example, tmp_
 def test_a_map_of_many_places_stays_small(count):
     chance = np.random.default_rng(1)
     where = figures.Layout(places=chance.random((count, 2)), axes=("x (km)", "y (km)"), unit="km")
-    drawn = svg(figures.themed(figures._map)(where, chance.random(count), "loss"), "loss")
+    drawn = svg(figures.themed(figures._draw_map)(where, chance.random(count), "loss"), "loss")
     assert len(drawn) < 1_000_000
     assert (drawn.count("<use") < 100) == (count > 4_000)  # ticks alone, the places are a picture

@@ -70,12 +70,12 @@ def test_a_dense_release_has_its_map_in_fewer_steps(monkeypatch):
     )
     for wanted, steps in ((1_000_000, {255}), (30_000, {63, 31})):
         monkeypatch.setattr(explorer, "WANTED_BYTES", wanted)
-        data = json.loads(re.search(r'id="data">(.*?)</script>', explorer.explorer(shown).html)[1])
+        data = json.loads(re.search(r'id="data">(.*?)</script>', explorer.explorer_section(shown).html)[1])
         assert data["steps"] in steps
     monkeypatch.setattr(explorer, "WANTED_BYTES", 1_000)
-    assert json.loads(re.search(r'id="data">(.*?)</script>', explorer.explorer(shown).html)[1])["steps"] == 15
+    assert json.loads(re.search(r'id="data">(.*?)</script>', explorer.explorer_section(shown).html)[1])["steps"] == 15
     monkeypatch.setattr(explorer, "MOST_BYTES", 3_000)
-    assert explorer.explorer(shown) is None
+    assert explorer.explorer_section(shown) is None
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import dijkstra
 from privopt.errors import InputError
 from privopt.execution.clock import limit
 from privopt.numbers.graphs import edge_matrix, shortest_rows
-from privopt_metric_dp.problem.loss_kinds import normalised, travel_cost
+from privopt_metric_dp.problem.loss_kinds import normalise_weights, travel_cost
 from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, dual_bound
 from privopt_metric_dp.space.roads import Roads
@@ -106,12 +106,12 @@ def test_targets_that_do_not_count_may_be_out_of_reach() -> None:
 @pytest.mark.parametrize("weights", [[], [0.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf]])
 def test_weights_that_are_none(weights: list[float]) -> None:
     with pytest.raises(InputError, match="targets"):
-        normalised(weights)
+        normalise_weights(weights)
 
 
 def test_weights_however_large_or_small_add_up() -> None:
-    assert normalised([1e308, 1e308, 1e308]).tolist() == pytest.approx([1 / 3] * 3)
-    assert normalised([5e-324, 5e-324]).tolist() == [0.5, 0.5]
+    assert normalise_weights([1e308, 1e308, 1e308]).tolist() == pytest.approx([1 / 3] * 3)
+    assert normalise_weights([5e-324, 5e-324]).tolist() == [0.5, 0.5]
 
 
 def test_shapes_that_do_not_fit() -> None:

@@ -35,10 +35,10 @@ class _Gather:
         self.file = file
         self.faults: list[Fault] = []
 
-    def note(self, where: str, got: str, wanted: str) -> None:
-        self.faults.append(Fault(self.file, where, got, wanted))
+    def add_fault(self, where: str, got: str, expectation: str) -> None:
+        self.faults.append(Fault(self.file, where, got, expectation))
 
-    def attempt(self, step: Callable[[], T]) -> T | None:
+    def run_step(self, step: Callable[[], T]) -> T | None:
         try:
             return step()
         except InputError as error:
@@ -58,51 +58,53 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
-    spaces, vertices, ground = _spaces(problem, gather)
+    spaces, vertices, ground = _read_spaces(problem, gather)
     utility, records = problem.utility, vertices if ground is None else ground.records
-    prior = gather.attempt(lambda: prior_of(utility.prior, vertices))
-    spread = None if ground is None else gather.attempt(lambda: _spread(problem, ground))
+    prior = gather.run_step(lambda: prior_of(utility.prior, vertices))
+    spread = None if ground is None else gather.run_step(lambda: _spread_people(problem, ground))
     gather.stop_if_any()
     assert prior is not None  # gather stops where it is missing
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
-        gather.attempt(lambda: _check_connected(metric, records, file))
-    warnings = gather.attempt(lambda: _compare_lengths(problem, vertices))
-    chosen = None if problem.outputs is None else problem.outputs.choose
-    if chosen is not None and chosen > len(records):
-        gather.note("outputs.choose", f"{chosen:,} of {len(records):,} records", f"a number up to {len(records):,}")
+        gather.run_step(lambda: _check_connected(metric, records, file))
+    warnings = gather.run_step(lambda: _compare_lengths(problem, vertices))
+    choose_count = None if problem.outputs is None else problem.outputs.choose
+    if choose_count is not None and choose_count > len(records):
+        gather.add_fault(
+            "outputs.choose", f"{choose_count:,} of {len(records):,} records", f"a number up to {len(records):,}"
+        )
     crossed = spaces.own or not metric.own_outputs
     if not crossed and utility.measures_outputs:
-        gather.note("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
+        gather.add_fault("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
     if len(records) > len(vertices) and not utility.measures_outputs:
-        found = (
+        actual = (
             f"{utility.kind}, losses of {len(vertices)} records, beside {len(records) - len(vertices)} added vertices"
         )
-        wanted = "a loss made of distances, or a split_km and nodes that add none"
-        gather.note("utility.kind", found, wanted)
+        expectation = "a loss made of distances, or a split_km and nodes that add none"
+        gather.add_fault("utility.kind", actual, expectation)
     unit = problem.distance.unit(records)
     loss_unit = utility.unit(unit)
     if utility.per_km is not None and loss_unit != "km":
-        gather.note("utility.per_km", f"a loss in {loss_unit}", "a loss in km")
+        gather.add_fault("utility.per_km", f"a loss in {loss_unit}", "a loss in km")
     gather.stop_if_any()
     prior = np.concatenate([prior, np.zeros(len(records) - len(vertices))])
 
-    def over(rows: Ints) -> MetricData:
-        return of(evolve(spaces, outputs=vertices.some(rows), own=False, metric=spaces.metric.towards(rows)))
+    def choose_rows(rows: Ints) -> MetricData:
+        return make_data(evolve(spaces, outputs=vertices.some(rows), own=False, metric=spaces.metric.towards(rows)))
 
-    def of(spaces: Spaces) -> MetricData:
+    def make_data(spaces: Spaces) -> MetricData:
         metric = spaces.metric
         return MetricData(
             records=records,
             outputs=spaces.outputs,
-            metric=metric if ground is None else lambda: _held(problem, ground, spaces),
+            metric=metric if ground is None else lambda: _make_edge_metric(problem, ground, spaces),
             epsilon=problem.privacy.epsilon,
             within=problem.privacy.neighbours_within,
             unit=unit,
             loss_unit=loss_unit,
             per_km=utility.per_km,
-            prior=read_only(prior if spread is None else spread.hats(len(records))),
-            cost=lambda: _cost(problem, spaces, ground, spread),
+            prior=read_only(prior if spread is None else spread.vertex_masses(len(records))),
+            cost=lambda: _compute_cost(problem, spaces, ground, spread),
             file=file,
             excess=lambda cost: _mean_errors(utility.excess(spaces, cost), cost, ground),
             shortfall=lambda cost: _mean_errors(utility.shortfall(spaces, cost), cost, ground),
@@ -110,14 +112,14 @@ def load(problem: MetricProblem, file: str) -> MetricData:
             remap=utility.remap,
             ground=None if ground is None else metric,
             region=None if ground is None else ground.region,
-            choose=chosen,
-            over=None if chosen is None else over,
+            choose=choose_count,
+            over=None if choose_count is None else choose_rows,
             along_streets=ground is None and utility.kind == "distance" and problem.distance.kind == "graph",
             way=problem.distance.way(records),
             warnings=warnings or (),
         )
 
-    data = of(spaces)
+    data = make_data(spaces)
     if data.within is not None:
         check_neighbours(metric, data.distances, data.within, file=file, unit=unit)
     return data
@@ -128,95 +130,101 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
 
-def _spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
+def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
     """Return where losses are measured, the problem's own records, and the region around them if one is asked for."""
     distance, listed, file = problem.distance, problem.outputs, gather.file
-    own = listed is None or listed.choose is not None
-    records = gather.attempt(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
+    has_own_outputs = listed is None or listed.choose is not None
+    records = gather.run_step(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
     outputs = records
-    if listed is not None and not own:
-        outputs = gather.attempt(lambda: space_of(listed, "outputs", file, ids_alone=distance.ids_alone))
+    if listed is not None and not has_own_outputs:
+        outputs = gather.run_step(lambda: space_of(listed, "outputs", file, ids_alone=distance.ids_alone))
     gather.stop_if_any()
     assert records is not None  # gather stops where either is missing
     assert outputs is not None
     privacy, ground = problem.privacy, None
     if isinstance(privacy, MetricPrivacy) and privacy.everywhere:
-        ground = gather.attempt(lambda: distance.ground(records, privacy.epsilon, privacy.split_km, file))
+        ground = gather.run_step(lambda: distance.ground(records, privacy.epsilon, privacy.split_km, file))
         gather.stop_if_any()
     vertices = records if ground is None else ground.records
-    own = own and len(vertices) == len(records)
-    chosen_outputs = None if own else outputs
-    metric = gather.attempt(
+    has_own_outputs = has_own_outputs and len(vertices) == len(records)
+    chosen_outputs = None if has_own_outputs else outputs
+    metric = gather.run_step(
         lambda: distance.metric(records, chosen_outputs) if ground is None else ground.metric(chosen_outputs)
     )
     gather.stop_if_any()
     assert metric is not None
-    spaces = Spaces(records=vertices, outputs=outputs, own=own, metric=metric, file=file, listed=len(records))
+    spaces = Spaces(
+        records=vertices, outputs=outputs, own=has_own_outputs, metric=metric, file=file, listed=len(records)
+    )
     return spaces, records, ground
 
 
-def _held(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
+def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
     """Distances that the rows of a region's vertices are held to."""
     from privopt_metric_dp.region.street_metric import EdgeMetric
 
     outputs = None if spaces.own else spaces.outputs
-    far = None if problem.outputs is None or problem.outputs.choose is not None else spaces.metric
-    return EdgeMetric(ground.region, problem.privacy.epsilon, ground.records, outputs, far)
+    output_metric = None if problem.outputs is None or problem.outputs.choose is not None else spaces.metric
+    return EdgeMetric(ground.region, problem.privacy.epsilon, ground.records, outputs, output_metric)
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
     """Refuse keys that lack another, and keys that have no meaning next to others."""
     distance, outputs = problem.distance, problem.outputs
-    for name, found, wanted in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
-        gather.note(f"distance.{name}", found, wanted)
-    for name, found, wanted in problem.utility.faults():
-        gather.note(f"utility.{name}", found, wanted)
+    for name, actual, expectation in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
+        gather.add_fault(f"distance.{name}", actual, expectation)
+    for name, actual, expectation in problem.utility.faults():
+        gather.add_fault(f"utility.{name}", actual, expectation)
     privacy, utility = problem.privacy, problem.utility
     if outputs is not None and outputs.choose is not None and not utility.measures_outputs:
-        wanted = "a loss that is worked out, as distance is, or no choose"
-        gather.note("utility.kind", f"{utility.kind} with outputs.choose", wanted)
+        expectation = "a loss that is worked out, as distance is, or no choose"
+        gather.add_fault("utility.kind", f"{utility.kind} with outputs.choose", expectation)
     if isinstance(privacy, MetricPrivacy):
         if privacy.everywhere and privacy.neighbours_within is not None:
-            wanted = "one of the two (at every point neighbours are as near as one likes)"
-            gather.note("privacy.neighbours_within", f"{privacy.neighbours_within!r} with everywhere", wanted)
+            expectation = "one of the two (at every point neighbours are as near as one likes)"
+            gather.add_fault("privacy.neighbours_within", f"{privacy.neighbours_within!r} with everywhere", expectation)
         if privacy.split_km is not None and not privacy.everywhere:
-            gather.note("privacy.split_km", f"{privacy.split_km!r} without everywhere", "everywhere = true with it")
+            gather.add_fault(
+                "privacy.split_km", f"{privacy.split_km!r} without everywhere", "everywhere = true with it"
+            )
     for table, places in (("records", problem.records), ("outputs", problem.outputs)):
         if places is not None and places.choose is None and places.given_key not in distance.places:
-            found = f"{places.given_key} beside distance.kind {distance.kind}"
-            gather.note(f"{table}.{places.given_key}", found, " or ".join(sorted(distance.places)))
+            actual = f"{places.given_key} beside distance.kind {distance.kind}"
+            gather.add_fault(f"{table}.{places.given_key}", actual, " or ".join(sorted(distance.places)))
 
 
-def _spread(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
+def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
     """Return where people are, in a region; None if they are at records, as often as a prior says."""
-    from privopt_metric_dp.problem.loss_over_region import evenly
+    from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
     if problem.utility.prior is not None:
         return None
-    return evenly(ground.region, problem.privacy.epsilon, ground.records)
+    return spread_evenly(ground.region, problem.privacy.epsilon, ground.records)
 
 
-def _cost(problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None) -> Floats:
+def _compute_cost(
+    problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None
+) -> Floats:
     """Return the loss of records, or of people around them, after checking its shape and that numbers are finite."""
     utility = problem.utility
-    given = np.asarray(utility.cost(spaces))
-    if given.dtype.kind not in "biuf":
-        raise RegistryError(f"utility.kind {utility.kind}: cost() must return real numbers, got {given.dtype}")
-    cost = np.asarray(given, dtype=np.float64).view()  # a table of distances is shared with its metric
+    raw_cost = np.asarray(utility.cost(spaces))
+    if raw_cost.dtype.kind not in "biuf":
+        raise RegistryError(f"utility.kind {utility.kind}: cost() must return real numbers, got {raw_cost.dtype}")
+    cost = np.asarray(raw_cost, dtype=np.float64).view()  # a table of distances is shared with its metric
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
         raise RegistryError(f"utility.kind {utility.kind}: cost() must have shape {shape}, got {cost.shape}")
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
-        found = f"a loss of {cost[i, k]} for record {spaces.records.ids[i]} and output {spaces.outputs.ids[k]}"
-        raise InputError([Fault(spaces.file, "utility.kind", found, "finite losses")])
+        actual = f"a loss of {cost[i, k]} for record {spaces.records.ids[i]} and output {spaces.outputs.ids[k]}"
+        raise InputError([Fault(spaces.file, "utility.kind", actual, "finite losses")])
     if ground is None or spread is None:
         return cost
     from privopt_metric_dp.problem.loss_over_region import expected_cost
 
-    hats = spread.hats(len(spaces.records))[:, None]
+    vertex_masses = spread.vertex_masses(len(spaces.records))[:, None]
     expected = expected_cost(spread, ground.region, utility, problem.distance, spaces, cost)
-    return np.divide(expected, hats, out=np.zeros(shape), where=hats > 0)
+    return np.divide(expected, vertex_masses, out=np.zeros(shape), where=vertex_masses > 0)
 
 
 def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from privopt_metric_dp.problem.read_points import Columns, points_as_csv
 __all__ = ["Grid", "Mesh", "MetricProblem", "Places"]
 
 
-def _corner(value: tuple[float, ...]) -> str | None:
+def _check_corner(value: tuple[float, ...]) -> str | None:
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
@@ -29,7 +29,7 @@ MOST_RECORDS: Final = 10_000_000
 """Records or outputs, at most: beyond it not even their ids fit."""
 
 
-def _how_many(value: int) -> str | None:
+def _check_count(value: int) -> str | None:
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
@@ -37,11 +37,11 @@ def _how_many(value: int) -> str | None:
 class Grid:
     """A rectangle of equal cells; ids "r-c", row 0 in the south, row-major."""
 
-    rows: int = key(help="rows of cells, south to north", check=_how_many)
-    cols: int = key(help="columns of cells, west to east", check=_how_many)
+    rows: int = key(help="rows of cells, south to north", check=_check_count)
+    cols: int = key(help="columns of cells, west to east", check=_check_count)
     cell_km: Fraction = key(help="side of a cell", unit="km", check=positive)
     south_west: tuple[Fraction, ...] | None = key(
-        None, help="[lat, lon] of the centre of cell r0c0; default: a plane", unit="degrees", check=_corner
+        None, help="[lat, lon] of the centre of cell r0c0; default: a plane", unit="degrees", check=_check_corner
     )
 
 
@@ -63,16 +63,16 @@ class Places:
     columns: Columns | None = key(None, help="names of the columns of points, where they are others")
     vectors: File | None = key(None, help=".npy of shape (N, dim)")
     ids: File | None = key(None, help="ids of the vectors, one a line; default: 0, 1, ...")
-    count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_how_many)
+    count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_check_count)
     mesh: Mesh | None = key(None, help="corners of triangles that cover a region; a plane, after projection")
     choose: int | None = key(
-        None, help="of outputs: so many of the records, chosen by their use (optimal-lp)", check=_how_many
+        None, help="of outputs: so many of the records, chosen by their use (optimal-lp)", check=_check_count
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
         """Return the points file as CSV, where it is of another form, by its name."""
-        made = None if self.points is None else points_as_csv(self.points, self.columns)
-        return {} if made is None or self.points is None else {self.points.name: made}
+        csv_bytes = None if self.points is None else points_as_csv(self.points, self.columns)
+        return {} if csv_bytes is None or self.points is None else {self.points.name: csv_bytes}
 
     @property
     def given_key(self) -> str:
@@ -83,9 +83,9 @@ class Places:
 _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
 
 
-def _whole(value: Places) -> str | None:
-    given = [name for name in _GIVEN if getattr(value, name) is not None]
-    if len(given) != 1:
+def _check_places(value: Places) -> str | None:
+    given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
+    if len(given_keys) != 1:
         return "exactly one of " + ", ".join(_GIVEN)
     if value.grid is not None and value.grid.rows * value.grid.cols > MOST_RECORDS:
         return f"a grid of at most {MOST_RECORDS:,} cells"
@@ -96,8 +96,8 @@ def _whole(value: Places) -> str | None:
     return None
 
 
-def _listed(value: Places) -> str | None:
-    return "places, not a number of those to choose" if value.choose is not None else _whole(value)
+def _check_listed_places(value: Places) -> str | None:
+    return "places, not a number of those to choose" if value.choose is not None else _check_places(value)
 
 
 @frozen(kw_only=True)
@@ -111,8 +111,10 @@ class ConstOpt:
 class MetricProblem:
     """A problem of metric DP as its file declares it; :meth:`MetricInstance.of` reads its files."""
 
-    records: Places = key(help="the secrets", check=_listed)
-    outputs: Places | None = key(None, help="what may be released; default: the records themselves", check=_whole)
+    records: Places = key(help="the secrets", check=_check_listed_places)
+    outputs: Places | None = key(
+        None, help="what may be released; default: the records themselves", check=_check_places
+    )
     distance: DistanceKind = key(help="the metric", kinds="distance")
     privacy: MetricNotion = key(help="the privacy asked for", kinds="notion", kind="metric-dp")
     utility: LossKind = key(help="the loss", kinds="loss")

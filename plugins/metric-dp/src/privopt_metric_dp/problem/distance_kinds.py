@@ -38,11 +38,11 @@ class Euclidean(DistanceKind):
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the triangulated plane between planar points."""
         if records.kind == "vector":
-            wanted = "points, a grid or a mesh"
-            raise InputError([Fault(file, "privacy.everywhere", "true over records.vectors", wanted)])
+            expectation = "points, a grid or a mesh"
+            raise InputError([Fault(file, "privacy.everywhere", "true over records.vectors", expectation)])
         if records.kind != "planar":
             EuclideanMetric(records)  # names what is there
-        return _plane(records, split_km, EuclideanMetric, file)
+        return _triangulate_plane(records, split_km, EuclideanMetric, file)
 
     def unit(self, records: Space) -> str:
         """Return kilometres on a plane; vectors have a unit without a name."""
@@ -66,7 +66,7 @@ class Haversine(DistanceKind):
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
         """Return the plane onto which the points are projected; its distances do not exceed great circles."""
         HaversineMetric(records)  # refuses planar points
-        return _plane(records, split_km, HaversineMetric, file)
+        return _triangulate_plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
         """Say that it runs along great circles."""
@@ -139,7 +139,7 @@ class Table(DistanceKind):
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 
 
-def _plane(
+def _triangulate_plane(
     records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
 ) -> RegionVertices:
     """Triangles between points, refined where asked for."""

@@ -120,8 +120,8 @@ class DistanceKind(ABC):
         Raises:
             InputError: a kind without one, or places that span none.
         """
-        found = f"true with distance.kind {self.kind}, which has no points between records"
-        raise InputError([Fault(file, "privacy.everywhere", found, "streets, or points in a plane or on the earth")])
+        actual = f"true with distance.kind {self.kind}, which has no points between records"
+        raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
         """Return the unit of distance, in the singular: what epsilon is per."""

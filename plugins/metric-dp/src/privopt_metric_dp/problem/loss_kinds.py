@@ -22,21 +22,23 @@ from privopt_metric_dp.space.places import MAX_COORDINATE, Space
 from privopt_metric_dp.space.road_parts import JOIN_PARTS, describe_parts
 from privopt_metric_dp.space.roads import Roads, read_roads
 
-__all__ = ["CostMatrix", "DistanceLoss", "TravelCost", "normalised", "travel_cost"]
+__all__ = ["CostMatrix", "DistanceLoss", "TravelCost", "normalise_weights", "travel_cost"]
 
 
-def normalised(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:
+def normalise_weights(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:
     """Return weights of targets as shares q_l that add up to 1.
 
     Raises:
         InputError: none at all, negative or not finite ones, or a sum of 0.
     """
     q = np.asarray(weights, dtype=np.float64).reshape(-1)
-    bad = np.flatnonzero(~(np.isfinite(q) & (q >= 0)))
-    Faults(Fault(source, f"target {r}", repr(float(q[r])), "a finite weight of at least 0") for r in bad).check()
+    invalid_rows = np.flatnonzero(~(np.isfinite(q) & (q >= 0)))
+    Faults(
+        Fault(source, f"target {r}", repr(float(q[r])), "a finite weight of at least 0") for r in invalid_rows
+    ).check()
     if not q.max(initial=0.0) > 0:
-        found = "weights that sum to 0" if q.size else "no targets"
-        raise InputError([Fault(source, "", found, "a sum above 0")])
+        actual = "weights that sum to 0" if q.size else "no targets"
+        raise InputError([Fault(source, "", actual, "a sum above 0")])
     q = q / q.max()  # the sum of very large weights stays finite
     return read_only(q / q.sum())
 
@@ -68,34 +70,34 @@ def travel_cost(
         Each of the N K T terms takes 0.23 ns, half of that if the outputs are the records. Measured at 1600^3 on a busy
         machine: 0.96 s and 0.49 s of processor time. Memory is N K + (N + K) T.
     """
-    q = normalised(weights, source=source)
+    q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)
-    own = from_outputs is None or from_outputs is from_records
-    b = a if own else np.asarray(from_outputs, dtype=np.float64)
+    is_square = from_outputs is None or from_outputs is from_records
+    b = a if is_square else np.asarray(from_outputs, dtype=np.float64)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(q) or b.shape[1] != len(q):
-        found = f"travel of shapes {a.shape} and {b.shape} for {len(q)} weights"
-        raise InputError([Fault(source, "", found, "one column a target")])
-    used = q > 0
-    shares = np.ascontiguousarray(q[used])
-    given = [np.ascontiguousarray(table[:, used]) for table in (a, b)]
+        actual = f"travel of shapes {a.shape} and {b.shape} for {len(q)} weights"
+        raise InputError([Fault(source, "", actual, "one column a target")])
+    has_weight = q > 0
+    shares = np.ascontiguousarray(q[has_weight])
+    tables = [np.ascontiguousarray(table[:, has_weight]) for table in (a, b)]
     faults = Faults()
-    for what, table in (("record", given[0]), ("output", given[1])):
+    for role, table in (("record", tables[0]), ("output", tables[1])):
         for r, t in np.argwhere(~np.isfinite(table)).tolist():
-            where = f"{what} {r}, target {int(np.flatnonzero(used)[t])}"
+            where = f"{role} {r}, target {int(np.flatnonzero(has_weight)[t])}"
             faults.add(source, where, "no way there", "a target within reach")
-        if own:
+        if is_square:
             break
     faults.check()
     cost = np.zeros((len(a), len(b)))
-    _taxicab(given[0], given[1], shares, cost, own)
-    if own:
+    _sum_taxicab(tables[0], tables[1], shares, cost, is_square)
+    if is_square:
         lower = np.tril_indices(len(a), -1)
         cost[lower] = cost.T[lower]
     return read_only(cost)
 
 
 @jit(fastmath={"reassoc"})
-def _taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
+def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
     """total_ik += sum_l q_l |a_il - b_kl|, by tiles that stay in cache; only tiles from the diagonal up where asked.
 
     Shares come last: differences of whole numbers are exact.
@@ -105,14 +107,14 @@ def _taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # p
     for i0 in range(0, rows, 32):
         for k0 in range(i0 if upper else 0, columns, 32):
             for l0 in range(0, width, 512):
-                share = shares[l0 : l0 + 512]
+                weights = shares[l0 : l0 + 512]
                 for i in range(i0, min(i0 + 32, rows)):
                     p = a[i, l0 : l0 + 512]
                     for k in range(k0, min(k0 + 32, columns)):
                         q = b[k, l0 : l0 + 512]
                         part = 0.0
                         for t in range(len(p)):  # slices from 0: only then do the compilers use vectors
-                            part += share[t] * abs(p[t] - q[t])
+                            part += weights[t] * abs(p[t] - q[t])
                         total[i, k] += part
 
 
@@ -132,7 +134,7 @@ class DistanceLoss(LossKind):
         Raises:
             InputError: an output that some record cannot reach.
         """
-        return _reached(spaces.metric.to_outputs(), spaces, "distance.edges")
+        return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """Return zeros (N,): distances are rounded down."""
@@ -147,7 +149,7 @@ class DistanceLoss(LossKind):
 
     def unit(self, distance: str) -> str:
         """Return the unit of the distance."""
-        return _plural(distance)
+        return _pluralize(distance)
 
 
 @frozen(kw_only=True)
@@ -195,9 +197,9 @@ class TravelCost(LossKind):
         Raises:
             InputError: unknown targets, or targets that some record or output cannot reach.
         """
-        tables, weights, unit, where = self._travel(spaces)
+        tables, weights, unit, where = self._travel_tables(spaces)
         cost = travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights)
-        return _reached(cost if unit is None else read_only(cost * float(unit)), spaces, where)
+        return _check_reachable(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
         """Bound (N,) what rounding can have added to the differences of path lengths, and to their sum.
@@ -209,15 +211,15 @@ class TravelCost(LossKind):
         summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
         if roads is not None and roads.counted is not None:
             return np.asarray(summed + 2.0**-39 * float(roads.counted[1]))  # ways of less than 2^50, each off by 2^-100
-        tables, weights, _, _ = self._travel(spaces)
-        used, off = weights > 0, []
+        tables, weights, _, _ = self._travel_tables(spaces)
+        has_weight, errors = weights > 0, []
         for table in tables:
-            ways = table[:, used]
+            ways = table[:, has_weight]
             doubt = spaces.metric.upper_distances(ways) - ways if roads is None else ways * roads.doubt
-            off.append((doubt + 2.0**-52 * ways) @ weights[used])
-        return np.asarray((summed + off[0] + off[-1].max()) * (1.0 + 2.0**-20))
+            errors.append((doubt + 2.0**-52 * ways) @ weights[has_weight])
+        return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
-    def _travel(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
+    def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
         """Ways from records, and from outputs that are others, to targets; shares; the unit of counted ways."""
         records, metric = spaces.records, spaces.metric
         roads, targets, weights = self.ends(records, metric)
@@ -233,23 +235,24 @@ class TravelCost(LossKind):
                 for space in ((records,) if spaces.own else (records, spaces.outputs))
             ]
         else:
-            place = np.arange(len(targets))
+            positions = np.arange(len(targets))
             if self.targets is not None:
-                known = np.asarray(records.ids, dtype=np.str_)
-                place = check_ids(self.targets, targets, known, "id", "the id of a record")
-            tables = [metric.rows(place).T]
+                ids = np.asarray(records.ids, dtype=np.str_)
+                positions = check_ids(self.targets, targets, ids, "id", "the id of a record")
+            tables = [metric.rows(positions).T]
             if not spaces.own:
-                tables.append(metric.to_outputs(place).T)
+                tables.append(metric.to_outputs(positions).T)
         for space, table in zip((records, spaces.outputs), tables, strict=False):
-            lost = np.argwhere(~np.isfinite(table) & (weights > 0))
-            if lost.size:
-                actual = f"no way from {space.ids[lost[0, 0]]} to target {targets[lost[0, 1]]} ({len(lost)} such)"
+            unreachable = np.argwhere(~np.isfinite(table) & (weights > 0))
+            if unreachable.size:
+                i, target = unreachable[0].tolist()
+                actual = f"no way from {space.ids[i]} to target {targets[target]} ({len(unreachable)} such)"
                 raise InputError([_parts_fault(spaces, where, actual, roads, [*records.ids, *targets.tolist()])])
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
         """Return kilometres along roads, otherwise the unit of distance."""
-        return _plural(distance) if self.edges is None else "km"
+        return _pluralize(distance) if self.edges is None else "km"
 
     @property
     def measures_outputs(self) -> bool:
@@ -267,17 +270,17 @@ class TravelCost(LossKind):
             targets = np.asarray(records.ids, dtype=np.str_)
             shares = np.full(len(targets), 1.0 / len(targets))
         else:
-            targets, shares = _targets(self.targets)
+            targets, shares = _read_targets(self.targets)
         if self.edges is not None:
             return read_roads(self.edges, directed=self.directed), targets, shares
         return getattr(metric, "roads", None), targets, shares
 
 
-def _plural(unit: str) -> str:
+def _pluralize(unit: str) -> str:
     return "units of distance" if unit == "unit of distance" else unit
 
 
-def _reached(cost: Floats, spaces: Spaces, where: str) -> Floats:
+def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
     """Return losses (N, K) that are finite.
 
     Raises:
@@ -299,7 +302,7 @@ def _parts_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, i
     return Fault(spaces.file, where, f"{actual}; {describe_parts(roads, ids)}", f"connected roads ({remedy})")
 
 
-def _targets(file: File) -> tuple[NDArray[np.str_], Floats]:
+def _read_targets(file: File) -> tuple[NDArray[np.str_], Floats]:
     table = read_table(file, [Column(name="id", kind="id"), Column(name="weight", least=0.0)])
     faults = duplicate_faults(file.name, table["id"])
     total = float(table["weight"].sum())

@@ -26,7 +26,7 @@ from privopt_metric_dp.region.snap_to_region import far_shares
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.places import Space
 
-__all__ = ["Spread", "evenly", "expected_cost"]
+__all__ = ["Spread", "expected_cost", "spread_evenly"]
 
 MIN_PIECES: Final = 16
 """Pieces of a street, at least, on each of which two points represent all."""
@@ -59,12 +59,12 @@ class Spread:
     streets: Ints
     places: Floats
 
-    def hats(self, size: int) -> Floats:
+    def vertex_masses(self, size: int) -> Floats:
         """Return (N,) E[lambda_c(X)]: how often each of N vertices is drawn."""
-        drawn = (self.mass[:, None] * self.shares).ravel()
-        return np.bincount(self.corners.ravel(), drawn, minlength=size).astype(np.float64)
+        masses = (self.mass[:, None] * self.shares).ravel()
+        return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
-    def expected(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
+    def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
         """Return (N, K) C_ck.
 
         Args:
@@ -78,14 +78,14 @@ class Spread:
             part = slice(start, start + _BLOCK_POINTS)
             costs, weights = cost(part), self.mass[part, None] * self.shares[part]
             total = total if start else np.zeros((size, costs.shape[1]))
-            touched, place = np.unique(self.corners[part], return_inverse=True)  # few of the vertices
-            ends = np.arange(len(weights) + 1) * weights.shape[1]
-            gather = csr_array((weights.ravel(), place.ravel(), ends), shape=(len(weights), len(touched)))
+            touched, positions = np.unique(self.corners[part], return_inverse=True)  # few of the vertices
+            offsets = np.arange(len(weights) + 1) * weights.shape[1]
+            gather = csr_array((weights.ravel(), positions.ravel(), offsets), shape=(len(weights), len(touched)))
             total[touched] += gather.T @ costs
         return total
 
 
-def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
+def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     """Place people evenly in the region: by area (on the earth, with a projection), or by length of street.
 
     Each street is in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which the
@@ -99,22 +99,22 @@ def evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
         records: the vertices, for the coordinates that they have.
     """
     if isinstance(region, Plane):
-        return _over_plane(region, geographic=records.kind == "geographic")
+        return _spread_over_plane(region, geographic=records.kind == "geographic")
     assert isinstance(region, Streets)
     pieces = 2 * region.steps * max(1, -(-MIN_PIECES // (2 * region.steps))) if region.steps else MIN_PIECES
     gauss = 0.5 + np.array([-0.5, 0.5]) / math.sqrt(3)
     part = ((np.arange(pieces)[:, None] + gauss) / pieces).ravel()
     count = len(region.km)
-    return _on_streets(
+    return _spread_on_streets(
         region,
         epsilon,
         streets=np.repeat(np.arange(count), len(part)),
         part=np.tile(part, count),
-        mass=np.repeat(_shares(region.km) / len(part), len(part)),
+        mass=np.repeat(_length_shares(region.km) / len(part), len(part)),
     )
 
 
-def _shares(lengths: Floats) -> Floats:
+def _length_shares(lengths: Floats) -> Floats:
     """(S,) parts of a sum; equal ones where all lengths are 0."""
     longest = float(lengths.max())
     scaled = lengths / longest if longest else np.ones(len(lengths))  # of doubles that have all their bits
@@ -122,12 +122,12 @@ def _shares(lengths: Floats) -> Floats:
     return shares
 
 
-def _over_plane(region: Plane, *, geographic: bool) -> Spread:
+def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     corners = region.vertices[region.simplices].astype(np.float64) / MM_PER_KM
-    one, other = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    area = (one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]) / 2
+    u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    area = (u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]) / 2
     seven = [(1 / 3, 1 / 3, 1 / 3)] + [
-        tuple(np.roll([share, share, 1 - 2 * share], turn)) for share, _ in (_NEAR, _FAR) for turn in range(3)
+        tuple(np.roll([weight, weight, 1 - 2 * weight], turn)) for weight, _ in (_NEAR, _FAR) for turn in range(3)
     ]
     weights = np.array([9 / 40] + [_NEAR[1]] * 3 + [_FAR[1]] * 3)
     parts = np.eye(3)[None]
@@ -143,23 +143,23 @@ def _over_plane(region: Plane, *, geographic: bool) -> Spread:
     if region.projection is not None:
         earth = region.projection.to_earth(points * MM_PER_KM)
         mass, places = mass * np.cos(np.radians(earth[:, 0])), earth if geographic else points
-    every = np.tile(shares, (len(corners), 1))
+    all_shares = np.tile(shares, (len(corners), 1))
     return Spread(
         corners=np.repeat(region.simplices, len(shares), axis=0),
-        shares=every,
-        linear=every,
+        shares=all_shares,
+        linear=all_shares,
         mass=mass / mass.sum(),
         streets=np.zeros(0, dtype=np.int64),
         places=places,
     )
 
 
-def _on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, part: Floats, mass: Floats) -> Spread:
+def _spread_on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, part: Floats, mass: Floats) -> Spread:
     with np.errstate(over="ignore"):
-        far = far_shares(part, float(epsilon) * region.km[streets], region.steps)
+        far_share = far_shares(part, float(epsilon) * region.km[streets], region.steps)
     return Spread(
         corners=region.simplices[streets],
-        shares=np.stack([1.0 - far, far], axis=1),
+        shares=np.stack([1.0 - far_share, far_share], axis=1),
         linear=np.stack([1.0 - part, part], axis=1),
         mass=mass,
         streets=streets,
@@ -182,27 +182,27 @@ def expected_cost(
     """
     outputs = spaces.records if spaces.own else spaces.outputs
 
-    def measured(count: int, coordinates: Floats | None, ways: Floats | None) -> Floats:
+    def cost_at(count: int, coordinates: Floats | None, ways: Floats | None) -> Floats:
         ids = [str(number) for number in range(count)]
         points = Space(ids=ids, coordinates=coordinates, kind="plain" if coordinates is None else spaces.records.kind)
         metric = distance.metric(points, outputs) if ways is None else _KnownDistances(ways)
         return utility.cost(Spaces(records=points, outputs=outputs, own=False, metric=metric, file=spaces.file))
 
     if not utility.of_distances:
-        return spread.expected(
+        return spread.sum_costs(
             region.size, lambda part: np.einsum("bm,bmk->bk", spread.linear[part], costs[spread.corners[part]])
         )
     if isinstance(region, Plane):
-        return spread.expected(region.size, lambda part: measured(len(spread.mass[part]), spread.places[part], None))
+        return spread.sum_costs(region.size, lambda part: cost_at(len(spread.mass[part]), spread.places[part], None))
     assert isinstance(region, Streets)
     ways, km = spaces.metric.to_outputs(), region.km
 
-    def along(part: slice) -> Floats:
+    def cost_along(part: slice) -> Floats:
         a, b = spread.corners[part].T
         legs = km[spread.streets[part], None] * spread.linear[part]
-        return measured(len(a), None, np.minimum(ways[a] + legs[:, 1:], ways[b] + legs[:, :1]))
+        return cost_at(len(a), None, np.minimum(ways[a] + legs[:, 1:], ways[b] + legs[:, :1]))
 
-    return spread.expected(region.size, along)
+    return spread.sum_costs(region.size, cost_along)
 
 
 class _KnownDistances(Metric):

@@ -115,8 +115,8 @@ class MetricData:
 
     def shortfall(self) -> Floats:
         """Bound (N, K) or (N, 1) by how much ``weighted`` lies below what the files mean; computed on each call."""
-        below = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
-        short: Floats = self.prior[:, None] * below
+        errors = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
+        short: Floats = self.prior[:, None] * errors
         short *= 1.0 + 2.0**-40
         return short
 
@@ -138,8 +138,8 @@ class MetricData:
     def most_pairs(self) -> int:
         """How many pairs are held at once at most, known before any is looked for where all are required."""
         if self.region is None and self.within is None:
-            few, count = self.metric.implying(), len(self.records)
-            return count * (count - 1) // 2 if few is None else len(few[0])
+            implying, count = self.metric.implying(), len(self.records)
+            return count * (count - 1) // 2 if implying is None else len(implying[0])
         return len(self.pairs)
 
     @property
@@ -155,16 +155,16 @@ class MetricData:
     def between(self, pairs: Ints) -> Floats:
         """Return (P,) distances of any pairs (P, 2) of records; those that a certificate checks are precomputed."""
         pairs_known, distances = self.standing
-        known = pairs is pairs_known or np.array_equal(pairs, pairs_known)
-        return distances if known else self.metric.between(pairs[:, 0], pairs[:, 1])
+        is_known = pairs is pairs_known or np.array_equal(pairs, pairs_known)
+        return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
         """Take distances (P,) stated of any pairs (P, 2), or those computed where they are above the exact ones."""
-        above = np.flatnonzero(distances > self.between(pairs))
-        found = np.array(distances, dtype=np.float64)
-        if above.size:
-            found[above] = self.metric.not_above(pairs[above], found[above])
-        return found
+        doubtful = np.flatnonzero(distances > self.between(pairs))
+        safe_distances = np.array(distances, dtype=np.float64)
+        if doubtful.size:
+            safe_distances[doubtful] = self.metric.not_above(pairs[doubtful], safe_distances[doubtful])
+        return safe_distances
 
     @cached_property
     def needed(self) -> tuple[Ints, Floats]:
@@ -182,8 +182,8 @@ class MetricData:
         All required pairs are returned if finding those that imply the rest would take longer than checking all: they
         are many, and no roads show which imply the rest.
         """
-        known = self.metric.implying(self.within) is not None
-        return self.needed if known or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
+        has_implying_pairs = self.metric.implying(self.within) is not None
+        return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
         """Take some records (K,), in order, for the outputs, where outputs are chosen; at this epsilon."""
@@ -206,8 +206,8 @@ class MetricData:
             InputError: a matrix metric without ``distance.output_matrix``.
         """
         if not self.crossed:
-            wanted = "the distances from records to outputs, which this mechanism needs"
-            raise InputError([Fault(self.file, "distance.output_matrix", "nothing", wanted)])
+            expectation = "the distances from records to outputs, which this mechanism needs"
+            raise InputError([Fault(self.file, "distance.output_matrix", "nothing", expectation)])
         return self.metric.to_outputs()
 
 
@@ -218,10 +218,10 @@ def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Sp
     back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))
     if back.dtype.kind not in "iuf" or distances.dtype.kind not in "iuf":
         raise RegistryError(f"{type(metric).__name__}.between() must return real numbers, got {back.dtype}")
-    off = np.flatnonzero(back != distances)
-    if off.size:
-        i, j = (records.ids[place] for place in pairs[off[0]].tolist())
-        found = f"{distances[off[0]]} from record {i} to {j} and {back[off[0]]} back"
+    differing = np.flatnonzero(back != distances)
+    if differing.size:
+        i, j = (records.ids[index] for index in pairs[differing[0]].tolist())
+        actual = f"{distances[differing[0]]} from record {i} to {j} and {back[differing[0]]} back"
         raise RegistryError(
-            f"{type(metric).__name__}.between() must return one distance in both directions, got {found}"
+            f"{type(metric).__name__}.between() must return one distance in both directions, got {actual}"
         )

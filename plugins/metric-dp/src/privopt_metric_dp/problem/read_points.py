@@ -63,37 +63,37 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
         points = evolve(points, kept=points_as_csv(points, columns) or points.contents)
     if columns.geometry is not None:
         columns = evolve(columns, lat=f"{columns.geometry} (latitude)", lon=f"{columns.geometry} (longitude)")
-    wanted = [Column(name=f"id {place}", kind="id", label=name) for place, name in enumerate(ids)]
-    wanted += [
+    specs = [Column(name=f"id {index}", kind="id", label=name) for index, name in enumerate(ids)]
+    specs += [
         Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name))
         for name, unit in (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
     ]
     if columns.name is not None:
-        wanted.append(Column(name="name", kind="text", label=columns.name))
-    table = read_table(points, wanted, any_of=[] if ids_alone else [("lat", "lon"), ("x", "y")])
-    parts = [table[f"id {place}"].tolist() for place in range(len(ids))]
+        specs.append(Column(name="name", kind="text", label=columns.name))
+    table = read_table(points, specs, any_of=[] if ids_alone else [("lat", "lon"), ("x", "y")])
+    parts = [table[f"id {index}"].tolist() for index in range(len(ids))]
     joined = [BETWEEN.join(names) for names in zip(*parts, strict=True)]
-    called = tuple(table["name"].tolist()) if "name" in table else None
-    again = duplicate_faults(points.name, np.asarray(joined, dtype=np.str_), " and ".join(ids))
-    if again:
-        raise InputError(again)
+    place_names = tuple(table["name"].tolist()) if "name" in table else None
+    duplicates = duplicate_faults(points.name, np.asarray(joined, dtype=np.str_), " and ".join(ids))
+    if duplicates:
+        raise InputError(duplicates)
     for kind, names in COORDINATES.items():
         if all(name in table for name in names):
             coordinates = np.column_stack([table[name] for name in names])
             rests = np.column_stack([table[f"{name} rest"] for name in names])
-            off = float(np.abs(rests).max())
+            position_error = float(np.abs(rests).max())
             written = np.column_stack([table[f"{name} written"] for name in names])
             return Space(
                 ids=joined,
                 coordinates=coordinates,
                 kind=kind,
                 source=points.name,
-                off=off,
+                off=position_error,
                 rests=rests,
                 written=written,
-                names=called,
+                names=place_names,
             )
-    return Space(ids=joined, kind="plain", source=points.name, names=called)
+    return Space(ids=joined, kind="plain", source=points.name, names=place_names)
 
 
 def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
@@ -107,19 +107,19 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
     texts = (*((columns.id,) if isinstance(columns.id, str) else columns.id), *filter(None, [columns.name]))
     lat, lon = columns.lat, columns.lon
     if points.name.lower().endswith(_GEOJSON):
-        frame, places = _geojson(points, texts)
+        frame, places = _read_geojson(points, texts)
     elif columns.geometry is None:
         return as_csv(points)
     elif points.name.lower().endswith(".csv") and f"{columns.geometry} (latitude)".encode() in points.contents:
         return None
     else:
-        frame, places = _geoparquet(points, texts, columns.geometry)
+        frame, places = _read_geoparquet(points, texts, columns.geometry)
     if columns.geometry is not None:
         lat, lon = f"{columns.geometry} (latitude)", f"{columns.geometry} (longitude)"
     return csv_bytes(frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None))
 
 
-def _geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
+def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
     """Return the columns of ids and names, and (N, 2) latitudes and longitudes."""
     import polars as pl
 
@@ -131,34 +131,38 @@ def _geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.D
     except pl.exceptions.PolarsError:
         raise InputError([Fault(points.name, "", "a file that is not Parquet", "GeoParquet")]) from None
     if geometry not in frame.columns:
-        wanted = f"one of {', '.join(frame.columns)}"
-        raise InputError([Fault(points.name, "header", f"no column {geometry!r}", wanted)])
+        expectation = f"one of {', '.join(frame.columns)}"
+        raise InputError([Fault(points.name, "header", f"no column {geometry!r}", expectation)])
     places, wrong = points_of(frame[geometry], points.name)
-    wanted = "a point (of an area: its centroid, say)"
+    expectation = "a point (of an area: its centroid, say)"
     rows = np.flatnonzero(wrong).tolist()
-    Faults(Fault(points.name, f"row {row + 2}, column {geometry}", "another geometry", wanted) for row in rows).check()
+    Faults(
+        Fault(points.name, f"row {row + 2}, column {geometry}", "another geometry", expectation) for row in rows
+    ).check()
     return frame.select(name for name in texts if name in frame.columns), places
 
 
-def _geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
+def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
     """Return the properties of ids and names (the features' own ids without a property id), and their points."""
     import polars as pl
 
-    wanted = "a FeatureCollection of points in longitude and latitude"
+    expectation = "a FeatureCollection of points in longitude and latitude"
     try:
         collection = json.loads(points.contents)
     except (ValueError, RecursionError) as error:
-        raise InputError([Fault(points.name, "", f"no JSON ({reason_of(error)})", wanted)]) from None
+        raise InputError([Fault(points.name, "", f"no JSON ({reason_of(error)})", expectation)]) from None
     try:
         features = collection["features"]
         values = {
-            name: [given["properties"].get(name, given.get("id", "") if name == "id" else "") for given in features]
+            name: [
+                feature["properties"].get(name, feature.get("id", "") if name == "id" else "") for feature in features
+            ]
             for name in texts
         }
-        names = {name: ["" if one is None else str(one) for one in column] for name, column in values.items()}
-        shapes = [given["geometry"] or {} for given in features]
+        names = {name: ["" if value is None else str(value) for value in column] for name, column in values.items()}
+        shapes = [feature["geometry"] or {} for feature in features]
         places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
         flat = np.array(places, dtype=np.float64).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise InputError([Fault(points.name, "", "JSON of another form", wanted)]) from None
+        raise InputError([Fault(points.name, "", "JSON of another form", expectation)]) from None
     return pl.DataFrame(names, schema=dict.fromkeys(texts, pl.String)), flat[:, ::-1]

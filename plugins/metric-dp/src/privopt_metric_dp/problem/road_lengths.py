@@ -77,7 +77,7 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
     if records.coordinates is None or records.kind not in ("planar", "geographic"):
         return
     table = road_table(edges)
-    lengths = _measure(table, records)
+    lengths = _measure_roads(table, records)
     ratio = lengths.ratio
     reason = None if ratio is None else _likely_reason(ratio, records.kind)
     times = "" if ratio is None else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
@@ -92,10 +92,10 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
     faults.check()
     if doubtful:
         row = int(lengths.rows[doubtful[0]])
-        first = f"{table['from'][row]} to {table['to'][row]}, {table['km written'][row]} km"
+        example = f"{table['from'][row]} to {table['to'][row]}, {table['km written'][row]} km"
         yield (
             f"{edges.name}: {number_of(len(doubtful), 'road')} shorter than the straight line between the ends, which "
-            f"the few digits of the positions may explain: {first} beside {lengths.straight[doubtful[0]]:.4g} km"
+            f"the few digits of the positions may explain: {example} beside {lengths.straight[doubtful[0]]:.4g} km"
         )
     if reason:
         yield (
@@ -120,20 +120,20 @@ def _likely_reason(ratio: float, kind: str) -> str | None:
     return next((reason for lower, upper, reason in units if lower <= ratio < upper), None)
 
 
-def _measure(table: dict[str, Any], records: Space) -> _Lengths:
+def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
     """Return the roads between two records, with the straight lines between these."""
     assert records.coordinates is not None  # the caller checked
     number = {name: index for index, name in enumerate(records.ids)}
     tails, heads = (np.array([number.get(name, -1) for name in table[end].tolist()]) for end in ("from", "to"))
     rows = np.flatnonzero((tails >= 0) & (heads >= 0) & (tails != heads))
-    ends = records.coordinates[tails[rows]], records.coordinates[heads[rows]]
+    endpoints = records.coordinates[tails[rows]], records.coordinates[heads[rows]]
     resolution = _table_resolution(records)
     measure = _great_circle if records.kind == "geographic" else _straight_line
     return _Lengths(
         rows=rows,
         km=table["km"][rows],
-        straight=measure(*ends, 0.0),
-        min_straight=measure(*ends, resolution) * (1.0 - MODEL_TOLERANCE),
+        straight=measure(*endpoints, 0.0),
+        min_straight=measure(*endpoints, resolution) * (1.0 - MODEL_TOLERANCE),
     )
 
 

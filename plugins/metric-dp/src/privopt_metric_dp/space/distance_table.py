@@ -1,4 +1,4 @@
-"""Distances from a table instead of a formula."""
+"""The metric of a distance table that a problem gives as a file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class MatrixMetric(Metric):
     """Distances read from a table.
 
     Args:
-        table: (N, N), non-negative, finite, symmetric (up to 1e-12 relative: the smaller of the two
-            is taken, which errs to privacy), zero diagonal.
-        output_table: (N, K) from records to outputs; default: the outputs are the records.
-        source, output_source: names of the files that faults are reported against.
+        table: (N, N) non-negative, finite numbers with a zero diagonal. The table must be symmetric up to a relative
+            difference of 1e-12; of two such numbers the smaller is used, which errs on the side of privacy.
+        output_table: (N, K) distances from records to outputs. By default the outputs are the records.
+        source, output_source: Names of the files in error messages.
 
     Raises:
-        InputError: any of that does not hold; entries are named by row and column, from 0.
+        InputError: A table violates these conditions. Entries are named by row and column, counted from 0.
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class MatrixMetric(Metric):
         source: str = "distance.matrix",
         output_source: str = "distance.output_matrix",
     ) -> None:
-        square = _numbers(table, source)
+        square = _read_numbers(table, source)
         faults = _table_faults(square, source)
-        to_outputs = None if output_table is None else _numbers(output_table, output_source)
+        to_outputs = None if output_table is None else _read_numbers(output_table, output_source)
         if to_outputs is not None:
             if to_outputs.ndim != 2 or len(to_outputs) != len(square) or to_outputs.shape[1] < 1:
-                wanted = f"({len(square)}, K), one row a record"
-                faults.append(Fault(output_source, "", f"an array of shape {to_outputs.shape}", wanted))
+                expectation = f"({len(square)}, K), one row a record"
+                faults.append(Fault(output_source, "", f"an array of shape {to_outputs.shape}", expectation))
             else:
                 faults += _entry_faults(to_outputs, output_source).listed
         if faults:
@@ -58,13 +58,15 @@ class MatrixMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Say that they are the table's own numbers, of both directions the lesser."""
+        """The distances are the table's own numbers; of the two directions of a pair, the smaller."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return doubles that the distances of the table, in either of its halves, do not exceed."""
-        whole = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))  # they may be rounded
-        return whole * (1.0 + 2e-12) if self._uneven else whole
+        """Return doubles that are at least the distances of the table, in both of its halves."""
+        rounded_distances = np.where(
+            distances < 2.0**53, distances, np.nextafter(distances, np.inf)
+        )  # they may be rounded
+        return rounded_distances * (1.0 + 2e-12) if self._uneven else rounded_distances
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return (B, K) distances from the records i to every output."""
@@ -72,9 +74,9 @@ class MatrixMetric(Metric):
 
     def towards(self, rows: Ints) -> MatrixMetric:
         """See :meth:`Metric.towards`."""
-        found = copy(self)
-        found._to_outputs, found.output_size, found.own_outputs = read_only(self._table[:, rows]), len(rows), False
-        return found
+        metric = copy(self)
+        metric._to_outputs, metric.output_size, metric.own_outputs = read_only(self._table[:, rows]), len(rows), False
+        return metric
 
     def table(self) -> Floats:
         """Return (N, N) distances between all records."""
@@ -93,7 +95,7 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
     if faults.count:
         return faults.listed
     uneven = np.argwhere(np.triu(np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T))).tolist()
-    other = (
+    asymmetry_faults = (
         Fault(
             source,
             f"row {r}, column {c}",
@@ -102,20 +104,23 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
         )
         for r, c in uneven
     )
-    return Faults(other, len(uneven)).listed
+    return Faults(asymmetry_faults, len(uneven)).listed
 
 
 def _entry_faults(table: Floats, source: str) -> Faults:
-    bad = np.argwhere(~(np.isfinite(table) & (table >= 0) & (table <= MAX_COORDINATE))).tolist()
-    wanted = "a finite number of at least 0"
-    return Faults((Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), wanted) for r, c in bad), len(bad))
+    invalid_entries = np.argwhere(~(np.isfinite(table) & (table >= 0) & (table <= MAX_COORDINATE))).tolist()
+    expectation = "a finite number of at least 0"
+    return Faults(
+        (Fault(source, f"row {r}, column {c}", repr(float(table[r, c])), expectation) for r, c in invalid_entries),
+        len(invalid_entries),
+    )
 
 
-def _numbers(values: npt.ArrayLike, source: str) -> Floats:
+def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
     array = np.asarray(values)
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
     lost = np.argwhere(no_doubles(array)).tolist()
-    wanted = "whole numbers up to 2^53, or doubles"
-    Faults(Fault(source, f"entry {at}", str(array[tuple(at)]), wanted) for at in lost).check()
+    expectation = "whole numbers up to 2^53, or doubles"
+    Faults(Fault(source, f"entry {entry}", str(array[tuple(entry)]), expectation) for entry in lost).check()
     return np.array(array, dtype=np.float64)

@@ -1,8 +1,8 @@
-"""Shortest paths whose lengths are exact: the compiled kernels.
+"""Compiled kernels for shortest paths with exact lengths.
 
-A sum of doubles is seldom a double, and whether a path is as short as a pair is what a pair's
-dropping hangs on. Each double here is a whole number of one common power of two, kept as limbs of
-62 bits; sums and comparisons of these are exact, and doubles only sort the work.
+A pair may be dropped only if a path is at most as long, and the sum of doubles is seldom a double. Here each double is
+an integer multiple of one common power of two, stored in limbs of 62 bits. Sums and comparisons of these integers are
+exact; doubles only order the work (Dijkstra's algorithm with a binary heap).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from privopt.execution.compiled import jit
 __all__ = ["limbs", "short_enough"]
 
 _LIMB_BITS = 62
-_HEADROOM_BITS = 16  # bits above the greatest distance: sums of many stay inside
+_HEADROOM_BITS = 16  # bits above the largest distance, so that sums of many distances do not overflow
 
 
 def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]], npt.NDArray[np.float64]]:
-    """Return finite non-negative doubles as whole numbers of one unit.
+    """Split finite non-negative doubles into limbs of 62 bits, as integer multiples of one unit.
 
     Returns:
         For each array of values (M,) its limbs (M, L), least significant first, and their units (L,),
@@ -31,34 +31,38 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
     shifts = [e.astype(np.int64) - 53 for e in exponents]
-    low, high = 0, 0
-    used = [(w[w > 0], s[w > 0]) for w, s in zip(wholes, shifts, strict=True)]
-    whole, shift = (np.concatenate([u[part] for u in used]) for part in (0, 1))
-    if whole.size:
-        trailing = np.frexp((whole & -whole).astype(np.float64))[1].astype(np.int64) - 1
-        low = int((shift + trailing).min())
-        high = int(shift.max()) + 53
-    count = (high - low + _HEADROOM_BITS) // _LIMB_BITS + 1
-    units = np.ldexp(1.0, np.minimum(low + _LIMB_BITS * np.arange(count), 1023))  # the last may hold nothing but room
-    return [_spread(w, s - low, count) for w, s in zip(wholes, shifts, strict=True)], units
+    lowest_bit, highest_bit = 0, 0
+    nonzero_parts = [(w[w > 0], s[w > 0]) for w, s in zip(wholes, shifts, strict=True)]
+    mantissas, shift = (np.concatenate([u[part] for u in nonzero_parts]) for part in (0, 1))
+    if mantissas.size:
+        trailing = np.frexp((mantissas & -mantissas).astype(np.float64))[1].astype(np.int64) - 1
+        lowest_bit = int((shift + trailing).min())
+        highest_bit = int(shift.max()) + 53
+    count = (highest_bit - lowest_bit + _HEADROOM_BITS) // _LIMB_BITS + 1
+    units = np.ldexp(
+        1.0, np.minimum(lowest_bit + _LIMB_BITS * np.arange(count), 1023)
+    )  # the last may hold nothing but room
+    return [_split_into_limbs(w, s - lowest_bit, count) for w, s in zip(wholes, shifts, strict=True)], units
 
 
-def _spread(whole: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """Return whole * 2^shift as limbs; a negative shift removes zeros at the end."""
-    whole = np.where(whole > 0, whole >> np.maximum(-shift, 0).clip(max=62), 0)
-    shift = np.where(whole > 0, np.maximum(shift, 0), 0)
-    place, offset = shift // _LIMB_BITS, shift % _LIMB_BITS
-    result = np.zeros((len(whole), count), dtype=np.int64)
-    rows = np.arange(len(whole))
-    result[rows, place] = (whole & ((1 << (_LIMB_BITS - offset)) - 1)) << offset
-    carry = whole >> (_LIMB_BITS - offset)
-    over = carry > 0
-    result[rows[over], place[over] + 1] = carry[over]
+def _split_into_limbs(
+    mantissas: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: int
+) -> npt.NDArray[np.int64]:
+    """Return mantissa * 2^shift as limbs; a negative shift removes trailing zeros."""
+    mantissas = np.where(mantissas > 0, mantissas >> np.maximum(-shift, 0).clip(max=62), 0)
+    shift = np.where(mantissas > 0, np.maximum(shift, 0), 0)
+    limb_index, offset = shift // _LIMB_BITS, shift % _LIMB_BITS
+    result = np.zeros((len(mantissas), count), dtype=np.int64)
+    rows = np.arange(len(mantissas))
+    result[rows, limb_index] = (mantissas & ((1 << (_LIMB_BITS - offset)) - 1)) << offset
+    carry = mantissas >> (_LIMB_BITS - offset)
+    has_carry = carry > 0
+    result[rows[has_carry], limb_index[has_carry] + 1] = carry[has_carry]
     return result
 
 
 @jit()
-def _less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
+def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
     """Check whether row i of a is less than row j of b."""
     for limb in range(a.shape[1] - 1, -1, -1):
         if a[i, limb] != b[j, limb]:
@@ -67,7 +71,7 @@ def _less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compile
 
 
 @jit()
-def _add(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
+def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
     """total[0] = a[i] + b[j]."""
     carry = 0
     for limb in range(a.shape[1]):
@@ -77,22 +81,22 @@ def _add(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cove
 
 
 @jit()
-def _copy(a: Any, i: int, b: Any, j: int) -> None:  # pragma: no cover - compiled
+def _copy_row(a: Any, i: int, b: Any, j: int) -> None:  # pragma: no cover - compiled
     """a[i] = b[j]."""
     for limb in range(a.shape[1]):
         a[i, limb] = b[j, limb]
 
 
 @jit()
-def _forget(a: Any, i: int) -> None:  # pragma: no cover - compiled
-    """Make a[i] greater than any length."""
+def _set_infinite(a: Any, i: int) -> None:  # pragma: no cover - compiled
+    """Set a[i] to a number that exceeds every length."""
     for limb in range(a.shape[1]):
         a[i, limb] = 0
     a[i, a.shape[1] - 1] = 4611686018427387904
 
 
 @jit()
-def _value(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compiled
+def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compiled
     total = 0.0
     for limb in range(a.shape[1] - 1, -1, -1):
         total += float(a[i, limb]) * units[limb]
@@ -100,66 +104,68 @@ def _value(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compiled
 
 
 @jit()
-def _lift(heap: Any, where: Any, key: Any, size: int, node: int) -> int:  # pragma: no cover - compiled
-    """Put a node into the heap of least keys, or move it up after its key fell; the heap's new size."""
-    at = where[node]
-    if at < 0:
-        at = size
+def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:  # pragma: no cover - compiled
+    """Insert a node into the binary min-heap, or move it up after its key decreased; return the heap's size."""
+    slot = slots[node]
+    if slot < 0:
+        slot = size
         size += 1
-    while at > 0:
-        parent = (at - 1) >> 1
+    while slot > 0:
+        parent = (slot - 1) >> 1
         if key[heap[parent]] <= key[node]:
             break
-        heap[at] = heap[parent]
-        where[heap[at]] = at
-        at = parent
-    heap[at] = node
-    where[node] = at
+        heap[slot] = heap[parent]
+        slots[heap[slot]] = slot
+        slot = parent
+    heap[slot] = node
+    slots[node] = slot
     return size
 
 
 @jit()
-def _take(heap: Any, where: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
-    """Take the node of least key out of a heap of `size` nodes."""
-    least: int = heap[0]
-    where[least] = -1
+def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
+    """Remove and return the node with the smallest key from a heap of `size` nodes."""
+    nearest: int = heap[0]
+    slots[nearest] = -1
     size -= 1
     node = heap[size]
-    at = 0
+    slot = 0
     while size > 0:
-        child = 2 * at + 1
+        child = 2 * slot + 1
         if child >= size:
             break
         if child + 1 < size and key[heap[child + 1]] < key[heap[child]]:
             child += 1
         if key[heap[child]] >= key[node]:
             break
-        heap[at] = heap[child]
-        where[heap[at]] = at
-        at = child
+        heap[slot] = heap[child]
+        slots[heap[slot]] = slot
+        slot = child
     if size > 0:
-        heap[at] = node
-        where[node] = at
-    return least
+        heap[slot] = node
+        slots[node] = slot
+    return nearest
 
 
 @jit()
-def _touch(seen: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Note a node, once, among the first `count` of `touched`; returns how many there are now."""
-    if seen[j]:
+def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
+    """Add a node to the first `count` entries of `touched` unless it is there; return the new count."""
+    if is_touched[j]:
         return count
-    seen[j] = True
+    is_touched[j] = True
     touched[count] = j
     return count + 1
 
 
 @jit()
-def _clear(nodes: Any, best: Any, detour: Any, length: Any, give_up: Any, seen: Any) -> None:  # pragma: no cover
-    """Forget what a search found of some nodes."""
+def _reset_nodes(
+    nodes: Any, best: Any, detour: Any, length: Any, give_up: Any, is_touched: Any
+) -> None:  # pragma: no cover
+    """Reset the state of the nodes that a search touched."""
     for j in nodes:
-        _forget(best, j)
-        _forget(detour, j)
-        length[j], give_up[j], seen[j] = np.inf, np.inf, False
+        _set_infinite(best, j)
+        _set_infinite(detour, j)
+        length[j], give_up[j], is_touched[j] = np.inf, np.inf, False
 
 
 @jit(few=lambda start, node, *_: len(start) * len(node) <= 3_000)
@@ -170,12 +176,12 @@ def short_enough(
     """Decide exactly, for each question (source, goal), whether a path has a length of at most its bound.
 
     Args:
-        start, node, weight, exact: neighbours of each of n nodes (CSR: start (n + 1,), node (E,)), by
-            ascending weight, with the weights as doubles and as limbs (E, L).
-        ask, goal, bound, exact_bound: the same shape for the questions: those of source i are
-            ask[i]:ask[i + 1], goal (Q,), bound (Q,) doubles and limbs (Q, L).
-        units: (L,) of the limbs.
-        two_edges: whether paths of one edge do not count.
+        start, node, weight, exact: Neighbours of each of n nodes in CSR form, start (n + 1,) and node (E,), sorted by
+            ascending weight. The weights are given as doubles (E,) and as limbs (E, L).
+        ask, goal, bound, exact_bound: Questions in the same form. Those of source i are ask[i]:ask[i + 1], with goal
+            (Q,) and the bound as doubles (Q,) and as limbs (Q, L).
+        units: (L,) units of the limbs.
+        two_edges: Whether only paths of at least two edges count.
 
     Returns:
         (Q,) booleans.
@@ -184,53 +190,56 @@ def short_enough(
     answer = np.zeros(len(goal), dtype=np.bool_)
     best = np.empty((n, width), dtype=np.int64)
     detour = np.empty((n, width), dtype=np.int64)
-    length, wanted, give_up = np.empty(n), np.empty(n), np.empty(n)
-    heap, where, touched = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    seen = np.zeros(n, dtype=np.bool_)
+    length, longest_bound, give_up = np.empty(n), np.empty(n), np.empty(n)
+    heap, slots, touched = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    is_touched = np.zeros(n, dtype=np.bool_)
     total = np.empty((1, width), dtype=np.int64)
-    wanted[:], where[:] = -1.0, -1
-    _clear(np.arange(n), best, detour, length, give_up, seen)
-    more = 1.0 + 1e-12  # far above what rounding can do to a key, far below what matters for speed
+    longest_bound[:], slots[:] = -1.0, -1
+    _reset_nodes(np.arange(n), best, detour, length, give_up, is_touched)
+    margin = 1.0 + 1e-12  # far above what rounding can do to a key, far below what matters for speed
     for source in range(n):
         if ask[source] == ask[source + 1]:
             continue
+        # No path that is longer than the longest bound of this source can answer a question.
         limit = 0.0
         for q in range(ask[source], ask[source + 1]):
-            wanted[goal[q]] = max(wanted[goal[q]], bound[q] * more)
-            limit = max(limit, bound[q] * more)
+            longest_bound[goal[q]] = max(longest_bound[goal[q]], bound[q] * margin)
+            limit = max(limit, bound[q] * margin)
         count, size = 0, 0
         for e in range(start[source], start[source + 1]):
             if weight[e] > limit:
-                break
+                break  # edges are sorted by weight
             j = node[e]
-            count = _touch(seen, touched, count, j)
-            if j != source and _less(exact, e, best, j):
-                _copy(best, j, exact, e)
+            count = _mark_touched(is_touched, touched, count, j)
+            if j != source and _is_less(exact, e, best, j):
+                _copy_row(best, j, exact, e)
                 length[j] = weight[e]
-                give_up[j] = max(weight[e] * more, wanted[j] if two_edges else 0.0)
-                size = _lift(heap, where, length, size, j)
+                give_up[j] = max(weight[e] * margin, longest_bound[j] if two_edges else 0.0)
+                size = _push_or_lift(heap, slots, length, size, j)
         while size > 0:
-            r = _take(heap, where, length, size)
+            r = _pop_nearest(heap, slots, length, size)
             size -= 1
-            here = length[r]
+            distance = length[r]
             for e in range(start[r], start[r + 1]):
-                reach = here + weight[e]
+                reach = distance + weight[e]
                 if reach > limit:
                     break
                 j = node[e]
+                # give_up[j] exceeds the best length so far by a margin above the rounding of keys: doubles rule out
+                # only paths that are longer in exact arithmetic too.
                 if reach > give_up[j] or j == source:
                     continue
-                _add(best, r, exact, e, total)
-                count = _touch(seen, touched, count, j)
-                if two_edges and _less(total, 0, detour, j):
-                    _copy(detour, j, total, 0)
-                if _less(total, 0, best, j):
-                    _copy(best, j, total, 0)
-                    length[j] = _value(total, 0, units)
-                    give_up[j] = max(length[j] * more, wanted[j] if two_edges else 0.0)
-                    size = _lift(heap, where, length, size, j)
+                _add_rows(best, r, exact, e, total)
+                count = _mark_touched(is_touched, touched, count, j)
+                if two_edges and _is_less(total, 0, detour, j):
+                    _copy_row(detour, j, total, 0)
+                if _is_less(total, 0, best, j):
+                    _copy_row(best, j, total, 0)
+                    length[j] = _to_double(total, 0, units)
+                    give_up[j] = max(length[j] * margin, longest_bound[j] if two_edges else 0.0)
+                    size = _push_or_lift(heap, slots, length, size, j)
         for q in range(ask[source], ask[source + 1]):
-            answer[q] = not _less(exact_bound, q, detour if two_edges else best, goal[q])
-            wanted[goal[q]] = -1.0
-        _clear(touched[:count], best, detour, length, give_up, seen)
+            answer[q] = not _is_less(exact_bound, q, detour if two_edges else best, goal[q])
+            longest_bound[goal[q]] = -1.0
+        _reset_nodes(touched[:count], best, detour, length, give_up, is_touched)
     return answer

@@ -1,8 +1,8 @@
 """Exact distances as balls (``flint.arb``) that contain them, at the current precision.
 
-Doubles are rounded down from them. Where a comparison lies between a double and the exact distance, these decide: a
-Euclidean distance is the root of a rational, the length of a way a rational, a great circle is enclosed to any
-precision. What the finest precision tried leaves open counts as not proved.
+The doubles of a metric are rounded down from the exact distances. If a comparison falls between the two, these balls
+decide it: a Euclidean distance is the square root of a rational, the length of a path is a rational, and a great
+circle can be enclosed to any precision. What stays open at the finest precision counts as not proved.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ else:
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "is_above", "place_of", "root_of"]
 
 MAX_DECIMAL_DIGITS: Final = 999
-"""Most signs, and greatest power of ten, of a decimal that is made a rational; the checker reads no more either."""
+"""Largest number of characters, and largest power of ten, of a decimal that is converted to a rational.
+
+The independent checker has the same limit.
+"""
 
 
 def decimal_of(text: str) -> Fraction | None:
-    """Read the rational that a decimal, or a fraction "p/q", means; None of one too long to be looked at."""
+    """Convert a decimal, or a fraction "p/q", to a rational; return None if it exceeds :data:`MAX_DECIMAL_DIGITS`."""
     if "/" in text:
         return Fraction(text)
     number = Decimal(text)
@@ -40,76 +43,77 @@ def decimal_of(text: str) -> Fraction | None:
 
 
 def place_of(space: Space, i: int) -> list[Fraction] | None:
-    """Read the coordinates of place i as they are meant (with a ``corner``: km from it); None if they are not known."""
+    """Return the exact coordinates of place i, or None if they are not known. In a space with a corner, km from it."""
     if space.written is None:
         return None if space.coordinates is None or space.off else [Fraction(x) for x in space.coordinates[i].tolist()]
-    found = [decimal_of(text) for text in space.written[i].tolist()]
-    return None if None in found else [x for x in found if x is not None]
+    coordinates = [decimal_of(text) for text in space.written[i].tolist()]
+    return None if None in coordinates else [x for x in coordinates if x is not None]
 
 
 def at_most(distance: float | Fraction, ball: Ball) -> bool:
-    """Prove that a rational is at most the number that a ball encloses; False where it is not, or no proof is found."""
+    """Prove that a rational is at most the number that a ball encloses; return False if there is no proof."""
     return sign_of(lambda: ball() - ball_of(Fraction(distance))) in (0, 1)
 
 
 def is_above(ball: Ball, limit: Fraction) -> bool:
-    """Prove that the number that a ball encloses is above a rational; False if it is not, or no proof is found."""
+    """Prove that the number that a ball encloses is above a rational; return False if there is no proof."""
     return sign_of(lambda: ball() - ball_of(limit)) == 1
 
 
-def between_bounds(low: float, high: float) -> Ball:
-    """Enclose a number that is known only to lie between two doubles."""
-    return lambda: ball_of(Fraction(low)).union(ball_of(Fraction(high)))
+def between_bounds(lower: float, upper: float) -> Ball:
+    """Return a ball around all numbers between two doubles."""
+    return lambda: ball_of(Fraction(lower)).union(ball_of(Fraction(upper)))
 
 
-def root_of(one: Sequence[Fraction], other: Sequence[Fraction]) -> Ball:
-    """Enclose the Euclidean distance of two points."""
-    square = sum(((x - y) ** 2 for x, y in zip(one, other, strict=True)), Fraction(0))
+def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
+    """Enclose the Euclidean distance between two points."""
+    square = sum(((x - y) ** 2 for x, y in zip(a, b, strict=True)), Fraction(0))
     return lambda: ball_of(square).sqrt()
 
 
 def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
-    """Enclose the great circle between two places in degrees, or of a grid on the earth; None where they are not known.
+    """Enclose the great-circle distance between two geographic places, or return None if they are not known exactly.
 
-    h = sin(d / 2R)^2 and 1 - h are sums of terms of at least 0, so that neither end of the half circle is ill placed.
-    Steps of a grid are as long as they are written, those to the east at the latitude of its corner.
+    The haversine h = sin(d / 2R)^2 and 1 - h are sums of non-negative terms, so the formula is well conditioned both
+    for close and for antipodal points. The steps of a grid have their declared length; steps to the east are measured
+    at the latitude of its corner.
     """
-    one, other = place_of(space, i), place_of(space, j)
-    if one is None or other is None:
+    a, b = place_of(space, i), place_of(space, j)
+    if a is None or b is None:
         return None
-    apart = [x - y for x, y in zip(one, other, strict=True)]  # exactly 0 at the same place
+    differences = [x - y for x, y in zip(a, b, strict=True)]  # exactly 0 at the same place
 
     def ball() -> arb:
         import flint
 
         degree = flint.arb.pi() / 180
         if space.corner is None:
-            lat, other_lat = (ball_of(place[0]) * degree for place in (one, other))
-            north, east = (ball_of(x) * degree for x in apart)
+            lat, other_lat = (ball_of(point[0]) * degree for point in (a, b))
+            north, east = (ball_of(x) * degree for x in differences)
         else:
             south = ball_of(space.corner[0]) * degree
-            lat, other_lat = (south + ball_of(place[0] / Fraction(radius)) for place in (one, other))
-            north, east = (ball_of(x / Fraction(radius)) for x in apart)
+            lat, other_lat = (south + ball_of(point[0] / Fraction(radius)) for point in (a, b))
+            north, east = (ball_of(x / Fraction(radius)) for x in differences)
             east /= south.cos()
         cosines = lat.cos() * other_lat.cos()
-        near = (north / 2).sin() ** 2 + cosines * (east / 2).sin() ** 2
-        left = ((lat + other_lat) / 2).sin() ** 2 + cosines * (east / 2).cos() ** 2
-        return 2 * flint.arb(radius) * flint.arb.atan2(near.sqrt(), left.sqrt())
+        haversine = (north / 2).sin() ** 2 + cosines * (east / 2).sin() ** 2
+        complement = ((lat + other_lat) / 2).sin() ** 2 + cosines * (east / 2).cos() ** 2
+        return 2 * flint.arb(radius) * flint.arb.atan2(haversine.sqrt(), complement.sqrt())
 
     return ball
 
 
 class Ways:
-    """Shortest paths over undirected roads, in whole numbers.
+    """Shortest paths over undirected roads, in integers.
 
     Args:
-        roads: (E,) pairs of node numbers, each with a rational length of at least 0; the shortest of parallel ones
+        roads: (E,) pairs of node numbers, each with a rational length of at least 0. Of parallel roads the shortest
             counts.
-        size: number of nodes.
+        size: Number of nodes.
 
     Attributes:
-        unit: lengths are whole numbers of one over it.
-        after: for each node the others that roads lead to, with the length.
+        unit: Lengths are integer multiples of 1 / unit.
+        after: For each node, the length of the road to each of its neighbours.
     """
 
     def __init__(self, roads: Sequence[tuple[int, int, Fraction]], size: int) -> None:
@@ -118,27 +122,27 @@ class Ways:
         for tail, head, length in roads:
             if tail != head:
                 steps = int(length * self.unit)
-                for one, other in ((tail, head), (head, tail)):
-                    self.after[one][other] = min(steps, self.after[one].get(other, steps))
+                for node, neighbour in ((tail, head), (head, tail)):
+                    self.after[node][neighbour] = min(steps, self.after[node].get(neighbour, steps))
 
-    def between(self, ends: Sequence[Sequence[int]]) -> list[Fraction | None]:
-        """Find the length between each two nodes, None without a path; one search for all pairs of a first node."""
+    def between(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
+        """Return the shortest length between each pair of nodes, None without a path; one search per first node."""
         goals: dict[int, set[int]] = {}
-        for start, end in ends:
+        for start, end in pairs:
             goals.setdefault(start, set()).add(end)
-        found = {start: self._to(start, wanted) for start, wanted in goals.items()}
-        return [found[start].get(end) for start, end in ends]
+        lengths_by_start = {start: self._search_from(start, ends_of_start) for start, ends_of_start in goals.items()}
+        return [lengths_by_start[start].get(end) for start, end in pairs]
 
-    def _to(self, start: int, goals: set[int]) -> dict[int, Fraction]:
-        found, open_, done = dict[int, Fraction](), [(0, start)], set[int]()
-        while open_ and len(found) < len(goals):
-            length, here = heappop(open_)
-            if here in done:
+    def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
+        lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
+        while queue and len(lengths) < len(goals):
+            length, node = heappop(queue)
+            if node in settled:
                 continue
-            done.add(here)
-            if here in goals:
-                found[here] = Fraction(length, self.unit)
-            for there, step in self.after[here].items():
-                if there not in done:
-                    heappush(open_, (length + step, there))
-        return found
+            settled.add(node)
+            if node in goals:
+                lengths[node] = Fraction(length, self.unit)
+            for neighbour, step in self.after[node].items():
+                if neighbour not in settled:
+                    heappush(queue, (length + step, neighbour))
+        return lengths

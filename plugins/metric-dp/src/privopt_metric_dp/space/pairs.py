@@ -1,8 +1,8 @@
-"""The required pairs of records, and few of them that imply the rest.
+"""The required pairs of records, and a small subset that implies the others.
 
-A pair is implied if a path of other pairs is at most as long (Theorem 3.1 of Qiu, IJCAI 2024: the bounds along the path
-multiply). "At most as long" is decided on the exact sums of the stored doubles: collinear distances often exceed their
-sum by the last bit, and then nothing is implied.
+A pair is implied if a path over other pairs is at most as long, because the bounds along a path multiply (Theorem 3.1
+of Qiu, IJCAI 2024). Lengths are compared as exact sums of the stored doubles: a collinear distance often exceeds the
+rounded sum of its parts by the last bit.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ __all__ = [
 
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
-"""All pairs of so many records while somebody holds them, 16 bytes each: ``verify`` asks for those of ``solve``."""
-_TRIANGLE_TOLERANCE = 1e-9  # relative excess over the triangle inequality that rounding explains
+"""All pairs by the number of records, shared as long as they are in use: ``verify`` reuses those of ``solve``."""
+_TRIANGLE_TOLERANCE = 1e-9  # relative violation of the triangle inequality that rounding explains
 _BLOCK = 1 << 22
-_MIN_SAMPLED_RECORDS = 1_000  # records from which all pairs are sampled before they are reduced
-_SAMPLE_RECORDS = 16  # records whose pairs are looked at
-_PAIRS_PER_CHECK = 50_000  # pairs looked at between two looks at the clock
-_RARE_SHARE = 1e-2  # implied pairs, as a share, that are not worth the search for them
+_MIN_SAMPLED_RECORDS = 1_000  # from this many records on, a sample decides whether all pairs are reduced
+_SAMPLE_RECORDS = 16  # number of records in that sample
+_PAIRS_PER_CHECK = 50_000  # pairs between two checks of the time limit
+_RARE_SHARE = 1e-2  # share of implied pairs up to which the search for them does not pay
 
 
 def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
-    """Return pairs of records whose rows must be indistinguishable, and their distances.
+    """Return the pairs of records whose rows must be indistinguishable, and their distances.
 
     Args:
-        metric: of N records.
-        within: greatest distance of a pair, compared by `<=` with the stored double; default: every pair.
+        metric: Distances of N records.
+        within: Largest distance of a required pair, compared by `<=` with the stored double. By default every pair is
+            required.
 
     Returns:
-        (P, 2) with i < j in lexicographic order, and (P,) distances in the metric's unit. Pairs at an
-        infinite distance (roads that are not connected) ask for nothing and are omitted. With
-        `within`, time and memory go with P (trees, limited searches), not with N^2.
+        (P, 2) pairs with i < j in lexicographic order, and (P,) distances in the metric's unit. Pairs at an infinite
+        distance (roads that are not connected) require nothing and are omitted. With `within`, time and memory grow
+        with P, not with N^2.
 
     Raises:
         InputError: `within` is negative or not a number.
@@ -60,8 +61,8 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
     if within is not None:
         pairs, distances = metric.neighbours(within)
     else:
-        held = _ALL_PAIRS.get(metric.size)
-        pairs = read_only(_every_pair(metric.size)) if held is None else held
+        shared_pairs = _ALL_PAIRS.get(metric.size)
+        pairs = read_only(_list_all_pairs(metric.size)) if shared_pairs is None else shared_pairs
         _ALL_PAIRS[metric.size] = pairs
         distances = metric.between(pairs[:, 0], pairs[:, 1])
     finite = np.isfinite(distances)
@@ -69,75 +70,75 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Refuse a limit below the least positive distance: it asks for nothing, and the truth would be released.
+    """Refuse a limit below the smallest positive distance: nothing would be required, and the truth released.
 
     Args:
-        metric: of the records.
-        distances: (P,) of the pairs within the limit.
-        within: the limit, ``privacy.neighbours_within``.
-        file, unit: the problem file and the unit of distance, for the fault.
+        metric: Distances of the records.
+        distances: (P,) distances of the pairs within the limit.
+        within: The limit, ``privacy.neighbours_within``.
+        file, unit: The problem file and the unit of distance, for the message.
 
     Raises:
-        InputError: records lie apart, and none of them has a neighbour elsewhere within the limit.
+        InputError: No record has a neighbour at a positive distance within the limit, although records differ.
     """
     if distances.any():
         return
-    least, limit = np.inf, f"{within!r} {unit}"
+    min_distance, limit = np.inf, f"{within!r} {unit}"
     for part in slices(metric.size, metric.size, 1 << 21):
         rows = metric.rows(np.arange(part.start, part.stop))
-        least = min(least, float(rows[rows > 0].min(initial=np.inf)))
-    if np.isfinite(least):
-        found = f"{limit}, below the least positive distance between two records, {least!r}"
-        wanted = f"at least {least!r}, so that records have neighbours to be hidden among"
+        min_distance = min(min_distance, float(rows[rows > 0].min(initial=np.inf)))
+    if np.isfinite(min_distance):
+        actual = f"{limit}, below the least positive distance between two records, {min_distance!r}"
+        expectation = f"at least {min_distance!r}, so that records have neighbours to be hidden among"
     elif np.isinf(metric.rows(np.array([0]))).any():
-        found, wanted = f"{limit}, and no road that joins two records", "roads between records, for neighbours"
+        actual, expectation = f"{limit}, and no road that joins two records", "roads between records, for neighbours"
     else:
         return  # all are at one place: their rows are equal
-    raise InputError([Fault(file, "privacy.neighbours_within", found, wanted)])
+    raise InputError([Fault(file, "privacy.neighbours_within", actual, expectation)])
 
 
 def farthest(metric: Metric, count: int) -> Ints:
-    """Choose ``count`` records from record 0 on, each as far as possible from earlier ones (Gonzalez 1985)."""
-    near, chosen = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
-    while len(chosen) < count:
-        near[chosen[-1]] = -1.0  # chosen once
-        chosen.append(int(near.argmax()))
-        near = np.minimum(near, metric.rows(np.array(chosen[-1:]))[0])
-    return np.sort(chosen)
+    """Select ``count`` records, beginning with record 0, each as far as possible from the earlier (Gonzalez 1985)."""
+    min_distances, selected = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
+    while len(selected) < count:
+        min_distances[selected[-1]] = -1.0  # chosen once
+        selected.append(int(min_distances.argmax()))
+        min_distances = np.minimum(min_distances, metric.rows(np.array(selected[-1:]))[0])
+    return np.sort(selected)
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
-    """Mark the pairs to keep, so that those kept imply the others.
+    """Return which pairs to keep, so that the kept pairs imply the others.
 
-    Without slack a pair is dropped only if a path over kept pairs is at most as long, as exact sums of doubles. The
-    kept pairs are then the least set with that property (up to ties at distance 0). With slack s, the path may be (1 +
-    s) times as long: a mechanism that keeps eps / (1 + s) on the kept pairs keeps eps on all.
+    Without slack, a pair is dropped only if a path over kept pairs is at most as long in exact arithmetic. The kept
+    pairs are then the smallest set with that property, up to ties at distance 0. With slack s, the path may be (1 + s)
+    times as long: a mechanism that satisfies eps / (1 + s) on the kept pairs satisfies eps on all.
 
     Args:
-        pairs: (P, 2) distinct nodes from 0.
-        distances: (P,), at least 0; an infinite one is dropped.
-        slack: s, relative, far below 1.
+        pairs: (P, 2) distinct node numbers.
+        distances: (P,) numbers of at least 0. Pairs at an infinite distance are dropped.
+        slack: The relative slack s, far below 1.
 
     Returns:
         (P,) booleans.
 
     Raises:
-        OutOfTime: the end has come, and pairs are many.
+        OutOfTime: The time limit has come.
 
     Notes:
-        Cost: for each node, the pairs that start within its longest pair. 4,000 records with 60 neighbours
-        each take 0.1 s; all pairs of N records take some N^3: 0.2 s at 400, 1.3 s at 800, 12 s at 1,600.
+        The cost per node is the number of pairs that start within its longest pair. 4,000 records with 60 neighbours
+        each take 0.1 s; all pairs of N records take about N^3: 0.2 s at 400, 1.3 s at 800, 12 s at 1,600.
     """
-    pairs, distances = _checked(pairs, distances)
+    pairs, distances = _check_pairs(pairs, distances)
     keep = np.zeros(len(pairs), dtype=np.bool_)
     forest, cluster = _merge_zeros(pairs, distances)
     keep[forest] = True
     candidates, joined = _shortest_between_clusters(cluster[pairs], distances)
     if len(candidates):
         weights = distances[candidates]
-        local = _search(joined, weights, joined, _stretched(weights, slack / 4), two_edges=True)
+        local = _has_short_path(joined, weights, joined, _stretch_bounds(weights, slack / 4), two_edges=True)
         keep[candidates[~local]] = True
-    if slack > 0:  # detours of detours add up: what they left too long comes back
+    if slack > 0:  # the slacks of nested detours add up: restore the pairs whose path has become too long
         keep[not_implied(pairs[keep], distances[keep], pairs, distances, slack=slack)] = True
     return keep
 
@@ -145,92 +146,94 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
 def needed_pairs(
     metric: Metric, required: Callable[[], tuple[Ints, Floats]], *, within: float | None = None
 ) -> tuple[Ints, Floats]:
-    """Compute `reduce_pairs` of `required_pairs(metric, within)`, from fewer pairs if the metric knows them.
+    """Reduce the required pairs to those that imply the others, starting from fewer pairs if the metric knows them.
 
-    Roads do (paths that pass no third record): those of 50,000 places along streets in a second.
+    Roads know such pairs (paths that pass no third record): those of 50,000 places along streets take a second.
 
     Args:
-        metric: of N records.
-        required: gives the required pairs; not called where the metric knows fewer.
-        within: greatest distance of a pair.
+        metric: Distances of N records.
+        required: Returns the required pairs. It is not called if the metric knows fewer.
+        within: Largest distance of a required pair.
 
     Returns:
-        (S, 2) pairs that are kept, in order, and (S,) distances.
+        (S, 2) kept pairs, in order, and (S,) distances.
     """
-    few = metric.implying(within)
-    if few is None:
-        few = required()
-        if not has_implied_pairs(*few):
-            return few
-    kept = reduce_pairs(*few)
-    return few[0][kept], few[1][kept]
+    candidates = metric.implying(within)
+    if candidates is None:
+        candidates = required()
+        if not has_implied_pairs(*candidates):
+            return candidates
+    is_needed = reduce_pairs(*candidates)
+    return candidates[0][is_needed], candidates[1][is_needed]
 
 
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
-    """Check whether a sample of pairs has implied ones, if all pairs of many records are required; otherwise True.
+    """Return whether a sample contains more than a few implied pairs; True unless all pairs of many records are given.
 
-    All pairs of 5,000 words take minutes to go through, and hardly any lies on a straight way over a third. Pairs that
-    others imply may stay: they only make a model larger.
+    Reducing all pairs of 5,000 word vectors takes minutes and finds hardly any implied pair. Implied pairs may stay:
+    they only make a model larger.
 
     Args:
-        pairs, distances: (P, 2) with i < j in lexicographic order, (P,).
-        slack: a way may be longer by this share.
-        rare: share of implied pairs that does not count.
+        pairs, distances: (P, 2) pairs with i < j in lexicographic order, and their distances (P,).
+        slack: Relative amount by which a path may be longer than the pair.
+        rare: Share of implied pairs up to which the answer is False.
     """
     n = int(pairs.max(initial=-1)) + 1
     if n <= _MIN_SAMPLED_RECORDS or len(pairs) != n * (n - 1) // 2:
         return True
     table = np.full((n, n), np.inf)
     table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = distances
-    seen = 0
+    implied_count = 0
     for source in np.linspace(0, n - 1, _SAMPLE_RECORDS).astype(np.int64).tolist():
-        way = np.full(n, np.inf)
+        detours = np.full(n, np.inf)
         for start in range(0, n, 64):
             part = table[start : start + 64] + table[source, start : start + 64, None]
-            np.minimum(way, part.min(axis=0), out=way)
-        way[source] = np.inf
-        seen += int((way <= table[source] * (1.0 + slack)).sum()) - 1  # the source itself: infinite on both sides
-    return seen > rare * _SAMPLE_RECORDS * n
+            np.minimum(detours, part.min(axis=0), out=detours)
+        detours[source] = np.inf
+        implied_count += (
+            int((detours <= table[source] * (1.0 + slack)).sum()) - 1
+        )  # the source itself: infinite on both sides
+    return implied_count > rare * _SAMPLE_RECORDS * n
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
-    """Return rows of `pairs` that no path over `subset` implies, decided in exact arithmetic.
+    """Return the rows of `pairs` that no path over `subset` implies, decided in exact arithmetic.
 
     Args:
-        subset, subset_distances: (S, 2), (S,): pairs that hold.
-        pairs, distances: (P, 2), (P,): pairs to be implied; infinite distances always are.
-        slack: a path may be longer by this share.
+        subset, subset_distances: (S, 2) pairs that hold, and their distances (S,).
+        pairs, distances: (P, 2) pairs to be implied, and their distances (P,). Infinite distances are always implied.
+        slack: Relative amount by which a path may be longer than the pair.
 
     Returns:
-        Sorted row numbers into `pairs`, int64; empty where all are implied.
+        Sorted row numbers into `pairs`, int64; empty if all are implied.
     """
-    subset, subset_distances = _checked(subset, subset_distances)
-    pairs, distances = _checked(pairs, distances)
+    subset, subset_distances = _check_pairs(subset, subset_distances)
+    pairs, distances = _check_pairs(pairs, distances)
     finite = np.flatnonzero(np.isfinite(distances) & (pairs[:, 0] != pairs[:, 1]))
     usable = np.isfinite(subset_distances) & (subset[:, 0] != subset[:, 1])
-    implied = _search(
+    implied = _has_short_path(
         subset[usable],
         subset_distances[usable],
         pairs[finite],
-        _stretched(distances[finite], slack),
+        _stretch_bounds(distances[finite], slack),
         two_edges=False,
     )
     return finite[~implied].astype(np.int64)
 
 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Return the greatest table (N, K) below the given one in which a pair's ends differ by at most its length.
+    """Return the largest table (N, K) below the given one in which the rows of each pair differ by at most its length.
 
-    It is the given one where that obeys the triangle inequality up to rounding; else the shortest paths over the pairs
-    take the place of entries. Entries may be infinite.
+    The table itself is returned if it satisfies the triangle inequality up to rounding. Otherwise shortest paths over
+    the pairs replace its entries. Entries may be infinite.
     """
     for part in slices(len(pairs), table.shape[1], _BLOCK):
         i, j = pairs[part].T
-        one, other = table[i], table[j]
-        together = np.isfinite(one) & np.isfinite(other)
-        apart = np.abs(np.where(together, one, 0.0) - np.where(together, other, 0.0))
-        apart[np.isfinite(one) != np.isfinite(other)] = np.inf
-        if (apart > lengths[part, None] + _TRIANGLE_TOLERANCE * np.where(together, one + other, 0.0)).any():
+        rows, other_rows = table[i], table[j]
+        together = np.isfinite(rows) & np.isfinite(other_rows)
+        changes = np.abs(np.where(together, rows, 0.0) - np.where(together, other_rows, 0.0))
+        changes[np.isfinite(rows) != np.isfinite(other_rows)] = np.inf
+        if (changes > lengths[part, None] + _TRIANGLE_TOLERANCE * np.where(together, rows + other_rows, 0.0)).any():
             return _shortest_ways(table, pairs, lengths)
     return table
 
@@ -246,17 +249,18 @@ def _shortest_ways(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     return np.asarray(ways[:, :n].T, dtype=np.float64)
 
 
-def _every_pair(n: int) -> Ints:
+def _list_all_pairs(n: int) -> Ints:
     pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
-    start, every = 0, np.arange(n)
-    for i in range(n):  # no array next to the pairs: a hundred million bytes each at 5,000 records
+    start, records = 0, np.arange(n)
+    # Filled row by row: temporary arrays of all pairs would take 100 MB each at 5,000 records.
+    for i in range(n):
         stop = start + n - 1 - i
-        pairs[start:stop, 0], pairs[start:stop, 1] = i, every[i + 1 :]
+        pairs[start:stop, 0], pairs[start:stop, 1] = i, records[i + 1 :]
         start = stop
     return pairs
 
 
-def _checked(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floats]:
+def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floats]:
     index = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     lengths = np.asarray(distances, dtype=np.float64).reshape(-1)
     faults = []
@@ -272,8 +276,8 @@ def _checked(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floa
     return index, lengths
 
 
-def _stretched(distances: Floats, slack: float) -> Floats:
-    """Doubles between d and (1 + slack) d, never above the exact product."""
+def _stretch_bounds(distances: Floats, slack: float) -> Floats:
+    """Return doubles between d and (1 + slack) d that are never above the exact product."""
     return np.maximum(distances, distances * (1.0 + slack) * (1.0 - 2.0**-50))
 
 
@@ -285,21 +289,21 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     zero = np.flatnonzero((distances == 0) & (pairs[:, 0] != pairs[:, 1]))
     if not zero.size:
         return zero, np.arange(n)
-    # by row numbers, from 1: of the rows that would join two parts the first does
+    # Row numbers (from 1) as weights: of several rows that join two parts, the first is selected.
     forest = minimum_spanning_tree(edge_matrix(n, np.sort(pairs[zero], axis=1), zero + 1.0))
     return np.sort(forest.data).astype(np.int64) - 1, components(n, pairs[zero])
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Of the pairs between two clusters the shortest (first row among equals), rows and end clusters."""
-    ends = np.sort(joined, axis=1)
+    """Return the row and the clusters of the shortest pair between each two clusters; of equal ones the first."""
+    clusters = np.sort(joined, axis=1)
     finite = np.flatnonzero(np.isfinite(distances))
-    chosen = np.sort(finite[shortest_rows(ends[finite], distances[finite])])
-    return chosen, ends[chosen]
+    selected = np.sort(finite[shortest_rows(clusters[finite], distances[finite])])
+    return selected, clusters[selected]
 
 
-def _search(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """For each goal pair, whether a path over `edges` is at most as long as its bound, exactly."""
+def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
+    """Return for each goal pair whether a path over `edges` is at most as long as its bound, decided exactly."""
     from privopt_metric_dp.space.exact_shortest_paths import limbs, short_enough
 
     if not len(goals):
@@ -310,21 +314,25 @@ def _search(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_ed
     (exact, exact_bound), units = limbs(weights, bounds)
     tail = np.concatenate([edges[:, 0], edges[:, 1]])
     head = np.concatenate([edges[:, 1], edges[:, 0]])
-    both = np.concatenate([weights, weights])
-    sort = np.lexsort((both, tail))
-    graph = _starts(tail, n), head[sort], both[sort], np.concatenate([exact, exact])[sort]
-    ask, answer = _starts(source, n), np.empty(len(goals), dtype=np.bool_)
-    spans = np.searchsorted(ask, np.arange(_PAIRS_PER_CHECK, len(goals), _PAIRS_PER_CHECK)).tolist()
-    first = 0
-    for last in [*dict.fromkeys(spans), n]:
-        if first:
+    doubled_weights = np.concatenate([weights, weights])
+    sort = np.lexsort((doubled_weights, tail))
+    graph = _row_starts(tail, n), head[sort], doubled_weights[sort], np.concatenate([exact, exact])[sort]
+    question_offsets, answer = _row_starts(source, n), np.empty(len(goals), dtype=np.bool_)
+    spans = np.searchsorted(question_offsets, np.arange(_PAIRS_PER_CHECK, len(goals), _PAIRS_PER_CHECK)).tolist()
+    start = 0
+    for stop in [*dict.fromkeys(spans), n]:
+        if start:
             check("implied pairs were told from the others")
-        rows = order[ask[first] : ask[last]]
-        asked = np.clip(ask, ask[first], ask[last]) - ask[first]  # of these sources alone
-        answer[rows] = short_enough(*graph, asked, goal[rows], bounds[rows], exact_bound[rows], units, two_edges)
-        first = last
+        rows = order[question_offsets[start] : question_offsets[stop]]
+        question_starts = (
+            np.clip(question_offsets, question_offsets[start], question_offsets[stop]) - question_offsets[start]
+        )  # of these sources alone
+        answer[rows] = short_enough(
+            *graph, question_starts, goal[rows], bounds[rows], exact_bound[rows], units, two_edges
+        )
+        start = stop
     return answer
 
 
-def _starts(rows: Ints, n: int) -> Ints:
+def _row_starts(rows: Ints, n: int) -> Ints:
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]).astype(np.int64)

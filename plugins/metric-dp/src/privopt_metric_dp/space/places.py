@@ -30,7 +30,7 @@ _RADIANS = math.pi / 180.0
 MAX_COORDINATE = 1e150  # squares of differences stay finite
 
 
-_MOST: ContextVar[int | None] = ContextVar("_MOST", default=None)
+_PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 
 @contextmanager
@@ -39,14 +39,14 @@ def places_at_most(count: int | None) -> Iterator[None]:
 
     A few numbers of a problem file can ask for millions of places, which would be worked out before they are compared.
     """
-    token = _MOST.set(count)
+    token = _PLACE_LIMIT.set(count)
     try:
         yield
     finally:
-        _MOST.reset(token)
+        _PLACE_LIMIT.reset(token)
 
 
-def check_places(count: int, what: str) -> None:
+def check_places(count: int, subject: str) -> None:
     """Check the number of places before places are made that no file lists.
 
     Args:
@@ -56,18 +56,18 @@ def check_places(count: int, what: str) -> None:
     Raises:
         DoesNotHoldError: more than :func:`places_at_most` allows.
     """
-    most = _MOST.get()
-    if most is not None and count > most:
+    limit = _PLACE_LIMIT.get()
+    if limit is not None and count > limit:
         raise DoesNotHoldError(
-            f"{what}: must have at most {most:,} places, the release's rows or columns, got {count:,}"
+            f"{subject}: must have at most {limit:,} places, the release's rows or columns, got {count:,}"
         )
 
 
-def _texts(values: Iterable[object]) -> tuple[str, ...]:
+def _to_texts(values: Iterable[object]) -> tuple[str, ...]:
     return tuple(map(str, values))
 
 
-def _coordinates(values: npt.ArrayLike) -> Floats:
+def _to_coordinates(values: npt.ArrayLike) -> Floats:
     if no_doubles(np.asarray(values)).any():
         raise UsageError("coordinates must be doubles, or whole numbers up to 2^53, got whole numbers beyond")
     return doubles(values)
@@ -102,12 +102,12 @@ class Space:
         UsageError: rests of another shape than the coordinates; whole numbers that are not doubles.
     """
 
-    ids: tuple[str, ...] = field(converter=_texts)
-    coordinates: Floats | None = field(default=None, converter=optional(_coordinates))
+    ids: tuple[str, ...] = field(converter=_to_texts)
+    coordinates: Floats | None = field(default=None, converter=optional(_to_coordinates))
     kind: Kind = "plain"
     source: str = "records"
     off: float = 0.0
-    rests: Floats | None = field(default=None, converter=optional(_coordinates))
+    rests: Floats | None = field(default=None, converter=optional(_to_coordinates))
     written: NDArray[np.str_] | None = None
     corner: tuple[Fraction, Fraction] | None = None
     triangles: Ints | None = None
@@ -147,19 +147,19 @@ class Space:
         """(N, 2) coordinates of places on the earth or on a plane; None of others."""
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
-    def description(self, place: int) -> str:
+    def description(self, index: int) -> str:
         """Describe a place to a reader: its name, or else its position; empty without both."""
-        if self.names is not None and self.names[place]:
-            return self.names[place]
+        if self.names is not None and self.names[index]:
+            return self.names[index]
         if self.on_map is None:
             return ""
-        first, second = self.on_map[place].tolist()
-        return position_text(*((second, first) if self.kind == "geographic" else (first, second)), self.kind)
+        x, y = self.on_map[index].tolist()
+        return position_text(*((y, x) if self.kind == "geographic" else (x, y)), self.kind)
 
-    def label(self, place: int) -> str:
+    def label(self, index: int) -> str:
         """Return an id and its description in brackets."""
-        description = self.description(place)
-        return f"{self.ids[place]} ({description})" if description else self.ids[place]
+        description = self.description(index)
+        return f"{self.ids[index]} ({description})" if description else self.ids[index]
 
     def numbers(self, ids: Iterable[str]) -> Ints:
         """Return (M,) the place in ``ids`` of each of some of them, in the order given.
@@ -167,8 +167,8 @@ class Space:
         Raises:
             KeyError: a text that is none of them.
         """
-        place = {name: number for number, name in enumerate(self.ids)}
-        return np.array([place[name] for name in ids], dtype=np.int64)
+        index_by_id = {name: index for index, name in enumerate(self.ids)}
+        return np.array([index_by_id[name] for name in ids], dtype=np.int64)
 
     @property
     def left(self) -> float:
@@ -180,27 +180,29 @@ class Space:
     def _id_faults(self) -> Iterator[Fault]:
         if not self.ids:
             yield Fault(self.source, "", "no records at all", "at least one")
-        double = [name for name, times in Counter(self.ids).items() if times > 1]
-        twice = (Fault(self.source, f"id {name!r}", "the same id more than once", "distinct ids") for name in double)
-        yield from Faults(twice).listed
+        duplicates = [name for name, times in Counter(self.ids).items() if times > 1]
+        faults = (
+            Fault(self.source, f"id {name!r}", "the same id more than once", "distinct ids") for name in duplicates
+        )
+        yield from Faults(faults).listed
 
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
-        wanted = "(N, dim)" if self.kind == "vector" else "(N, 2)"
+        shape = "(N, dim)" if self.kind == "vector" else "(N, 2)"
         wrong_width = points.ndim != 2 or points.shape[1] < 1 or (self.kind != "vector" and points.shape[1] != 2)
         if self.kind == "plain":
             return [Fault(self.source, "", "coordinates", "no coordinates, for ids alone")]
         if wrong_width or len(points) != len(self.ids):
-            found = f"an array of shape {points.shape} for {len(self.ids)} ids"
-            return [Fault(self.source, "", found, f"shape {wanted}, one row an id")]
-        bad = ~np.isfinite(points) | (np.abs(points) > MAX_COORDINATE)
+            actual = f"an array of shape {points.shape} for {len(self.ids)} ids"
+            return [Fault(self.source, "", actual, f"shape {shape}, one row an id")]
+        is_invalid = ~np.isfinite(points) | (np.abs(points) > MAX_COORDINATE)
         limit = f"finite numbers, at most {MAX_COORDINATE:g}"
         if self.kind == "geographic":
-            bad[:, 0] |= np.abs(points[:, 0]) > 90.0
-            bad[:, 1] |= (points[:, 1] < -180.0) | (points[:, 1] > 360.0)
+            is_invalid[:, 0] |= np.abs(points[:, 0]) > 90.0
+            is_invalid[:, 1] |= (points[:, 1] < -180.0) | (points[:, 1] > 360.0)
             limit = "a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
         return Faults(
             Fault(self.source, f"id {self.ids[row]!r}", ", ".join(map(repr, points[row].tolist())), limit)
-            for row in np.flatnonzero(bad.any(axis=1))
+            for row in np.flatnonzero(is_invalid.any(axis=1))
         ).listed
 
 
@@ -234,22 +236,24 @@ def grid_points(
     check_places(rows * cols, f"{source}: {key}")
     ids = tuple(f"r{r}c{c}" for r in range(rows) for c in range(cols))
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
-    along = np.array([float(step) for step in steps])
-    north, east = along[:rows], along[:cols]
-    triangles, texts = _halves(rows, cols), np.array([str(step) for step in steps])
+    offsets = np.array([float(step) for step in steps])
+    north, east = offsets[:rows], offsets[:cols]
+    triangles, texts = _split_squares(rows, cols), np.array([str(step) for step in steps])
     east_first = [np.tile(texts[:cols], rows), np.repeat(texts[:rows], cols)]
     if south_west is None:
         points = np.column_stack([np.tile(east, rows), np.repeat(north, cols)])
-        left = np.array([float(step - Fraction(double)) for step, double in zip(steps, along.tolist(), strict=True)])
-        rests = np.column_stack([np.tile(left[:cols], rows), np.repeat(left[:rows], cols)])
-        off = float(np.abs(left).max())
+        residuals = np.array(
+            [float(step - Fraction(double)) for step, double in zip(steps, offsets.tolist(), strict=True)]
+        )
+        rests = np.column_stack([np.tile(residuals[:cols], rows), np.repeat(residuals[:rows], cols)])
+        position_error = float(np.abs(residuals).max())
         return Space(
             ids=ids,
             coordinates=points,
             kind="planar",
             source=source,
             triangles=triangles,
-            off=off,
+            off=position_error,
             rests=rests,
             written=np.column_stack(east_first),
         )
@@ -260,7 +264,9 @@ def grid_points(
         raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller grid")])
     # every operation is off by u of what it gives, the cosine by the tangent times what its angle is off by
     span = max(float(latitudes[-1]) - lat, float(longitudes[-1]) - lon)
-    off = 2.0**-53 * (4.0 * (abs(lat) + abs(lon) + span) + (16.0 + 8.0 * math.tan(abs(lat) * _RADIANS)) * span)
+    position_error = 2.0**-53 * (
+        4.0 * (abs(lat) + abs(lon) + span) + (16.0 + 8.0 * math.tan(abs(lat) * _RADIANS)) * span
+    )
     longitudes = np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
     points = np.column_stack([np.repeat(latitudes, cols), np.tile(longitudes, rows)])
     return Space(
@@ -269,7 +275,7 @@ def grid_points(
         kind="geographic",
         source=source,
         triangles=triangles,
-        off=off,
+        off=position_error,
         written=np.column_stack(east_first[::-1]),
         corner=(Fraction(south_west[0]), Fraction(south_west[1])),
     )
@@ -291,18 +297,18 @@ def _grid_faults(
     if south_west is not None and not (
         len(south_west) == 2 and abs(float(south_west[0])) < 90.0 and -180.0 <= south_west[1] <= 180.0
     ):
-        wanted = "[lat, lon] in degrees, |lat| below 90, lon in [-180, 180]"
-        yield Fault(source, f"{key}.south_west", repr(list(map(float, south_west))), wanted)
+        expectation = "[lat, lon] in degrees, |lat| below 90, lon in [-180, 180]"
+        yield Fault(source, f"{key}.south_west", repr(list(map(float, south_west))), expectation)
 
 
-def _halves(rows: int, cols: int) -> Ints:
+def _split_squares(rows: int, cols: int) -> Ints:
     """Two triangles for each square between four neighbouring centres, none on a grid of one row or column."""
-    place = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
-    a, b, c, d = (part.ravel() for part in (place[:-1, :-1], place[:-1, 1:], place[1:, :-1], place[1:, 1:]))
+    indices = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
+    a, b, c, d = (part.ravel() for part in (indices[:-1, :-1], indices[:-1, 1:], indices[1:, :-1], indices[1:, 1:]))
     return np.column_stack([a, b, c, b, d, c]).reshape(-1, 3)
 
 
 def rests_of(records: Space, outputs: Space) -> list[Floats]:
     """Return the rounding errors of coordinates, of records and of outputs; both without rows if neither has any."""
-    known = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
-    return known if any(rests.any() for rests in known) else [rests[:0].copy() for rests in known]
+    arrays = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
+    return arrays if any(rests.any() for rests in arrays) else [rests[:0].copy() for rests in arrays]

@@ -66,41 +66,47 @@ class Projection:
             InputError: points so far apart that great circles between them come within 5 degrees of a pole.
         """
         units = degrees_in_units(degrees)
-        first = int(units[0, 1])
-        east_of = (units[:, 1] - first + _TURN // 2) % _TURN - _TURN // 2
-        low, high = int(east_of.min()), int(east_of.max())
+        reference = int(units[0, 1])
+        east_of = (units[:, 1] - reference + _TURN // 2) % _TURN - _TURN // 2
+        west, east_end = int(east_of.min()), int(east_of.max())
         south, north = int(units[:, 0].min()), int(units[:, 0].max())
         per_unit = _PI_DOWN * Fraction(EARTH_RADIUS_KM) * 10**6 / (180 * UNITS_PER_DEGREE)
         scale = math.floor(per_unit * 2**_UNIT_BITS)
         margin = Fraction(margin_mm) * 2**_UNIT_BITS
-        beyond = math.ceil(margin / scale) + 1  # at least one unit: points are read to half of one
-        wide = beyond
+        height_margin = math.ceil(margin / scale) + 1  # at least one unit: points are read to half of one
+        width_margin = height_margin
         while True:  # a wider box has a higher phi*, and there a margin is more degrees of longitude
-            top = max(abs(south - beyond), abs(north + beyond)) / UNITS_PER_DEGREE
-            parallel = _highest(top, ((high - low + 1) // 2 + wide) / UNITS_PER_DEGREE, source)
+            max_latitude = max(abs(south - height_margin), abs(north + height_margin)) / UNITS_PER_DEGREE
+            parallel = _highest_parallel(
+                max_latitude, ((east_end - west + 1) // 2 + width_margin) / UNITS_PER_DEGREE, source
+            )
             cosine = Fraction(float(cosine_of_latitude(np.array([parallel]))[0]) * (1.0 - 1e-12))  # no more than it is
             east = math.floor(per_unit * cosine * 2**_UNIT_BITS)
-            needed = math.ceil(margin / east) + 1
-            if needed <= wide:
+            min_margin = math.ceil(margin / east) + 1
+            if min_margin <= width_margin:
                 break
-            wide = needed + needed // 1000
-        middle = first + (low + high) // 2
+            width_margin = min_margin + min_margin // 1000
+        middle = reference + (west + east_end) // 2
         return cls(
             origin=(south, (middle + _TURN // 2) % _TURN - _TURN // 2),
             east=east,
             north=scale,
             parallel=parallel,
-            box=(south - beyond, north + beyond, (high - low + 1) // 2 + wide),
+            box=(south - height_margin, north + height_margin, (east_end - west + 1) // 2 + width_margin),
         )
 
     def covers(self, vertices: Ints) -> bool:
         """Check whether points (N, 2) in millimetres lie in the box of phi*: between them nothing is stretched."""
-        x, low, high = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
-        south, north, wide = (self.box[0] - self.origin[0]) * self.north, self.box[1] - self.origin[0], self.box[2]
+        max_x, min_y, max_y = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
+        south, north, half_width = (
+            (self.box[0] - self.origin[0]) * self.north,
+            self.box[1] - self.origin[0],
+            self.box[2],
+        )
         return (
-            south <= low << _UNIT_BITS
-            and high << _UNIT_BITS <= north * self.north
-            and x << _UNIT_BITS <= wide * self.east
+            south <= min_y << _UNIT_BITS
+            and max_y << _UNIT_BITS <= north * self.north
+            and max_x << _UNIT_BITS <= half_width * self.east
         )
 
     def to_plane(self, units: Ints) -> Ints:
@@ -118,15 +124,15 @@ class Projection:
         return np.column_stack([north, (east + 180.0) % 360.0 - 180.0])
 
 
-def _highest(top: float, half: float, source: str) -> float:
+def _highest_parallel(max_latitude: float, half_width: float, source: str) -> float:
     """phi* in degrees of a box whose highest latitude is ``top`` and whose half width is ``half`` degrees."""
     # two points at the top latitude, the widest apart: the great circle between them reaches highest half-way
     reach = 90.0
-    if max(top, half) < 90.0:
-        reach = math.degrees(math.atan(math.tan(math.radians(top)) / math.cos(math.radians(half))))
+    if max(max_latitude, half_width) < 90.0:
+        reach = math.degrees(math.atan(math.tan(math.radians(max_latitude)) / math.cos(math.radians(half_width))))
     # millionths of a degree, 11 cm: far more than the roundings of what was computed, and the same on all machines
     parallel = (math.floor(reach * 1e6) + 2) / 1e6
     if parallel > 85.0:
-        found = f"points between which great circles reach {reach:.4g} degrees of latitude"
-        raise InputError([Fault(source, "", found, "a region whose ways stay 5 degrees off the poles")])
+        actual = f"points between which great circles reach {reach:.4g} degrees of latitude"
+        raise InputError([Fault(source, "", actual, "a region whose ways stay 5 degrees off the poles")])
     return parallel

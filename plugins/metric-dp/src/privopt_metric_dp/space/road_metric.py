@@ -56,29 +56,29 @@ class RoadMetric(Metric):
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
         """Return distances between records i and j: one search for each record that is the lower of some pair."""
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
-        low, high = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
-        starts, group = np.unique(low, return_inverse=True)
+        lower, upper = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
+        starts, group = np.unique(lower, return_inverse=True)
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(starts) + 1))
-        result = np.empty(len(low))
+        result = np.empty(len(lower))
         for part, block in self.roads.lengths(self._places[starts]):
             rows = order[bounds[part.start] : bounds[part.stop]]
-            result[rows] = block[group[rows] - part.start, self._places[high[rows]]]
-        return self._down(result).reshape(first.shape)
+            result[rows] = block[group[rows] - part.start, self._places[upper[rows]]]
+        return self._round_down(result).reshape(first.shape)
 
     @cached_property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
         """Roads by the decimals meant, the number of nodes, and the node of each record; None without decimals."""
-        known = self.roads.streets
-        return None if known is None else (known, len(self.roads), self._places)
+        streets = self.roads.streets
+        return None if streets is None else (streets, len(self.roads), self._places)
 
     @property
     def joined(self) -> Ints:
         """(E, 2) records that a road joins; roads to other nodes are omitted."""
         record_of = np.full(len(self.roads), -1, dtype=np.int64)
         record_of[self._places] = np.arange(len(self._places))
-        ends = record_of[self.roads.ends]
-        return ends[(ends >= 0).all(axis=1)]
+        edge_records = record_of[self.roads.ends]
+        return edge_records[(edge_records >= 0).all(axis=1)]
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the lengths of paths over the roads as given do not exceed."""
@@ -89,9 +89,10 @@ class RoadMetric(Metric):
         """Add up the decimals meant: one search for each record that comes first in a pair."""
         ways = self.roads.meant
         if ways is None:
-            low = self.between(pairs[:, 0], pairs[:, 1])
+            lower = self.between(pairs[:, 0], pairs[:, 1])
             return [
-                between_bounds(*bounds) for bounds in zip(low.tolist(), self.upper_distances(low).tolist(), strict=True)
+                between_bounds(*bounds)
+                for bounds in zip(lower.tolist(), self.upper_distances(lower).tolist(), strict=True)
             ]
         lengths = ways.between(self._places[pairs].tolist())
         return [partial(ball_of, cast("Fraction", length)) for length in lengths]
@@ -103,47 +104,51 @@ class RoadMetric(Metric):
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Decide pairs near the limit in whole numbers, if roads have such."""
-        sure = super().surely_within(pairs, distances, limit)
-        near = np.flatnonzero(~sure)
-        if near.size and self.roads.counted is not None:
+        is_within = super().surely_within(pairs, distances, limit)
+        undecided = np.flatnonzero(~is_within)
+        if undecided.size and self.roads.counted is not None:
             roads, unit = self.roads.counted
-            most = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
-            starts, group = np.unique(pairs[near, 0], return_inverse=True)
-            for part, block in roads.lengths(self._places[starts], limit=float(most)):  # nodes have the same numbers
+            max_units = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
+            starts, group = np.unique(pairs[undecided, 0], return_inverse=True)
+            for part, block in roads.lengths(
+                self._places[starts], limit=float(max_units)
+            ):  # nodes have the same numbers
                 rows = np.flatnonzero((group >= part.start) & (group < part.stop))
-                found = block[group[rows] - part.start, self._places[pairs[near[rows], 1]]]
-                sure[near[rows]] = found <= float(most)
-        return sure
+                lengths = block[group[rows] - part.start, self._places[pairs[undecided[rows], 1]]]
+                is_within[undecided[rows]] = lengths <= float(max_units)
+        return is_within
 
-    def _down(self, sums: Floats) -> Floats:
+    def _round_down(self, sums: Floats) -> Floats:
         """Return sums along paths, never above the exact ones."""
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
         """Return (B, N) distances from the records i to every record."""
-        chosen = np.asarray(i, dtype=np.int64)
+        records = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
-            return super().rows(chosen)
-        return self.roads.table(self._places[chosen], self._places)
+            return super().rows(records)
+        return self.roads.table(self._places[records], self._places)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return (B, K) distances from the records i to every output."""
-        chosen = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
+        records = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         return (
-            self.rows(chosen) if self.own_outputs else self._down(self.roads.table(self._places[chosen], self._outputs))
+            self.rows(records)
+            if self.own_outputs
+            else self._round_down(self.roads.table(self._places[records], self._outputs))
         )
 
     def towards(self, rows: Ints) -> RoadMetric:
         """See :meth:`Metric.towards`."""
-        found = copy(self)
-        found._outputs, found.output_size, found.own_outputs = self._places[rows], len(rows), False
-        return found
+        metric = copy(self)
+        metric._outputs, metric.output_size, metric.own_outputs = self._places[rows], len(rows), False
+        return metric
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Return pairs i < j with a distance of at most `within`, by searches that stop there."""
         pairs, distances = [], []
         for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
-            lengths = self._down(block[:, self._places])
+            lengths = self._round_down(block[:, self._places])
             row, col = np.nonzero(lengths <= within)
             upper = col > row + part.start
             row, col = row[upper], col[upper]

@@ -28,8 +28,8 @@ def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
     """
     names = list(dict.fromkeys(ids))
     labels = components(len(roads), roads.ends, strong=roads.directed)[roads.positions(names)]
-    outside = np.flatnonzero(labels != np.bincount(labels).argmax()).tolist()
-    listed = ", ".join(names[number] for number in outside[:NAMED_PLACES])
-    listed += ", ..." * (len(outside) > NAMED_PLACES)
+    separate = np.flatnonzero(labels != np.bincount(labels).argmax()).tolist()
+    listed = ", ".join(names[number] for number in separate[:NAMED_PLACES])
+    listed += ", ..." * (len(separate) > NAMED_PLACES)
     part = "part with ways there and back" if roads.directed else "connected part"
-    return f"{len(outside)} of {len(names)} places lie outside the largest {part}: {listed}"
+    return f"{len(separate)} of {len(names)} places lie outside the largest {part}: {listed}"

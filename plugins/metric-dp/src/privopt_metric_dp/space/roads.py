@@ -75,22 +75,22 @@ class Roads:
     ) -> None:
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
         if not len(tails) == len(heads) == len(lengths) or not len(lengths):
-            found = f"{len(tails)} tails, {len(heads)} heads and {len(lengths)} lengths"
-            raise InputError([Fault(source, "", found, "as many of each, at least one")])
-        bad = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)) | no_doubles(np.asarray(km)).reshape(-1))
+            actual = f"{len(tails)} tails, {len(heads)} heads and {len(lengths)} lengths"
+            raise InputError([Fault(source, "", actual, "as many of each, at least one")])
+        invalid_rows = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)) | no_doubles(np.asarray(km)).reshape(-1))
         faults = Faults()
-        wanted = "a finite double of km, at least 0"
-        faults.add_rows(source, "km", bad.tolist(), lambda row: float(lengths[row]), wanted)
+        expectation = "a finite double of km, at least 0"
+        faults.add_rows(source, "km", invalid_rows.tolist(), lambda row: float(lengths[row]), expectation)
         faults.check()
         number: dict[str, int] = {}
-        ends = [number.setdefault(str(name), len(number)) for side in (tails, heads) for name in side]
+        end_numbers = [number.setdefault(str(name), len(number)) for names in (tails, heads) for name in names]
         self.nodes = tuple(number)
         self.directed = directed
         self.source = source
         self._number = number
-        both = np.array(ends, dtype=np.int64).reshape(2, -1)
-        self._ends = both
-        self._graph, self.exact, stretch = _graph(both.T, lengths, len(number), directed)
+        end_array = np.array(end_numbers, dtype=np.int64).reshape(2, -1)
+        self._ends = end_array
+        self._graph, self.exact, stretch = _graph(end_array.T, lengths, len(number), directed)
         self.stretch = stretch * (1.0 + 2.0**-50) if short else stretch
         self._written, self._decimals = written, decimals
 
@@ -108,26 +108,26 @@ class Roads:
 
         Lengths meant differ from them by less than 2^-100 of themselves, which decimals of 30 digits do not.
         """
-        whole = None if self._written is None else _counted(*self._written)
-        if whole is None:
+        counts = None if self._written is None else _count_units(*self._written)
+        if counts is None:
             return None
-        tails, heads = ([self.nodes[place] for place in side] for side in self._ends.tolist())
-        return Roads(tails, heads, whole[0], directed=self.directed, source=self.source), whole[1]
+        tails, heads = ([self.nodes[node] for node in nodes] for nodes in self._ends.tolist())
+        return Roads(tails, heads, counts[0], directed=self.directed, source=self.source), counts[1]
 
     @cached_property
     def meant(self) -> Ways | None:
         """Find undirected ways over the decimals meant, exactly; None where these are not known, or too long."""
-        known = self.streets
-        return None if known is None else Ways(known, len(self))
+        streets = self.streets
+        return None if streets is None else Ways(streets, len(self))
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
         """Nodes and lengths of undirected roads, by the decimals meant; None where these are not known, or too long."""
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
-        known = [length for length in lengths if length is not None]
-        if self.directed or len(known) < self._ends.shape[1]:
+        decimals = [length for length in lengths if length is not None]
+        if self.directed or len(decimals) < self._ends.shape[1]:
             return None
-        return [(a, b, length) for (a, b), length in zip(self._ends.T.tolist(), known, strict=True)]
+        return [(a, b, length) for (a, b), length in zip(self._ends.T.tolist(), decimals, strict=True)]
 
     @property
     def doubt(self) -> float:
@@ -141,11 +141,11 @@ class Roads:
         Raises:
             InputError: ids that no edge names, one fault each, against `source`.
         """
-        found = [self._number.get(str(name), -1) for name in ids]
-        lost = [str(name) for name, place in zip(ids, found, strict=True) if place < 0]
-        wanted = f"the id of a node in {self.source}"
-        Faults(Fault(source, f"id {name!r}", "no such node", wanted) for name in lost).check()
-        return np.array(found, dtype=np.int64)
+        positions = [self._number.get(str(name), -1) for name in ids]
+        unknown_ids = [str(name) for name, position in zip(ids, positions, strict=True) if position < 0]
+        expectation = f"the id of a node in {self.source}"
+        Faults(Fault(source, f"id {name!r}", "no such node", expectation) for name in unknown_ids).check()
+        return np.array(positions, dtype=np.int64)
 
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
@@ -163,7 +163,7 @@ class Roads:
         Raises:
             StoppedError: the end of the time limit has come.
         """
-        yield from _lengths(self._reversed if backwards and self.directed else self._graph, starts, limit)
+        yield from _search_in_blocks(self._reversed if backwards and self.directed else self._graph, starts, limit)
 
     def travel(
         self,
@@ -182,18 +182,18 @@ class Roads:
         Raises:
             InputError: ids that are not nodes. Targets out of reach are infinite.
         """
-        here, there = self.positions(ids, source=sources), self.positions(targets, source=targets_source)
-        return self.table(here, there, from_ends=True)
+        starts, stops = self.positions(ids, source=sources), self.positions(targets, source=targets_source)
+        return self.table(starts, stops, from_ends=True)
 
-    def table(self, starts: Ints, ends: Ints, *, from_ends: bool = False) -> Floats:
+    def table(self, starts: Ints, stops: Ints, *, from_ends: bool = False) -> Floats:
         """Return (S, E) km from nodes to nodes, from the ends if asked; from the fewer where both give the same."""
-        result = np.empty((len(starts), len(ends)))
-        if (len(ends) < len(starts)) if self.exact else from_ends:
-            for part, block in self.lengths(ends, backwards=True):
+        result = np.empty((len(starts), len(stops)))
+        if (len(stops) < len(starts)) if self.exact else from_ends:
+            for part, block in self.lengths(stops, backwards=True):
                 result[:, part] = block[:, starts].T
         else:
             for part, block in self.lengths(starts):
-                result[part] = block[:, ends]
+                result[part] = block[:, stops]
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
@@ -203,26 +203,26 @@ class Roads:
         """
         from scipy.sparse import csr_array
 
-        direct, beside = self._direct_roads(places)
-        if not beside.size:
-            near = direct[1] <= limit
-            return direct[0][near], direct[1][near]
+        direct, branching = self._direct_roads(places)
+        if not branching.size:
+            is_near = direct[1] <= limit
+            return direct[0][is_near], direct[1][is_near]
         size, graph = len(self) + len(places), self._graph
-        ends = np.arange(len(self))
-        ends[places] = np.arange(len(self), size)  # a way into a place ends there
+        end_of = np.arange(len(self))
+        end_of[places] = np.arange(len(self), size)  # a way into a place ends there
         starts = np.concatenate([graph.indptr, np.full(len(places), graph.indptr[-1])])
-        cut = csr_array((graph.data, ends[graph.indices], starts), shape=(size, size))
+        cut = csr_array((graph.data, end_of[graph.indices], starts), shape=(size, size))
         pairs, lengths = [direct[0]], [direct[1]]
-        for part, block in _lengths(cut, places[beside], limit):
+        for part, block in _search_in_blocks(cut, places[branching], limit):
             row, j = np.nonzero(np.isfinite(block[:, len(self) :]))
-            i = beside[part][row]
+            i = branching[part][row]
             later = j > i
             pairs.append(np.column_stack([i, j])[later])
             lengths.append(block[row, len(self) + j][later])
-        ends, found = np.concatenate(pairs), np.concatenate(lengths)
-        shortest = shortest_rows(ends, found)
-        shortest = shortest[found[shortest] <= limit]
-        return ends[shortest], found[shortest]
+        end_of, path_lengths = np.concatenate(pairs), np.concatenate(lengths)
+        shortest = shortest_rows(end_of, path_lengths)
+        shortest = shortest[path_lengths[shortest] <= limit]
+        return end_of[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
         """Roads between two places, as pairs i < j in order and lengths; and the places with a road to another node."""
@@ -230,9 +230,9 @@ class Roads:
         number[places] = np.arange(len(places))
         tails, heads = number[np.repeat(np.arange(len(self)), np.diff(graph.indptr))], number[graph.indices]
         pairs = np.column_stack([tails, heads])
-        chosen = np.flatnonzero((tails >= 0) & (heads > tails))
-        chosen = chosen[np.lexsort((heads[chosen], tails[chosen]))]
-        return (pairs[chosen], graph.data[chosen]), np.unique(tails[(tails >= 0) & (heads < 0)])
+        selected = np.flatnonzero((tails >= 0) & (heads > tails))
+        selected = selected[np.lexsort((heads[selected], tails[selected]))]
+        return (pairs[selected], graph.data[selected]), np.unique(tails[(tails >= 0) & (heads < 0)])
 
     @cached_property
     def _reversed(self) -> Any:
@@ -258,22 +258,22 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
     )
 
 
-def _counted(km: Floats, rest: Floats) -> tuple[Floats, Fraction] | None:
+def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | None:
     """Lengths in whole numbers of the greatest power of ten that divides them all, where their sum stays below 2^50."""
     for digits in range(16):
-        whole = np.rint(km * 10.0**digits)
-        if not whole.sum() < 2.0**50:
+        counts = np.rint(km * 10.0**digits)
+        if not counts.sum() < 2.0**50:
             return None
-        if (np.abs(km * 10.0**digits - whole) > 2.0**-51 * whole).any():
+        if (np.abs(km * 10.0**digits - counts) > 2.0**-51 * counts).any():
             continue
         unit = Fraction(1, 10**digits)
-        left = [float(int(w) * unit - Fraction(x)) for w, x in zip(whole.tolist(), km.tolist(), strict=True)]
-        if left == rest.tolist():
-            return whole, unit
+        remainders = [float(int(w) * unit - Fraction(x)) for w, x in zip(counts.tolist(), km.tolist(), strict=True)]
+        if remainders == residuals.tolist():
+            return counts, unit
     return None
 
 
-def _lengths(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:
+def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:
     """Shortest paths in a sparse matrix, see :meth:`Roads.lengths`."""
     from scipy.sparse.csgraph import dijkstra
 
@@ -282,9 +282,9 @@ def _lengths(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Fl
         yield part, dijkstra(graph, directed=True, indices=starts[part], limit=limit)
 
 
-def _graph(ends: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
+def _graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
     """Return the shortest of parallel edges as a sparse matrix, whether its path lengths are exact, and the stretch."""
-    graph = edge_matrix(n, ends, lengths, both=not directed)
+    graph = edge_matrix(n, edges, lengths, both=not directed)
     if directed:
         return graph, False, 1.0
     grid = _grid(graph)

@@ -50,15 +50,15 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
         CertificationError: a crossing that is not a record, or a round trip without one.
     """
     ways = Ways(roads, size)
-    after, unit = ways.after, ways.unit
+    neighbours, unit = ways.after, ways.unit
     row = {node: number for number, node in enumerate(places.tolist())}
-    priced = {node for node in row if len(after[node]) != 2}
-    priced |= {node for node in row if min(after[node].values(), default=1) == 0}
+    priced = {node for node in row if len(neighbours[node]) != 2}
+    priced |= {node for node in row if min(neighbours[node].values(), default=1) == 0}
     for node in row:  # round trips without a crossing
-        if node not in priced and all(end is None for _, end in _chains(after, node, priced)):
+        if node not in priced and all(end is None for _, end in _walk_chains(neighbours, node, priced)):
             priced.add(node)
     for start in sorted(priced):
-        for chain, _ in _chains(after, start, priced):
+        for chain, _ in _walk_chains(neighbours, start, priced):
             since = 0
             for node, steps in chain:
                 if node in row and steps - since > longest * unit:
@@ -67,18 +67,18 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
     return np.array(sorted(row[node] for node in priced), dtype=np.int64)
 
 
-def _chains(
+def _walk_chains(
     neighbours: list[dict[int, int]], start: int, priced: set[int]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
     """Ways from a node: nodes inside with the steps up to each; the priced end with all steps, None without."""
-    for first in sorted(neighbours[start]):
-        before, here, steps, inside = start, first, neighbours[start][first], list[tuple[int, int]]()
-        while here not in priced and here != start and len(neighbours[here]) == 2:
-            inside.append((here, steps))
-            following = next(other for other in neighbours[here] if other != before)
-            steps += neighbours[here][following]
-            before, here = here, following
-        yield inside, (here, steps) if here in priced else None
+    for branch in sorted(neighbours[start]):
+        previous, current, steps, interior = start, branch, neighbours[start][branch], list[tuple[int, int]]()
+        while current not in priced and current != start and len(neighbours[current]) == 2:
+            interior.append((current, steps))
+            following = next(neighbour for neighbour in neighbours[current] if neighbour != previous)
+            steps += neighbours[current][following]
+            previous, current = current, following
+        yield interior, (current, steps) if current in priced else None
 
 
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
@@ -94,28 +94,31 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
     Raises:
         CertificationError: a record that is neither priced nor strictly inside a piece between two priced ones.
     """
-    after = Ways(roads, size).after
+    neighbours = Ways(roads, size).after
     row = {node: number for number, node in enumerate(places.tolist())}
-    number = {int(places[record]): place for place, record in enumerate(priced.tolist())}
-    count, known = len(places), set(number)
+    number = {int(places[record]): index for index, record in enumerate(priced.tolist())}
+    count, priced_nodes = len(places), set(number)
     tail, head = np.full(count, -1), np.full(count, -1)
-    share, rest, chord = np.zeros(count), np.zeros(count), np.zeros(count)
+    shares, rests, chord = np.zeros(count), np.zeros(count), np.zeros(count)
     for start in number:
-        for inside, end in _chains(after, start, known):
-            for node, steps in inside if end is not None else []:
+        for interior, end in _walk_chains(neighbours, start, priced_nodes):
+            for node, steps in interior if end is not None else []:
                 assert end is not None  # as the line above has it
                 record = row.get(node, -1)
                 if record < 0 or tail[record] >= 0 or not 0 < steps < end[1]:
                     continue
                 tail[record], head[record] = number[start], number[end[0]]
-                share[record] = float(Fraction(steps, end[1]))
-                rest[record] = float(Fraction(end[1] - steps, end[1]))
+                shares[record] = float(Fraction(steps, end[1]))
+                rests[record] = float(Fraction(end[1] - steps, end[1]))
     free = np.ones(count, dtype=np.bool_)
     free[priced] = False
     lost = np.flatnonzero(free & (tail < 0))
     if lost.size:
         raise CertificationError(f"bound_outputs: record {lost[0]} is neither one nor inside a street between two")
     if to_priced is not None:
-        some = np.flatnonzero(free)
-        chord[some] = rest[some] * to_priced[some, tail[some]] + share[some] * to_priced[some, head[some]]
-    return Inside(tail, head, share, rest, chord)
+        free_records = np.flatnonzero(free)
+        chord[free_records] = (
+            rests[free_records] * to_priced[free_records, tail[free_records]]
+            + shares[free_records] * to_priced[free_records, head[free_records]]
+        )
+    return Inside(tail, head, shares, rests, chord)

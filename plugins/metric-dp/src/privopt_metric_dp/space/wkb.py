@@ -42,16 +42,16 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
     import polars as pl
 
     if values.dtype != pl.Binary:
-        found = f"values of type {values.dtype}"
-        raise InputError([Fault(file, f"column {values.name}", found, "points in well-known binary (WKB)")])
+        actual = f"values of type {values.dtype}"
+        raise InputError([Fault(file, f"column {values.name}", actual, "points in well-known binary (WKB)")])
     flat, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
-    plain = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
-    parts = np.frombuffer(b"".join(values.filter(pl.Series(plain)).to_list()), dtype=_POINT)
+    has_usual_size = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
+    parts = np.frombuffer(b"".join(values.filter(pl.Series(has_usual_size)).to_list()), dtype=_POINT)
     usual = (parts["order"] == 1) & (parts["type"] == 1)
-    rows = np.flatnonzero(plain)[usual]
+    rows = np.flatnonzero(has_usual_size)[usual]
     flat[rows, 0], flat[rows, 1] = parts["y"][usual], parts["x"][usual]
     for row in np.setdiff1d(np.flatnonzero(values.is_not_null().to_numpy()), rows).tolist():
-        point = _point(values[row])
+        point = _decode_point(values[row])
         if point is None:
             wrong[row] = 1.0
         else:
@@ -59,7 +59,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
     return flat, wrong
 
 
-def _point(raw: bytes) -> tuple[float, float] | None:
+def _decode_point(raw: bytes) -> tuple[float, float] | None:
     """(y, x) of a point in any form: of either order, with heights or a reference system."""
     if len(raw) < 21 or raw[0] > 1:
         return None
@@ -81,14 +81,16 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
         values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
         return points_of(values, TABLE)
     if native.crs is None:  # a GeoSeries: what geopandas knows of it is asked of itself
-        wanted = "a reference system (set_crs(4326) where they are longitudes and latitudes)"
-        raise InputError([Fault(TABLE, f"column {column.name}", "points without a reference system (crs)", wanted)])
+        expectation = "a reference system (set_crs(4326) where they are longitudes and latitudes)"
+        raise InputError(
+            [Fault(TABLE, f"column {column.name}", "points without a reference system (crs)", expectation)]
+        )
     native = native.to_crs(4326)
-    given = native.notna().to_numpy()
-    point = (native.geom_type == "Point").to_numpy() & given & ~native.is_empty.to_numpy()
+    is_present = native.notna().to_numpy()
+    is_point = (native.geom_type == "Point").to_numpy() & is_present & ~native.is_empty.to_numpy()
     flat = np.full((len(native), 2), np.nan)
-    flat[point, 0], flat[point, 1] = native[point].y.to_numpy(), native[point].x.to_numpy()
-    return flat, (given & ~point & ~native.is_empty.to_numpy()) * 1.0
+    flat[is_point, 0], flat[is_point, 1] = native[is_point].y.to_numpy(), native[is_point].x.to_numpy()
+    return flat, (is_present & ~is_point & ~native.is_empty.to_numpy()) * 1.0
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
@@ -102,13 +104,13 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
     """
     try:
         columns = {} if geo is None else json.loads(geo)["columns"]
-        found = {}
+        boxes_by_geometry = {}
         for name, column in columns.items():
             paths = column.get("covering", {}).get("bbox", {}).values()
-            found[name] = tuple(sorted({path if isinstance(path, str) else str(path[0]) for path in paths}))
+            boxes_by_geometry[name] = tuple(sorted({path if isinstance(path, str) else str(path[0]) for path in paths}))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
         raise ValueError("metadata geo that are not GeoParquet's") from None
-    return found
+    return boxes_by_geometry
 
 
 def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
@@ -124,20 +126,20 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
     try:
         system: Any = json.loads(geo)["columns"][column].get("crs", {})
     except (ValueError, KeyError, TypeError, AttributeError):
-        named = "a system that its metadata do not say"
+        system_name = "a system that its metadata do not say"
     except RecursionError:
-        named = "a system in metadata nested too deep"
+        system_name = "a system in metadata nested too deep"
     else:
-        named = _name(system)
-    if named not in _DEGREES:
-        wanted = "EPSG:4326 or OGC:CRS84 (longitude and latitude)"
-        raise InputError([Fault(file, f"column {column}", f"points in {named}", wanted)])
+        system_name = _name_system(system)
+    if system_name not in _DEGREES:
+        expectation = "EPSG:4326 or OGC:CRS84 (longitude and latitude)"
+        raise InputError([Fault(file, f"column {column}", f"points in {system_name}", expectation)])
 
 
-def _name(system: object) -> str:
+def _name_system(system: object) -> str:
     if not isinstance(system, Mapping):
         return "an unknown system"
-    known = system.get("id", {})
-    if isinstance(known, Mapping) and known:
-        return f"{known.get('authority')}:{known.get('code')}"
+    identifier = system.get("id", {})
+    if isinstance(identifier, Mapping) and identifier:
+        return f"{identifier.get('authority')}:{identifier.get('code')}"
     return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"  # if omitted it means that
