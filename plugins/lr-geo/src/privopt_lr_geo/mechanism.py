@@ -22,7 +22,7 @@ from privopt_metric_dp.attacks.meaning import interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import DISTANCE_TOLERANCE
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
-from privopt_metric_dp.region.region import unlike
+from privopt_metric_dp.region.region import compare_regions
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import places_at_most
 
@@ -141,7 +141,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             return lines
         if result.method == "exact":
             if data.region is not None or release.region is not None:
-                lines += unlike(release.region, data.region, release.pairs)
+                lines += compare_regions(release.region, data.region, release.pairs)
             else:
                 lines += _same_pairs("mechanism.npz", release, *pairs_inside(data, users))
             if release.published is not None:

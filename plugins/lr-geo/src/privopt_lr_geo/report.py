@@ -19,7 +19,7 @@ from privopt_lr_geo.problem import PATH_TOLERANCE, LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
 from privopt_metric_dp.attacks.meaning import in_readers_unit
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.report.explorer import ExplorerData, explorer
+from privopt_metric_dp.report.explorer import ExplorerData, explorer_section
 from privopt_metric_dp.report.figures import convergence, layout, spread_from
 from privopt_metric_dp.report.pages import meaning_section, space_features, trajectory_of
 from privopt_metric_dp.solvers.exponential import exponential
@@ -44,7 +44,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         drawn, central = self.figures(problem, release, result), result.method != "exact"
         made = [meaning_section(meaning(problem, release, result), problem.data.records, result)]
         lead = "Choose a user, by its place, by the list or by a click on the map, to see where its report falls."
-        explored = explorer(_explored(problem, release, central), lead, "Where a user's report falls")
+        explored = explorer_section(_explored(problem, release, central), lead, "Where a user's report falls")
         if explored is not None:
             made.append(explored)
         elif "row" in drawn:

@@ -70,20 +70,22 @@ def records(
     frame = frame_of(table, "records")
     names = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y}
     ids = (id,) if isinstance(id, str) else tuple(id)
-    wanted = [*ids, *(name for name in (lat, lon, x, y, geometry) if name is not None)]
-    _check_columns(frame, "records", wanted)
-    kept = text_frame(frame.select([name for name in wanted if name != geometry]))
+    needed_columns = [*ids, *(name for name in (lat, lon, x, y, geometry) if name is not None)]
+    _check_columns(frame, "records", needed_columns)
+    text_columns = text_frame(frame.select([name for name in needed_columns if name != geometry]))
     if geometry is not None:
         places, _ = points_in(frame[geometry])
         names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
-        sides = [pl.Series(names[side], places[:, axis]) for axis, side in enumerate(("lat", "lon"))]
-        kept = kept.with_columns(sides).fill_nan(None)
-    other = {key: name for key, name in names.items() if name and name != key}
-    columns: dict[str, object] = {key: name if isinstance(name, str) else list(name) for key, name in other.items()}
+        sides = [pl.Series(names[axis_name], places[:, axis]) for axis, axis_name in enumerate(("lat", "lon"))]
+        text_columns = text_columns.with_columns(sides).fill_nan(None)
+    renamed_columns = {key: name for key, name in names.items() if name and name != key}
+    columns: dict[str, object] = {
+        key: name if isinstance(name, str) else list(name) for key, name in renamed_columns.items()
+    }
     values: dict[str, object] = {"points": "records.csv"}
     if columns:
         values["columns"] = columns
-    return Part(values=values, files={"records.csv": csv_bytes(kept)})
+    return Part(values=values, files={"records.csv": csv_bytes(text_columns)})
 
 
 def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float] | None = None) -> Part:
@@ -131,7 +133,7 @@ def vectors(array: object, ids: object = None) -> Part:
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
     if ids is not None:
-        named = _texts(np.asarray(ids).ravel().tolist())
+        named = _to_texts(np.asarray(ids).ravel().tolist())
         faults = [
             Fault("ids", f"id {name!r}", "the end of a line inside it", "ids of one line each")
             for name in named
@@ -144,11 +146,11 @@ def vectors(array: object, ids: object = None) -> Part:
     return Part(values=values, files=files)
 
 
-def _texts(names: Iterable[object]) -> list[str]:
+def _to_texts(names: Iterable[object]) -> list[str]:
     """Ids as they are in tables: a double that is whole without a point."""
-    kept = list(names)
-    numbers = iter(plain_texts(pl.Series([name for name in kept if isinstance(name, float)], dtype=pl.Float64)))
-    return [next(numbers) if isinstance(name, float) else str(name) for name in kept]
+    values = list(names)
+    numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
+    return [next(numbers) if isinstance(name, float) else str(name) for name in values]
 
 
 def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
@@ -159,7 +161,7 @@ def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km"
         start, end: its columns of ids.
         km: its column of lengths.
     """
-    edges = _renamed(table, "roads", {"from": start, "to": end, "km": km})
+    edges = _rename_columns(table, "roads", {"from": start, "to": end, "km": km})
     return Part(values={"kind": "graph", "edges": "roads.csv"}, files={"roads.csv": edges})
 
 
@@ -187,10 +189,12 @@ def travel_cost(
     values: dict[str, object] = {"kind": "travel-cost"}
     files: dict[str, bytes] = {}
     if targets is not None:
-        values["targets"] = keep("targets.csv", _renamed(targets, "targets", {"id": id, "weight": weight}), files)
+        values["targets"] = keep(
+            "targets.csv", _rename_columns(targets, "targets", {"id": id, "weight": weight}), files
+        )
     if edges is not None:
         columns = {"from": "from", "to": "to", "km": "km"}
-        values["edges"] = keep("travel.csv", _renamed(edges, "edges", columns), files)
+        values["edges"] = keep("travel.csv", _rename_columns(edges, "edges", columns), files)
         values["directed"] = directed
     return Part(values=values, files=files)
 
@@ -200,18 +204,20 @@ def cost(array: object) -> Part:
     return Part(values={"kind": "matrix", "cost": "cost.npy"}, files={"cost.npy": npy_bytes(array)})
 
 
-def _renamed(table: object, what: str, columns: Mapping[str, str]) -> bytes:
-    frame = frame_of(table, what)
-    _check_columns(frame, what, columns.values())
-    chosen = frame.select([nw.col(name).alias(key) for key, name in columns.items()])
-    return csv_bytes(text_frame(chosen))
+def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> bytes:
+    frame = frame_of(table, subject)
+    _check_columns(frame, subject, columns.values())
+    selection = frame.select([nw.col(name).alias(key) for key, name in columns.items()])
+    return csv_bytes(text_frame(selection))
 
 
-def _check_columns(frame: nw.DataFrame[Any], what: str, wanted: Iterable[str]) -> None:
-    known = ", ".join(map(str, frame.columns))
-    lacking = [name for name in wanted if name not in frame.columns]
+def _check_columns(frame: nw.DataFrame[Any], subject: str, needed: Iterable[str]) -> None:
+    column_names = ", ".join(map(str, frame.columns))
+    lacking = [name for name in needed if name not in frame.columns]
     if lacking:
-        raise InputError([Fault(what, "header", f"no column {name!r}", f"one of {known}") for name in lacking])
+        raise InputError(
+            [Fault(subject, "header", f"no column {name!r}", f"one of {column_names}") for name in lacking]
+        )
 
 
 def metric_problem(
@@ -255,26 +261,28 @@ def metric_problem(
         InputError: a prior that will not do.
     """
     of_places = "privopt.records of a table, privopt.vectors of an array, or privopt.grid"
-    _expect("places", places, Part, of_places)
-    _expect("outputs", outputs, Part | None, of_places)
-    _expect("distance", distance, str | Part, "the name of a kind, or privopt.distances(D) of an array")
-    _expect("utility", utility, str | Part, "the name of a kind, or privopt.cost(C) of an array")
-    named = not (_UNNAMED & places.values.keys()) and not (
+    _check_type("places", places, Part, of_places)
+    _check_type("outputs", outputs, Part | None, of_places)
+    _check_type("distance", distance, str | Part, "the name of a kind, or privopt.distances(D) of an array")
+    _check_type("utility", utility, str | Part, "the name of a kind, or privopt.cost(C) of an array")
+    has_unit = not (_UNNAMED & places.values.keys()) and not (
         isinstance(distance, Part) and distance.values.get("kind") == "matrix"
     )
-    privacy: dict[str, object] = {"epsilon": _amount(epsilon, "epsilon", rate=True, named=named)}
+    privacy: dict[str, object] = {"epsilon": _parse_amount(epsilon, "epsilon", rate=True, has_unit=has_unit)}
     if neighbours_within is not None:
-        privacy["neighbours_within"] = _amount(neighbours_within, "neighbours_within", rate=False, named=named)
+        privacy["neighbours_within"] = _parse_amount(
+            neighbours_within, "neighbours_within", rate=False, has_unit=has_unit
+        )
     if everywhere:
         privacy["everywhere"] = True
     if split_km is not None:
-        privacy["split_km"] = _amount(split_km, "split_km", rate=False, named=named)
+        privacy["split_km"] = _parse_amount(split_km, "split_km", rate=False, has_unit=has_unit)
     if notion != MetricPrivacy.kind:
         privacy = {"kind": notion, **privacy}
     loss = Part(values={"kind": utility}) if isinstance(utility, str) else utility
-    files, more = dict(loss.files), dict[str, object]({"remap": True} if remap else {})
+    files, utility_keys = dict(loss.files), dict[str, object]({"remap": True} if remap else {})
     if prior is not None:
-        more["prior"] = keep("prior.csv", _prior(prior, places), files)
+        utility_keys["prior"] = keep("prior.csv", _prior_csv(prior, places), files)
     if outputs is not None:
         outputs = _with_folder(outputs, "outputs")
     return problem(
@@ -282,14 +290,14 @@ def metric_problem(
         outputs=outputs,
         distance=Part(values={"kind": distance}) if isinstance(distance, str) else distance,
         privacy=privacy,
-        utility=Part(values={**loss.values, **more}, files=files),
+        utility=Part(values={**loss.values, **utility_keys}, files=files),
         **cast("dict[str, Any]", tables),  # title and purpose are text, as they are checked there
     )
 
 
-def _expect(name: str, value: object, kinds: type | UnionType, wanted: str) -> None:
+def _check_type(name: str, value: object, kinds: type | UnionType, expectation: str) -> None:
     if not isinstance(value, kinds):
-        raise UsageError(f"{name} must be {wanted}, got {type(value).__name__}")
+        raise UsageError(f"{name} must be {expectation}, got {type(value).__name__}")
 
 
 def _with_folder(part: Part, folder: str) -> Part:
@@ -301,26 +309,26 @@ def _with_folder(part: Part, folder: str) -> Part:
     return Part(values=values, files={f"{folder}-{name}": raw for name, raw in part.files.items()})
 
 
-def _amount(value: object, what: str, *, rate: bool, named: bool) -> object:
+def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> object:
     """Return a number in the problem's unit, km or per km; text may name another."""
     example = "3/km" if rate else "2 km"
     if not isinstance(value, str):
         if isinstance(value, (np.integer, np.floating)):
             return _of_numpy(value, rate=rate)
         if isinstance(value, (bool, type(None))) or not isinstance(value, (int, float, Decimal, Fraction)):
-            raise UsageError(f"{what} must be a number or text such as {example!r}, got {value!r}")
+            raise UsageError(f"{name} must be a number or text such as {example!r}, got {value!r}")
         return value
-    found = _QUANTITY.fullmatch(value)
-    if found is None:
-        raise UsageError(f"{what} must be a number with a unit, such as {example!r}, got {value!r}")
-    number, mark, unit = found.groups()
+    match = _QUANTITY.fullmatch(value)
+    if match is None:
+        raise UsageError(f"{name} must be a number with a unit, such as {example!r}, got {value!r}")
+    number, mark, unit = match.groups()
     if not unit:
         return Decimal(number)
     if unit not in _KM or bool(mark) != rate:
         units = "per km, per m or per mi" if rate else "km, m or mi"
-        raise UsageError(f"{what} must be in {units}, such as {example!r}, got {value!r}")
-    if not named:
-        raise UsageError(f"{what} must be a plain number, got {value!r}: this distance has no named unit")
+        raise UsageError(f"{name} must be in {units}, such as {example!r}, got {value!r}")
+    if not has_unit:
+        raise UsageError(f"{name} must be a plain number, got {value!r}: this distance has no named unit")
     exact = Fraction(Decimal(number)) / _KM[unit] if rate else Fraction(Decimal(number)) * _KM[unit]
     if unit == "km":
         return Decimal(number)
@@ -346,38 +354,38 @@ def _decimal_below(exact: Fraction) -> Decimal:
     return Context(prec=40, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
 
-def _prior(prior: object, places: Part) -> bytes:
+def _prior_csv(prior: object, places: Part) -> bytes:
     """Return a prior as the problem file wants it: id, p."""
     prior = values_of(prior)
     if isinstance(prior, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in prior.values()):
-        ids, weights = _texts(prior), _weights(list(prior.values()))
+        ids, weights = _to_texts(prior), _to_weights(list(prior.values()))
     elif isinstance(prior, (list, tuple, np.ndarray)):
-        ids, weights = _ids_of(places), _weights(prior).ravel()
+        ids, weights = _ids_of(places), _to_weights(prior).ravel()
         if len(ids) != len(weights):
             raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
     else:
         names = [name for name in _WEIGHTS if name in frame_of(prior, "prior").columns]
         of = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
-        frame = pl.read_csv(_renamed(prior, "prior", {"id": "id", "p": of}), infer_schema=False)
+        frame = pl.read_csv(_rename_columns(prior, "prior", {"id": "id", "p": of}), infer_schema=False)
         ids, weights = frame["id"].to_list(), frame["p"].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0))).tolist()
-    wanted = "a finite weight of at least 0"
-    Faults(Fault("prior", f"id {ids[row]}", str(weights[row]), wanted) for row in bad).check()
+    invalid_rows = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0))).tolist()
+    expectation = "a finite weight of at least 0"
+    Faults(Fault("prior", f"id {ids[row]}", str(weights[row]), expectation) for row in invalid_rows).check()
     total = float(weights.sum())
     if not 0 < total < np.inf:
         raise InputError([Fault("prior", "", f"weights that sum to {total:g}", "a finite sum above 0")])
     return csv_bytes(pl.DataFrame({"id": ids, "p": weights / total}))
 
 
-def _weights(values: object) -> Floats:
+def _to_weights(values: object) -> Floats:
     """Doubles, NaN where something is not a number, for the fault to name its id."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
-        found = [
+        doubles = [
             value if isinstance(value, (int, float)) else np.nan for value in np.asarray(values, dtype=object).ravel()
         ]
-        return np.array(found, dtype=np.float64)
+        return np.array(doubles, dtype=np.float64)
 
 
 def _ids_of(places: Part) -> list[str]:

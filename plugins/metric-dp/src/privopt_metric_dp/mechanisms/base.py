@@ -45,7 +45,7 @@ from privopt_metric_dp.mechanisms.words import MatrixWords
 from privopt_metric_dp.problem.data import D, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import PROOF, Proof, Streets, read_proof
-from privopt_metric_dp.region.region import unlike
+from privopt_metric_dp.region.region import compare_regions
 from privopt_metric_dp.space.places import places_at_most
 
 __all__ = ["MetricMechanism"]
@@ -106,8 +106,8 @@ class MetricMechanism(MatrixWords[D]):
         """
         outputs = getattr(declared, "outputs", None)
         if outputs is not None and outputs.choose is not None and not self.chooses:
-            found = f"{outputs.choose} with a mechanism that chooses no outputs"
-            raise InputError([Fault(file, "outputs.choose", found, "optimal-lp, or outputs by grid, points or count")])
+            actual = f"{outputs.choose} with a mechanism that chooses no outputs"
+            raise InputError([Fault(file, "outputs.choose", actual, "optimal-lp, or outputs by grid, points or count")])
         return MetricInstance.of(declared, file)
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
@@ -116,17 +116,19 @@ class MetricMechanism(MatrixWords[D]):
         Raises:
             DoesNotHoldError: they differ.
         """
-        found = MatrixRelease.load(folder / ARTEFACT)
-        shape = found.weights.shape
+        release = MatrixRelease.load(folder / ARTEFACT)
+        shape = release.weights.shape
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
         if problem.whole.choose is not None:
-            problem.choose(found.rows_of_outputs(problem.whole))
+            problem.choose(release.rows_of_outputs(problem.whole))
         if problem.data.shape != shape:
-            wide = " x ".join(map("{:,}".format, problem.data.shape))
-            raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
-        whole = self.release_class is MatrixRelease  # others have more files
-        return problem, found.following(problem.data) if whole else self.release_class.read(folder, problem)
+            problem_shape = " x ".join(map("{:,}".format, problem.data.shape))
+            raise DoesNotHoldError(
+                f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {problem_shape}"
+            )
+        is_matrix_only = self.release_class is MatrixRelease  # others have more files
+        return problem, release.following(problem.data) if is_matrix_only else self.release_class.read(folder, problem)
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
         """Find a matrix; it is repaired and certified by the caller. It, or :meth:`search`, is a subclass's to write.
@@ -155,8 +157,8 @@ class MetricMechanism(MatrixWords[D]):
     def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
         """Return the notion that the problem names, over its required pairs."""
         keys = cast("MetricProblem", problem.declared).privacy
-        made: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
-        return made
+        constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
+        return constraint
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
         """Return the notion that ``[privacy] kind`` names, for methods that take any."""
@@ -174,9 +176,9 @@ class MetricMechanism(MatrixWords[D]):
         """
         constraint = self.privacy(problem, method)
         if not isinstance(constraint, MetricDP) and method not in self.any_notion:
-            named = f"{constraint.kind!r}, which --method {method} cannot take"
-            wanted = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
-            raise InputError([Fault(problem.whole.file, "privacy.kind", named, wanted)])
+            actual = f"{constraint.kind!r}, which --method {method} cannot take"
+            expectation = " or ".join([MetricDP.kind, *(f"--method {name}" for name in sorted(self.any_notion))])
+            raise InputError([Fault(problem.whole.file, "privacy.kind", actual, expectation)])
 
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
         """Run the search, repair its result into integers, and bound what any other mechanism could reach.
@@ -210,10 +212,10 @@ class MetricMechanism(MatrixWords[D]):
         outcome = _make_outcome(self, answer, problem)
         if problem.whole.choose is None or outcome.stopped:
             return outcome
-        whole = self.prove_over_all(problem, answer.release.release, context)
-        if whole is None or whole[1] < MIN_BOUND_SHARE * (outcome.lower_bound or 0.0):
+        wider_proof = self.prove_over_all(problem, answer.release.release, context)
+        if wider_proof is None or wider_proof[1] < MIN_BOUND_SHARE * (outcome.lower_bound or 0.0):
             return outcome
-        return evolve(outcome, proof=whole[0], lower_bound=whole[1], bound_over=ALL)
+        return evolve(outcome, proof=wider_proof[0], lower_bound=wider_proof[1], bound_over=ALL)
 
     def first_offers(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
@@ -229,22 +231,22 @@ class MetricMechanism(MatrixWords[D]):
             ModelError: multipliers with a loss that is not an :class:`ExpectedLoss`, for which they prove no bound.
             OutOfTime: the time was over; earlier offers are kept.
         """
-        found = self.matrix(problem, context)
+        answer = self.matrix(problem, context)
         loss, proof = self.utility(problem, context.method), None
         if not isinstance(self.privacy(problem, context.method), MetricDP):
-            found = evolve(found, multipliers=None)  # they prove a bound under metric DP alone
-        if found.multipliers is not None:
+            answer = evolve(answer, multipliers=None)  # they prove a bound under metric DP alone
+        if answer.multipliers is not None:
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
-            proof = Dual(found.multipliers, found.over, found.bound)
-        alike = np.shape(found.z) == problem.data.shape  # else the repair refuses it, in words
-        value = float(np.vdot(problem.data.weighted, found.z)) if alike else None
-        incumbent.note("", matrix=found)
+            proof = Dual(answer.multipliers, answer.over, answer.bound)
+        has_right_shape = np.shape(answer.z) == problem.data.shape  # else the repair refuses it, in words
+        value = float(np.vdot(problem.data.weighted, answer.z)) if has_right_shape else None
+        incumbent.note("", matrix=answer)
         incumbent.offer(
-            found.name,
-            candidate=found.z if found.release is None else found.release,
+            answer.name,
+            candidate=answer.z if answer.release is None else answer.release,
             value=value,
-            bound=value if found.bound is None else found.bound,
+            bound=value if answer.bound is None else answer.bound,
             proof=proof,
         )
 
@@ -254,11 +256,11 @@ class MetricMechanism(MatrixWords[D]):
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return what solved it, and what there is to say of it, in the words of an outcome."""
-        found: Matrix | None = answer.details.get("matrix")
-        if found is None:
+        matrix: Matrix | None = answer.details.get("matrix")
+        if matrix is None:
             solver = {"name": answer.origin, "version": VERSION, "iterations": answer.offers}
             return solver, {"solve": answer.details, "trajectory": answer.trajectory}
-        return (found.solver if answer.origin == found.name else {"name": answer.origin}), found.details
+        return (matrix.solver if answer.origin == matrix.name else {"name": answer.origin}), matrix.details
 
     def memory_advice(self, problem: MetricInstance[D]) -> str:
         """Return that fewer outputs would fit, if all records are outputs and the mechanism chooses among them."""
@@ -277,13 +279,13 @@ class MetricMechanism(MatrixWords[D]):
         ids = {"records": (release.records, data.records.ids), "outputs": (release.outputs, data.outputs.ids)}
         lines = [
             f"mechanism.npz: {name}: not those of the problem, in its order"
-            for name, (stored, wanted) in ids.items()
-            if stored.tolist() != list(wanted)
+            for name, (stored, expected_ids) in ids.items()
+            if stored.tolist() != list(expected_ids)
         ]
         if data.remap and not lines:
             lines += improvable_outputs(release, self.utility(problem, result.method), data)
         if release.region is not None or data.region is not None:
-            return lines + unlike(release.region, data.region, release.pairs)
+            return lines + compare_regions(release.region, data.region, release.pairs)
         return lines or uncovered_pairs(release, data, along_paths=self.privacy(problem, result.method).along_paths)
 
     def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
@@ -292,7 +294,7 @@ class MetricMechanism(MatrixWords[D]):
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
         if not (by_distance and isinstance(loss, ExpectedLoss) and (folder / PROOF).exists()):
             return None
-        return read_proof(folder, problem.data.shape).stated(problem.data, loss.weighted)
+        return read_proof(folder, problem.data.shape).stated_bound(problem.data, loss.weighted)
 
     def bound_over(self, problem: MetricInstance[D], folder: Path) -> str | None:
         """Return, if outputs were chosen, whether the bound covers mechanisms over these or over all records."""

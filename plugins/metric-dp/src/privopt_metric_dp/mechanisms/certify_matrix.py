@@ -34,7 +34,7 @@ from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.mechanisms.base import SOLVER_GAP_SHARE
 from privopt_metric_dp.mechanisms.certifier import Dual, MatrixCertifier, MatrixOffers
 from privopt_metric_dp.mechanisms.given_matrix import Given, GivenProblem
-from privopt_metric_dp.mechanisms.optimal_lp import structured
+from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.proof import Proof
 
@@ -91,25 +91,25 @@ class CertifiedMatrix:
 
     def sentences(self) -> list[str]:
         """Return the findings in words."""
-        least, asked = self._shown()
-        kept = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {least} {self.unit}"
+        min_epsilon, target = self._format_epsilons()
+        satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
-        lines = [f"keeps {kept}{where}"]
-        lines.append(f"{'holds' if self.holds else 'does not hold'}: asked for {asked} {self.unit}")
+        lines = [f"keeps {satisfied}{where}"]
+        lines.append(f"{'holds' if self.holds else 'does not hold'}: asked for {target} {self.unit}")
         lines += [f"compared over {self.over}"] if self.over else []
         bound = "" if self.lower_bound is None else f"; none that keeps {self.asked:.6g} has less than"
         tail = "" if self.lower_bound is None else f" {self.lower_bound:.6g}, proved"
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}{tail}"]
 
-    def _shown(self) -> tuple[str, str]:
+    def _format_epsilons(self) -> tuple[str, str]:
         """Format both epsilons with enough digits that they differ if the one asked for is not satisfied.
 
         If it is satisfied, it is at least the least one. The two doubles may not show that: one is rounded up, one to
         the nearest.
         """
-        least = min(self.epsilon, self.asked) if self.holds else self.epsilon
-        twelve = f"{least:.12g}", f"{self.asked:.12g}"
-        return twelve if self.holds or twelve[0] != twelve[1] else (_all_digits(least), _all_digits(self.asked))
+        min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
+        twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
+        return twelve if self.holds or twelve[0] != twelve[1] else (_all_digits(min_epsilon), _all_digits(self.asked))
 
 
 def _all_digits(number: float) -> str:
@@ -147,12 +147,12 @@ def certify(
         InputError: the matrix or the problem will not do: a line a fault.
         StoppedError: it does not fit into memory, or the limit came first.
     """
-    for name, given, kinds, wanted in (
+    for name, value, kinds, expectation in (
         ("matrix", matrix, (np.ndarray, PathLike, str), "an array, or the path of a .npy file"),
         ("problem", problem, (Problem, PathLike, str), "a problem of privopt.metric_problem, or the path of a file"),
     ):
-        if not isinstance(given, kinds):
-            raise UsageError(f"{name} must be {wanted}, got {type(given).__name__}")
+        if not isinstance(value, kinds):
+            raise UsageError(f"{name} must be {expectation}, got {type(value).__name__}")
     source = (
         problem.source if isinstance(problem, Problem) else File.read(Path(problem), wanted="a problem file in TOML")
     )
@@ -174,15 +174,15 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
     Raises:
         UsageError: no such solver, or a gap that is none.
     """
-    if options.gap is not None and (wanted := share(options.gap)):
-        raise UsageError(f"gap must be {wanted}, got {options.gap:g}")
+    if options.gap is not None and (expectation := share(options.gap)):
+        raise UsageError(f"gap must be {expectation}, got {options.gap:g}")
     registry().kind("solver", options.solver)
     with limit(options.time_limit):
-        return _measured(with_matrix(source, matrix), source.name, options)
+        return _measure_given(with_matrix(source, matrix), source.name, options)
     raise StoppedError("the time limit came before the matrix was measured")
 
 
-def _measured(whole: File, name: str, options: Options) -> CertifiedMatrix:
+def _measure_given(problem_file: File, name: str, options: Options) -> CertifiedMatrix:
     """Measure a matrix; bound its loss in the time that is left."""
     mechanism = Given()
     context = SolveContext(
@@ -193,7 +193,7 @@ def _measured(whole: File, name: str, options: Options) -> CertifiedMatrix:
         progress=options.progress,
     )
     with loading(context.need):
-        declared = read_problem(mechanism, whole)
+        declared = read_problem(mechanism, problem_file)
         assert isinstance(declared, GivenProblem)  # the mechanism's own class
         problem = mechanism.load(declared, name)
     data, (records, outputs) = problem.data, problem.data.shape
@@ -204,42 +204,42 @@ def _measured(whole: File, name: str, options: Options) -> CertifiedMatrix:
             f"and {context.free_memory / GB:.2g} GB are left, so nothing was measured"
         )
     measured = mechanism.matrix(problem, context)
-    kept = measured.details[GIVEN]
+    figures = measured.details[GIVEN]
     by_distance = isinstance(mechanism.privacy(problem, MEASURED), MetricDP)
     bound, stopped = None, False
     if options.gap is not None:
-        bound, stopped = _bound(mechanism, problem, evolve(context, method=BOUNDED), kept["loss"])
+        bound, stopped = _search_bound(mechanism, problem, evolve(context, method=BOUNDED), figures["loss"])
     return CertifiedMatrix(
-        epsilon=kept["epsilon"],
+        epsilon=figures["epsilon"],
         asked=float(data.epsilon),
-        holds=kept["holds"],
-        pair=None if kept["pair"] is None else tuple(kept["pair"]),
-        output=kept["output"],
-        loss=kept["loss"],
-        lower_bound=bound if bound is None or not kept["holds"] else min(bound, kept["loss"]),
+        holds=figures["holds"],
+        pair=None if figures["pair"] is None else tuple(figures["pair"]),
+        output=figures["output"],
+        loss=figures["loss"],
+        lower_bound=bound if bound is None or not figures["holds"] else min(bound, figures["loss"]),
         unit=f"per {data.unit}",
         loss_unit=data.loss_unit,
         over=data.metric.exactness if by_distance and data.region is None else "",
         stopped=stopped,
-        problem=Problem(source=whole),
+        problem=Problem(source=problem_file),
     )
 
 
-def _bound(
+def _search_bound(
     mechanism: Given, problem: MetricInstance[GivenProblem], context: SolveContext, loss: float
 ) -> tuple[float | None, bool]:
     """Return a proved lower bound at the problem's epsilon, and whether a limit ended the search."""
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
-        wanted = "metric DP, of which bounds are known, or no --gap"
-        raise InputError([Fault(problem.data.file, "privacy.kind", repr(problem.declared.privacy.kind), wanted)])
+        expectation = "metric DP, of which bounds are known, or no --gap"
+        raise InputError([Fault(problem.data.file, "privacy.kind", repr(problem.declared.privacy.kind), expectation)])
     data = problem.data
     certifier = MatrixCertifier(data, privacy, ExpectedLoss.of(data), context)
     incumbent: Incumbent[float, Dual, float] = Incumbent(_GivenLoss(certifier), context.gap)
     bounds: MatrixOffers = incumbent.through("", None, lambda proof: proof)
     bounds.gap = SOLVER_GAP_SHARE * context.gap
     answer = run_search(
-        partial(structured, data, bounds, context),
+        partial(search_structured, data, bounds, context),
         incumbent,
         Clock(SEARCH_TIME_SHARE * clock().left, clock()),
         first_offers=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
@@ -289,10 +289,10 @@ def with_matrix(source: File, matrix: File) -> File:
     except (ValueError, RecursionError):
         return source  # its reader says what is wrong
     if GIVEN in tables:
-        wanted = "no such table (the matrix is the file named beside the problem)"
-        raise InputError([Fault(source.name, GIVEN, "a table", wanted)])
+        expectation = "no such table (the matrix is the file named beside the problem)"
+        raise InputError([Fault(source.name, GIVEN, "a table", expectation)])
     name = Path(matrix.name).name
     while json.dumps(name)[1:-1] in text or name == source.name or name in source.in_memory:
         name = f"given-{name}"
-    made = f"{text.rstrip()}\n\n{to_toml({GIVEN: {'matrix': name}})}"
-    return evolve(source, kept=made.encode(), in_memory={**source.in_memory, name: matrix.contents})
+    new_text = f"{text.rstrip()}\n\n{to_toml({GIVEN: {'matrix': name}})}"
+    return evolve(source, kept=new_text.encode(), in_memory={**source.in_memory, name: matrix.contents})

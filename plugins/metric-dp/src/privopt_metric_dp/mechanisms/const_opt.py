@@ -63,8 +63,8 @@ class TiedForm:
 
     free: npt.NDArray[np.bool_]
     exponents: Floats
-    above: Floats
-    below: Floats
+    upper_exponents: Floats
+    lower_exponents: Floats
     rows: Ints
 
     @property
@@ -97,23 +97,29 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         faults = [Fault("distance", f"row {r}", "no output within reach", "at least one") for r in lost[:20].tolist()]
         raise InputError(faults)
     free = d <= radius
-    exponents = _exponents(consistent(d, pairs, pair_distances), epsilon)
-    top = np.where(free, -np.inf, exponents).max(axis=1, keepdims=True)
-    exponents = exponents - np.where(np.isfinite(top), top, 0.0)
-    above, below = np.full(exponents.shape, np.inf), np.full(exponents.shape, -np.inf)
-    found = []
+    exponents = _form_exponents(consistent(d, pairs, pair_distances), epsilon)
+    max_exponents = np.where(free, -np.inf, exponents).max(axis=1, keepdims=True)
+    exponents = exponents - np.where(np.isfinite(max_exponents), max_exponents, 0.0)
+    upper_exponents, lower_exponents = np.full(exponents.shape, np.inf), np.full(exponents.shape, -np.inf)
+    row_blocks = []
     for part in slices(len(pairs), d.shape[1], _BLOCK):
         for i, j in (pairs[part].T, pairs[part, ::-1].T):
             budget = epsilon * pair_distances[part]
             row, k = np.nonzero(free[i] & free[j])
-            found.append(np.column_stack([i[row], j[row], k]))
+            row_blocks.append(np.column_stack([i[row], j[row], k]))
             row, k = np.nonzero(free[i] & ~free[j])
             for f in range(len(exponents)):
                 reach = exponents[f, j[row], k]
-                np.minimum.at(above[f], (i[row], k), budget[row] + reach)
-                np.maximum.at(below[f], (i[row], k), reach - budget[row])
-    rows = np.concatenate(found) if found else np.zeros((0, 3))
-    return TiedForm(free=free, exponents=exponents, above=above, below=below, rows=rows.astype(np.int64))
+                np.minimum.at(upper_exponents[f], (i[row], k), budget[row] + reach)
+                np.maximum.at(lower_exponents[f], (i[row], k), reach - budget[row])
+    rows = np.concatenate(row_blocks) if row_blocks else np.zeros((0, 3))
+    return TiedForm(
+        free=free,
+        exponents=exponents,
+        upper_exponents=upper_exponents,
+        lower_exponents=lower_exponents,
+        rows=rows.astype(np.int64),
+    )
 
 
 def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
@@ -135,12 +141,14 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     if len(form.rows):
         row = Le(z[i, k], exp(float(data.epsilon) * d[i, j]) * z[j, k])
         m.require("geo-ind", row, forall=(i, j, k), where=form.rows)
-    bound = np.argwhere(np.isfinite(form.above[0]))
+    bound = np.argwhere(np.isfinite(form.upper_exponents[0]))
     if len(bound):
-        up = m.param("up", np.where(np.isfinite(form.above), np.exp(np.minimum(form.above, STEEPEST)), 0.0))
-        down = m.param("down", np.exp(form.below))
-        m.require("above", Le(z[i, k], total(up[f, i, k] * y[f, k], over=f)), forall=(i, k), where=bound)
-        m.require("below", Le(total(down[f, i, k] * y[f, k], over=f), z[i, k]), forall=(i, k), where=bound)
+        upper_factors = m.param(
+            "up", np.where(np.isfinite(form.upper_exponents), np.exp(np.minimum(form.upper_exponents, STEEPEST)), 0.0)
+        )
+        lower_factors = m.param("down", np.exp(form.lower_exponents))
+        m.require("above", Le(z[i, k], total(upper_factors[f, i, k] * y[f, k], over=f)), forall=(i, k), where=bound)
+        m.require("below", Le(total(lower_factors[f, i, k] * y[f, k], over=f), z[i, k]), forall=(i, k), where=bound)
     return m
 
 
@@ -148,8 +156,8 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
     """Estimate the bytes that the program takes, its solver's copy in another process included."""
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 
-    near = float((data.to_outputs <= radius).mean()) * data.cost.size
-    return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near / len(data.records) + 8.0 * data.cost.size)
+    near_count = float((data.to_outputs <= radius).mean()) * data.cost.size
+    return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near_count / len(data.records) + 8.0 * data.cost.size)
 
 
 def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:
@@ -187,9 +195,9 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
         raise SolverError(f"{error}; try the mechanism optimal-lp") from error
 
 
-def _exponents(d: Floats, epsilon: float) -> Floats:
+def _form_exponents(d: Floats, epsilon: float) -> Floats:
     full = -epsilon * d
     half = 0.5 * full
-    top = half.max(axis=1, keepdims=True)
-    share = half - top - np.log(np.exp(half - top).sum(axis=1, keepdims=True))
-    return np.stack([full, share])
+    max_half = half.max(axis=1, keepdims=True)
+    normalised = half - max_half - np.log(np.exp(half - max_half).sum(axis=1, keepdims=True))
+    return np.stack([full, normalised])

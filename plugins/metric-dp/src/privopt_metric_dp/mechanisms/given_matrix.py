@@ -58,11 +58,11 @@ class GivenMatrix:
         Raises:
             InputError: a line a fault: no such array, NaN, negative or infinite entries, rows that do not sum up.
         """
-        wanted = f"a .npy of probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
+        expectation = f"a .npy of probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         try:
             array = parse_npy(file.contents)
         except ValueError as error:
-            raise InputError([Fault(file.name, "", f"no .npy array ({error})", wanted)]) from None
+            raise InputError([Fault(file.name, "", f"no .npy array ({error})", expectation)]) from None
         return cls.of(array, shape, file.name)
 
     @classmethod
@@ -72,22 +72,22 @@ class GivenMatrix:
         Raises:
             InputError: as :meth:`read`, faults in the name given; one alone for a transposed matrix.
         """
-        wanted = f"probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
+        expectation = f"probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         if array.shape != shape:
-            found = f"an array of shape {' x '.join(map(str, array.shape)) or 'nothing'}"
-            found += " (transposed?)" if array.shape == shape[::-1] else ""
-            raise InputError([Fault(name, "", found, wanted)])
+            actual = f"an array of shape {' x '.join(map(str, array.shape)) or 'nothing'}"
+            actual += " (transposed?)" if array.shape == shape[::-1] else ""
+            raise InputError([Fault(name, "", actual, expectation)])
         values: NDArray[Any]
         if array.dtype.kind == "u" and array.dtype.itemsize == 8:
             values = np.ascontiguousarray(array, dtype=np.uint64)
         elif array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
             values = np.ascontiguousarray(array, dtype=np.float64)
         else:
-            raise InputError([Fault(name, "", f"values of type {array.dtype}", wanted)])
+            raise InputError([Fault(name, "", f"values of type {array.dtype}", expectation)])
         faults = _row_faults(values, name)
         if faults and not _row_faults(values.T, name):
             turned = "a transposed matrix (its columns sum to 1, its rows do not)"
-            faults = [Fault(name, "", turned, f"{wanted}, a row for each record")]
+            faults = [Fault(name, "", turned, f"{expectation}, a row for each record")]
         Faults(faults).check()
         return cls(values=read_only(values))
 
@@ -111,7 +111,7 @@ class GivenMatrix:
         """(N, K) doubles near the probabilities."""
         return self.values / TOTAL if self.exact else self.values
 
-    def measured(
+    def measure_epsilon(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> LeastEpsilon:
         """Return the least epsilon that it keeps over the required pairs of a problem, and where.
@@ -136,14 +136,20 @@ class GivenMatrix:
             return least_epsilon(
                 self.values, pairs, distances, data.epsilon, exact=exact, sums=self.sums, progress=report
             )
-        found = certify_everywhere(self.weights, data.region, data.epsilon)
-        worst = found.worst if found.holds else max(found.worst, math.nextafter(found.allowed, math.inf))
-        if found.worst_pair is None:
-            return LeastEpsilon(epsilon=worst, holds=found.holds)
-        i, j = found.worst_pair
+        region_certificate = certify_everywhere(self.weights, data.region, data.epsilon)
+        worst = (
+            region_certificate.worst
+            if region_certificate.holds
+            else max(region_certificate.worst, math.nextafter(region_certificate.allowed, math.inf))
+        )
+        if region_certificate.worst_pair is None:
+            return LeastEpsilon(epsilon=worst, holds=region_certificate.holds)
+        i, j = region_certificate.worst_pair
         k = find_steepest_output(self.weights, data.region, (i, j))
         likelier = self.weights[i, k] >= self.weights[j, k]
-        return LeastEpsilon(epsilon=worst, holds=found.holds, pair=(i, j) if likelier else (j, i), output=k)
+        return LeastEpsilon(
+            epsilon=worst, holds=region_certificate.holds, pair=(i, j) if likelier else (j, i), output=k
+        )
 
     def loss(self, data: MetricData) -> float:
         """Return the expected loss under a problem's prior, in its unit."""
@@ -153,18 +159,18 @@ class GivenMatrix:
 def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
     """Return a fault for each entry that is not a probability; of rows without such, for each sum that is not 1."""
     if values.dtype == np.uint64:
-        wrong = rows_with_wrong_sum(values).tolist()
-        return [Fault(name, f"row {r} (from 0)", f"a sum of {sum(values[r].tolist())}", "2**63") for r in wrong]
-    bad = ~(values >= 0) | ~np.isfinite(values)
+        wrong_rows = rows_with_wrong_sum(values).tolist()
+        return [Fault(name, f"row {r} (from 0)", f"a sum of {sum(values[r].tolist())}", "2**63") for r in wrong_rows]
+    is_invalid = ~(values >= 0) | ~np.isfinite(values)
     faults = [
         Fault(name, f"row {r}, column {c} (from 0)", repr(float(values[r, c])), "a probability, at least 0")
-        for r, c in np.argwhere(bad)[:100].tolist()
+        for r, c in np.argwhere(is_invalid)[:100].tolist()
     ]
     with np.errstate(invalid="ignore", over="ignore"):
-        off = ~(np.abs(values.sum(axis=1) - 1.0) <= ROW_SUM) & ~bad.any(axis=1)
+        has_wrong_sum = ~(np.abs(values.sum(axis=1) - 1.0) <= ROW_SUM) & ~is_invalid.any(axis=1)
     return faults + [
         Fault(name, f"row {r} (from 0)", f"a sum of {values[r].sum():.9g}", f"1, within {ROW_SUM:g}")
-        for r in np.flatnonzero(off)[:100].tolist()
+        for r in np.flatnonzero(has_wrong_sum)[:100].tolist()
     ]
 
 
@@ -204,25 +210,25 @@ class Given(MetricMechanism[GivenProblem]):
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
         """Return the matrix unchanged, with the least epsilon that it satisfies."""
         data = problem.data
-        given = GivenMatrix.read(problem.declared.given.matrix, data.shape)
+        given_matrix = GivenMatrix.read(problem.declared.given.matrix, data.shape)
         privacy = self.privacy(problem, context.method)
-        least = given.measured(data, privacy, context.report)
-        kept: Mapping[str, Any] = {
-            "epsilon": least.epsilon,
-            "holds": least.holds,
-            "pair": None if least.pair is None else [data.records.ids[i] for i in least.pair],
-            "output": None if least.output is None else data.outputs.ids[least.output],
-            "loss": given.loss(data),
+        measurement = given_matrix.measure_epsilon(data, privacy, context.report)
+        figures: Mapping[str, Any] = {
+            "epsilon": measurement.epsilon,
+            "holds": measurement.holds,
+            "pair": None if measurement.pair is None else [data.records.ids[i] for i in measurement.pair],
+            "output": None if measurement.output is None else data.outputs.ids[measurement.output],
+            "loss": given_matrix.loss(data),
         }
         release = None
-        if given.exact:
-            release = MatrixRelease.over(data, given.weights, along_paths=privacy.along_paths)
-        return Matrix(z=given.rows, release=release, solver={"name": "as given"}, details={"given": kept})
+        if given_matrix.exact:
+            release = MatrixRelease.over(data, given_matrix.weights, along_paths=privacy.along_paths)
+        return Matrix(z=given_matrix.rows, release=release, solver={"name": "as given"}, details={"given": figures})
 
     def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Offer the matrix; with the method "bounded" also bounds of structured solvers, without their mechanisms."""
-        from privopt_metric_dp.mechanisms.optimal_lp import structured
+        from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         super().search(problem, incumbent, context)
         if context.method == "bounded":
-            structured(problem.data, incumbent.through("", None, lambda proof: proof), context)
+            search_structured(problem.data, incumbent.through("", None, lambda proof: proof), context)

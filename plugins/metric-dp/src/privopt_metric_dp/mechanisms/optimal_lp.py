@@ -17,7 +17,7 @@ from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.certifier import MatrixOffers, instance_view
 from privopt_metric_dp.problem.data import MetricData
 
-__all__ = ["by_any_solver", "full_bytes", "optimal_model", "structured", "whole_program"]
+__all__ = ["by_any_solver", "full_bytes", "optimal_model", "search_structured", "whole_program"]
 
 BYTES_A_NUMBER: Final = 180.0
 """Of a coefficient of the whole LP, here and in its solver's process together (tests/run/test_memory.py)."""
@@ -88,17 +88,17 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
     except SolverDiedError:
         raise
     except SolverError as error:
-        other = next((name for name in names() if name != context.solver), None)
-        if other is None:
+        next_solver = next((name for name in names() if name != context.solver), None)
+        if next_solver is None:
             raise
         try:
-            found = solve(evolve(context, solver=other))
-        except SolverError as again:
-            raise SolverError(f"{error}; {again}") from error
-        return evolve(found, solver={**found.solver, "path": f"{context.method} ({error}), {other}"})
+            answer = solve(evolve(context, solver=next_solver))
+        except SolverError as second_error:
+            raise SolverError(f"{error}; {second_error}") from error
+        return evolve(answer, solver={**answer.solver, "path": f"{context.method} ({error}), {next_solver}"})
 
 
-def structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
+def search_structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
     """Offer what one of the structured solvers finds, or the ladder of those that fit the problem (``auto``).
 
     Raises:

@@ -45,17 +45,17 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         problem = super().load(declared, file)
         total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
         if total is not None and total < report:
-            found, wanted = f"{float(total):g}", f"at least epsilon, {float(report):g} (one report)"
-            raise InputError([Fault(file, "predictive.total", found, wanted)])
+            actual, expectation = f"{float(total):g}", f"at least epsilon, {float(report):g} (one report)"
+            raise InputError([Fault(file, "predictive.total", actual, expectation)])
         return problem
 
     def search(
         self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixOffers, context: SolveContext
     ) -> None:
         """Offer the optimal matrix for fresh reports, by the structured solvers."""
-        from privopt_metric_dp.mechanisms.optimal_lp import structured
+        from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
-        structured(problem.data, incumbent, context)
+        search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
         """Return the matrix, and the test's numbers."""
@@ -65,8 +65,8 @@ class Predictive(MetricMechanism[PredictiveProblem]):
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
         """Return metric DP of fresh reports and of traces."""
-        asked, data = super().privacy(problem, method), problem.data
-        return TraceDP.over(data, problem.declared.terms(data)) if isinstance(asked, MetricDP) else asked
+        constraint, data = super().privacy(problem, method), problem.data
+        return TraceDP.over(data, problem.declared.terms(data)) if isinstance(constraint, MetricDP) else constraint
 
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result

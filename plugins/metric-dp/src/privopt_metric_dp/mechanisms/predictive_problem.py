@@ -56,25 +56,29 @@ class PredictiveProblem(MetricProblem):
     def terms(self, data: MetricData) -> Terms:
         """Return the epsilons and the distance that the keys imply; data give what is omitted (ADR 16)."""
         report, keys = Fraction(self.privacy.epsilon), self.predictive
-        share = report * _share(report, data) if keys.test_epsilon is None or keys.threshold_epsilon is None else report
-        test = keys.test_epsilon or share
+        part_epsilon = (
+            report * _part_of_epsilon(report, data)
+            if keys.test_epsilon is None or keys.threshold_epsilon is None
+            else report
+        )
+        test = keys.test_epsilon or part_epsilon
         return Terms(
             report=report,
-            threshold=keys.threshold_epsilon or share,
+            threshold=keys.threshold_epsilon or part_epsilon,
             test=test,
             good_within=2 / report + 3 / test if keys.good_within is None else keys.good_within,
             total=keys.total,
         )
 
 
-def _share(report: Fraction, data: MetricData) -> Fraction:
+def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """Share of a report's epsilon that threshold and tests get: the least from 1/2 with good_within on the map's scale.
 
     That scale is how far one output for all is off, by the prior. A last report that is farther is worth nothing.
     """
-    far = data.to_outputs if data.region is None else data.distance.to_outputs()
-    known = np.isfinite(far)
-    scale = float((data.prior @ np.where(known, far, far[known].max(initial=0.0))).min())
+    distances = data.to_outputs if data.region is None else data.distance.to_outputs()
+    is_finite = np.isfinite(distances)
+    scale = float((data.prior @ np.where(is_finite, distances, distances[is_finite].max(initial=0.0))).min())
     scale *= 1.0 + 2.0**-30  # even numbers meet the limit exactly, on every machine
     eighths = (Fraction(n, _SHARE_PARTS) for n in range(_SHARE_PARTS // 2, _SHARE_PARTS))
     return next((part for part in eighths if 2 + 3 / part <= report * Fraction(scale)), Fraction(1))

@@ -58,15 +58,15 @@ class Optimal(MetricMechanism[D], Generic[D]):
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Search by the whole LP if it is asked for and fits into memory, otherwise by the structured solvers."""
-        from privopt_metric_dp.mechanisms.optimal_lp import full_bytes, structured
+        from privopt_metric_dp.mechanisms.optimal_lp import full_bytes, search_structured
 
         if context.method != "full":
-            structured(problem.data, incumbent, context, method=context.method)
+            search_structured(problem.data, incumbent, context, method=context.method)
         elif full_bytes(problem.data) <= context.free_memory or not isinstance(self.privacy(problem, "full"), MetricDP):
             super().search(problem, incumbent, context)
         else:
             incumbent.note(f"full ({full_bytes(problem.data) / GB:.2g} GB, too much)")
-            structured(problem.data, incumbent, context)
+            search_structured(problem.data, incumbent, context)
 
 
 class OptimalLP(Optimal[MetricProblem]):
@@ -94,7 +94,7 @@ class OptimalLP(Optimal[MetricProblem]):
             return None
         try:
             with context.timed("solve"):
-                found = solve_street_bound(
+                multipliers = solve_street_bound(
                     data,
                     priced,
                     gap=OVER_ALL * context.gap,
@@ -104,12 +104,12 @@ class OptimalLP(Optimal[MetricProblem]):
                 )
         except CertificationError:  # crossings that are not records
             return None
-        if found is None:
+        if multipliers is None:
             return None
         value = loss.state(release)[0] or 0.0
         with context.timed("verify"):
             return prove_over_streets(
-                found, priced, data, loss.weighted, value, gap=context.gap, memory_limit=context.free_memory
+                multipliers, priced, data, loss.weighted, value, gap=context.gap, memory_limit=context.free_memory
             )
 
 
@@ -129,24 +129,26 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         if result.asked.time_limit is not None and self.spare is not None:
             methods.insert(0, self.spare)
         for method in dict.fromkeys(methods):
-            if self._follows(problem, release, SolveContext(method=method, gap=float(result.asked.gap))):
+            if self._is_reproduced_by(problem, release, SolveContext(method=method, gap=float(result.asked.gap))):
                 return []
         return [f"mechanism.npz: other weights than those of {result.mechanism}"]
 
-    def _follows(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext) -> bool:
+    def _is_reproduced_by(
+        self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
+    ) -> bool:
         """Check whether a release is what a method makes."""
         z, remap = self.matrix(problem, context).z, problem.data.remap
         if (
-            not remap and z.any(axis=1).all() and _near(round_to_weights(z), release)
+            not remap and z.any(axis=1).all() and _has_weights(round_to_weights(z), release)
         ):  # as it is where private, else repaired
             return True
-        again = MatrixRelease.from_matrix(z, problem.data, context)
+        recomputed = MatrixRelease.from_matrix(z, problem.data, context)
         if remap:
-            again = remap_outputs(again, self.utility(problem, context.method), problem.data)
-        return _near(again.weights, release)
+            recomputed = remap_outputs(recomputed, self.utility(problem, context.method), problem.data)
+        return _has_weights(recomputed.weights, release)
 
 
-def _near(weights: Unsigned, release: MatrixRelease) -> bool:
+def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
     if np.array_equal(weights, release.weights):
         return True
     return np.allclose(weights / TOTAL, release.probabilities, rtol=DISTANCE_TOLERANCE, atol=DISTANCE_TOLERANCE)
@@ -167,11 +169,11 @@ class Exponential(_ClosedForm):
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Return the closed form."""
-        data, epsilon, share = problem.data, float(problem.data.epsilon), 0.5
+        data, epsilon, epsilon_share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
-            share = largest_share(data.to_outputs, epsilon, *data.standing)
-        z = exponential(data.to_outputs, epsilon, share=share)
-        return Matrix(z=z, solver={"name": "closed form"}, details={"share_of_epsilon": share})
+            epsilon_share = largest_share(data.to_outputs, epsilon, *data.standing)
+        z = exponential(data.to_outputs, epsilon, share=epsilon_share)
+        return Matrix(z=z, solver={"name": "closed form"}, details={"share_of_epsilon": epsilon_share})
 
 
 _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}
@@ -200,24 +202,26 @@ class PlanarLaplace(_ClosedForm):
         data = problem.data
         straight = isinstance(problem.declared.distance, (Euclidean, Haversine))
         if data.records.kind not in ("planar", "geographic") or not straight:
-            found = f"{problem.declared.distance.kind} over {_OVER[data.records.kind]}"
-            wanted = "euclidean or haversine over points or a grid, where planar noise can be drawn"
-            raise InputError([Fault(data.file, "distance.kind", found, wanted)])
+            actual = f"{problem.declared.distance.kind} over {_OVER[data.records.kind]}"
+            expectation = "euclidean or haversine over points or a grid, where planar noise can be drawn"
+            raise InputError([Fault(data.file, "distance.kind", actual, expectation)])
         if not LEAST <= data.epsilon <= GREATEST:  # beyond, squares of distances in units of noise leave a double
-            wanted = f"{float(LEAST):g} to {float(GREATEST):g} (per {data.unit}), where the noise can be integrated"
-            raise InputError([Fault(data.file, "privacy.epsilon", f"{float(data.epsilon):g}", wanted)])
+            expectation = (
+                f"{float(LEAST):g} to {float(GREATEST):g} (per {data.unit}), where the noise can be integrated"
+            )
+            raise InputError([Fault(data.file, "privacy.epsilon", f"{float(data.epsilon):g}", expectation)])
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Integrate the noise over the outputs' Voronoi cells."""
         from privopt_metric_dp.solvers.planar_laplace import planar_laplace
 
         data = problem.data
-        share = 1.0
+        epsilon_share = 1.0
         if data.region is not None:  # noise at the share of epsilon that every edge leaves keeps the vertices' rows
             i, j = data.pairs.T
-            share = float((data.distances / data.distance.between(i, j)).min(initial=1.0))
-        z = planar_laplace(data.records, data.outputs, share * float(data.epsilon))
-        return Matrix(z=z, solver={"name": "integration"}, details={"share_of_epsilon": share})
+            epsilon_share = float((data.distances / data.distance.between(i, j)).min(initial=1.0))
+        z = planar_laplace(data.records, data.outputs, epsilon_share * float(data.epsilon))
+        return Matrix(z=z, solver={"name": "integration"}, details={"share_of_epsilon": epsilon_share})
 
 
 @frozen(kw_only=True)
@@ -240,8 +244,8 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
 
         data = problem.data
         if data.crossed:
-            share = largest_share(data.to_outputs, float(data.epsilon), *data.standing)
-            z = exponential(data.to_outputs, float(data.epsilon), share=share)
+            epsilon_share = largest_share(data.to_outputs, float(data.epsilon), *data.standing)
+            z = exponential(data.to_outputs, float(data.epsilon), share=epsilon_share)
             incumbent.offer("exponential", candidate=z, value=float(np.vdot(data.weighted, z)))
         needed = const_opt_bytes(data, problem.declared.const_opt.radius)
         if needed <= context.free_memory:

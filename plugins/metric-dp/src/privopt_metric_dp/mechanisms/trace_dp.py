@@ -91,10 +91,10 @@ class TraceDP(MetricDP):
         """Return the notion over a problem's required pairs."""
         fresh = MetricDP.of(data)
         parts = {"threshold": terms.threshold, "test": terms.test, "segment": terms.segment}
-        told = {name: exact_text(epsilon) for name, epsilon in parts.items()}
-        told["good_within"] = exact_text(terms.good_within)
+        texts = {name: exact_text(epsilon) for name, epsilon in parts.items()}
+        texts["good_within"] = exact_text(terms.good_within)
         if terms.total is not None:
-            told["total"] = exact_text(terms.total)
+            texts["total"] = exact_text(terms.total)
         return cls(
             epsilon=fresh.epsilon,
             unit=fresh.unit,
@@ -111,7 +111,7 @@ class TraceDP(MetricDP):
             )
             + ("" if fresh.within is None else _CHAINS.format(within=fresh.within))
             + ("" if data.region is None else _READ.format(more=SLACK_STEPS * STEP_MM)),
-            extra={"traces": told},
+            extra={"traces": texts},
         )
 
     @classmethod

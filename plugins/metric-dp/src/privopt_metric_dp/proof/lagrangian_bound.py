@@ -35,7 +35,9 @@ __all__ = ["SparseMultipliers", "lower_bound", "sum_down"]
 
 
 @jit(few=lambda cost, top, error, multipliers, *_: bool(cost.size <= 200 and multipliers[5].size <= 2_000))
-def _enclose(cost, top, relative_error, multipliers, ends, shares, lower, upper, low, high, wild):  # type: ignore[no-untyped-def]
+def _enclose_sums(  # type: ignore[no-untyped-def]
+    cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
+):
     """Lower lower[i] and upper[i] to min_k of bounds of g_ik from below and above; outputs with no number are noted.
 
     Bounds of the multipliers' share in g_ik are added to low[i] and high[i] by shares[e, i] where ends[e, i] is k.
@@ -43,7 +45,7 @@ def _enclose(cost, top, relative_error, multipliers, ends, shares, lower, upper,
     Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|; 16 more roundings for the terms themselves,
     doubled for the rounding of that sum; products that underflow lose less than 1e-300 in all.
     """
-    first, second, growth, spread, starts, rows, values = multipliers
+    tails, heads, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
     value, size, terms, loose = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
@@ -51,7 +53,7 @@ def _enclose(cost, top, relative_error, multipliers, ends, shares, lower, upper,
         for m in range(starts[k], starts[k + 1]):
             p = rows[m]
             f = float(values[m])
-            i, j = first[p], second[p]
+            i, j = tails[p], heads[p]
             grown = growth[p] * f
             value[i] += f
             size[i] += f
@@ -62,15 +64,15 @@ def _enclose(cost, top, relative_error, multipliers, ends, shares, lower, upper,
             loose[j] += spread[p] * f
         for i in range(n):
             part = (2.0 * terms[i] + 16.0) * 2.0**-53 * 2.0
-            for e in range(ends.shape[0]):
-                if ends[e, i] == k:  # shares are nearest doubles
+            for e in range(endpoints.shape[0]):
+                if endpoints[e, i] == k:  # shares are nearest doubles
                     error = size[i] * part + 1e-300
-                    below, above = value[i] - error, value[i] + (error + loose[i] * (1.0 + 2.0**-30))
-                    low[i] += shares[e, i] * below - (abs(shares[e, i] * below) * 2.0**-49 + 1e-300)
-                    high[i] += shares[e, i] * above + (abs(shares[e, i] * above) * 2.0**-49 + 1e-300)
-            error = relative_error * max(abs(cost[i, k]), abs(top[i, k]))
+                    min_value, max_value = value[i] - error, value[i] + (error + loose[i] * (1.0 + 2.0**-30))
+                    chord_lower[i] += shares[e, i] * min_value - (abs(shares[e, i] * min_value) * 2.0**-49 + 1e-300)
+                    chord_upper[i] += shares[e, i] * max_value + (abs(shares[e, i] * max_value) * 2.0**-49 + 1e-300)
+            error = relative_error * max(abs(cost[i, k]), abs(max_cost[i, k]))
             value[i] += cost[i, k]
-            loose[i] += top[i, k] - cost[i, k]
+            loose[i] += max_cost[i, k] - cost[i, k]
             if terms[i] > 0.0:
                 error += (size[i] + abs(cost[i, k])) * part + 1e-300
                 if not np.isfinite(value[i]):
@@ -86,37 +88,37 @@ def _enclose(cost, top, relative_error, multipliers, ends, shares, lower, upper,
                 upper[i] = min(upper[i], loose[i])
 
 
-@jit(few=lambda given, *_: bool(given.size <= 200))
-def _sift(chosen, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
+@jit(few=lambda candidates, *_: bool(candidates.size <= 200))
+def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
     """Write down the rows of one output that count, and how many: of (i, .) the least go, up to a sum of spare[i]."""
-    found = first = 0
+    count = start = 0
     shares = np.zeros(64)
-    while first < chosen.size:
-        i, end = source[chosen[first]], first
-        while end < chosen.size and source[chosen[end]] == i:
+    while start < candidates.size:
+        i, end = source[candidates[start]], start
+        while end < candidates.size and source[candidates[end]] == i:
             end += 1
         allowed, cut = spare[i], 64
         if allowed > 0.0:
             shares[:] = 0.0
-            for m in range(first, end):
+            for m in range(start, end):
                 if f[m] < allowed:
                     shares[min(63, -math.frexp(f[m] / allowed)[1])] += f[m]
             total = 0.0
             while cut > 0 and total + shares[cut - 1] <= allowed * (1.0 - 1e-9):
                 cut -= 1
                 total += shares[cut]
-        for m in range(first, end):
+        for m in range(start, end):
             if f[m] >= allowed or min(63, -math.frexp(f[m] / allowed)[1]) < cut:
-                rows[found] = chosen[m]
-                values[found] = f[m]
-                found += 1
-        first = end
-    return found
+                rows[count] = candidates[m]
+                values[count] = f[m]
+                count += 1
+        start = end
+    return count
 
 
-def _sifted(chosen: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    rows, values = np.empty(len(chosen), dtype=np.uint32), np.empty(len(chosen))
-    count = _sift(chosen, f, source, spare, rows, values)
+def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
+    rows, values = np.empty(len(candidates), dtype=np.uint32), np.empty(len(candidates))
+    count = _select_rows(candidates, f, source, spare, rows, values)
     return rows[:count].copy(), values[:count].copy()
 
 
@@ -170,24 +172,24 @@ class SparseMultipliers:
         records, outputs = shape
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
-        place = np.empty(len(entry), dtype=np.int64)
-        place[2 * entry + (source == pairs[entry, 1])] = np.arange(len(entry))
+        row_position = np.empty(len(entry), dtype=np.int64)
+        row_position[2 * entry + (source == pairs[entry, 1])] = np.arange(len(entry))
         reached, allowed = np.isfinite(growth[entry]), np.zeros(records) if spare is None else spare
-        found: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
-        whole, many = np.zeros(len(entry)), 0
-        for k, given, signed in multipliers.rows():
+        parts_by_output: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
+        sizes, many = np.zeros(len(entry)), 0
+        for k, pair_numbers, signed in multipliers.rows():
             check()
-            if k >= outputs or given.max(initial=-1) >= len(pairs):
+            if k >= outputs or pair_numbers.max(initial=-1) >= len(pairs):
                 raise UsageError(f"multipliers must be of {outputs} outputs and {len(pairs)} pairs, got more")
-            row = place[2 * given + (signed < 0.0)]
-            whole[row] = np.abs(signed)
+            row = row_position[2 * pair_numbers + (signed < 0.0)]
+            sizes[row] = np.abs(signed)
             row = np.sort(row[reached[row] & np.isfinite(signed) & (signed != 0.0)])
-            found[k] = _sifted(row, whole[row], source, allowed)
-            many += len(found[k][0])
+            parts_by_output[k] = _select_multipliers(row, sizes[row], source, allowed)
+            many += len(parts_by_output[k][0])
             if many > max_multipliers:
                 raise MemoryError(f"more than {max_multipliers:,.0f} multipliers")
         none = np.zeros(0, dtype=np.uint32), np.zeros(0)
-        parts = [found.get(k, none) for k in range(outputs)]
+        parts = [parts_by_output.get(k, none) for k in range(outputs)]
         return cls(
             pairs=np.column_stack([source, target]),
             growth=growth[entry],
@@ -196,17 +198,17 @@ class SparseMultipliers:
             values=np.concatenate([part[1] for part in parts]),
         )
 
-    def only(self, chosen: Bools) -> Self:
+    def only(self, is_selected: Bools) -> Self:
         """Return the chosen ones of (M,) multipliers, over the pairs that they need."""
-        rows, used = self.rows[chosen], np.zeros(len(self.pairs), dtype=np.bool_)
-        used[rows] = True
+        rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
+        is_needed[rows] = True
         return evolve(
             self,
-            pairs=self.pairs[used],
-            growth=self.growth[used],
-            starts=np.concatenate([[0], np.cumsum(chosen)])[self.starts],
-            rows=(np.cumsum(used, dtype=np.uint32) - np.uint32(1))[rows],
-            values=self.values[chosen],
+            pairs=self.pairs[is_needed],
+            growth=self.growth[is_needed],
+            starts=np.concatenate([[0], np.cumsum(is_selected)])[self.starts],
+            rows=(np.cumsum(is_needed, dtype=np.uint32) - np.uint32(1))[rows],
+            values=self.values[is_selected],
         )
 
     def min_bounds(self, cost: Floats) -> tuple[Floats, Bools]:
@@ -215,33 +217,36 @@ class SparseMultipliers:
         Args:
             cost: (N, K) finite, prior included.
         """
-        least, _, wild = self._ends(cost, cost, 0.0, np.zeros(len(self.growth)), None)
-        return least, wild
+        lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
+        return lower, wild
 
-    def _ends(
-        self, cost: Floats, top: Floats, error: float, spread: Floats, inside: Inside | None
+    def _enclose_minima(
+        self, cost: Floats, max_cost: Floats, error: float, spread: Floats, interior: Inside | None
     ) -> tuple[Floats, Floats, Bools]:
         """Return (N,) numbers that enclose min_k g_ik with proof, and (K,) outputs omitted, as in :meth:`min_bounds`.
 
         Args:
-            cost, top, error, inside: as of :meth:`enclosed`.
+            cost, top, error, inside: as of :meth:`enclose_bound`.
             spread: (P,) by how much ``growth`` may be above exp(eps d).
         """
-        least, most, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
-        first, second = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
-        rows = first, second, self.growth, spread, self.starts, self.rows, self.values
-        ends, shares = np.zeros((0, len(cost)), dtype=np.int64), np.zeros((0, len(cost)))
-        if inside is not None:
-            ends, shares = np.stack([inside.tail, inside.head]), np.stack([inside.rest, inside.share])
-        low, high = np.zeros(len(cost)), np.zeros(len(cost))
-        _enclose(cost, top, error, rows, ends, shares, least, most, low, high, wild)
-        if inside is not None:
-            some = inside.tail >= 0
-            least[some], most[some] = np.minimum(least, low)[some], np.minimum(most, high)[some]
-        return least, most, wild
+        lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
+        tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
+        rows = tails, heads, self.growth, spread, self.starts, self.rows, self.values
+        endpoints, shares = np.zeros((0, len(cost)), dtype=np.int64), np.zeros((0, len(cost)))
+        if interior is not None:
+            endpoints, shares = np.stack([interior.tail, interior.head]), np.stack([interior.rest, interior.share])
+        chord_lower, chord_upper = np.zeros(len(cost)), np.zeros(len(cost))
+        _enclose_sums(cost, max_cost, error, rows, endpoints, shares, lower, upper, chord_lower, chord_upper, wild)
+        if interior is not None:
+            is_interior = interior.tail >= 0
+            lower[is_interior], upper[is_interior] = (
+                np.minimum(lower, chord_lower)[is_interior],
+                np.minimum(upper, chord_upper)[is_interior],
+            )
+        return lower, upper, wild
 
-    def enclosed(
-        self, cost: Floats, top: Floats, error: float, lower: Floats, inside: Inside | None = None
+    def enclose_bound(
+        self, cost: Floats, max_cost: Floats, error: float, lower: Floats, interior: Inside | None = None
     ) -> tuple[float, float]:
         """Return two numbers that enclose what the multipliers prove with exact costs and exponentials.
 
@@ -256,21 +261,21 @@ class SparseMultipliers:
             Both infinite where a sum is not a double.
         """
         spread = np.where(lower < self.growth, self.growth - lower, 0.0)
-        least, most, wild = self._ends(cost, top, error, spread, inside)
-        return (-math.inf, math.inf) if wild.any() else (sum_down(least), -sum_down(-most))
+        min_values, max_values, wild = self._enclose_minima(cost, max_cost, error, spread, interior)
+        return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
         """Omit the multipliers of outputs whose sum exceeds doubles; return the rest and its bound, rounded down."""
-        least, wild = self.min_bounds(cost)
+        lower, wild = self.min_bounds(cost)
         if not wild.any():
-            return self, sum_down(least)
+            return self, sum_down(lower)
         tame = self.only(~np.repeat(wild, np.diff(self.starts)))
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
         """Return the proved bound on every mechanism's loss, rounded down; minus infinity if a sum exceeds doubles."""
-        least, wild = self.min_bounds(cost)
-        return -math.inf if wild.any() else sum_down(least)
+        lower, wild = self.min_bounds(cost)
+        return -math.inf if wild.any() else sum_down(lower)
 
 
 def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, multipliers: Multipliers) -> float:
@@ -291,8 +296,8 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():
         raise UsageError(f"cost must be finite and of shape (N, K); it has shape {cost.shape}")
     pairs, distances = check_pairs(pairs, distances, len(cost))
-    kept = SparseMultipliers.of(multipliers, pairs, exp_bounds(distances, epsilon)[1], cost.shape)
-    return max(kept.tame(cost)[1], sum_down(cost.min(axis=1)))
+    sparse = SparseMultipliers.of(multipliers, pairs, exp_bounds(distances, epsilon)[1], cost.shape)
+    return max(sparse.tame(cost)[1], sum_down(cost.min(axis=1)))
 
 
 def sum_down(values: Floats) -> float:

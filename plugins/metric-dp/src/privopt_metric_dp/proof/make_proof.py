@@ -47,12 +47,14 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
     size = path.stat().st_size if path.is_file() else 0
     forms = (Streets, Rows, Trees)  # rows of priced records have all that other rows have
     names = [("version", "unit", *form.KINDS) for form in forms]
-    wanted = " or ".join(", ".join(form) for form in names)
-    parts = read_npz(path, wanted, largest=MAX_UNPACKING_FACTOR * (size + math.prod(shape)) + (1 << 16))
-    place = 2 if "trees" in parts else 0 if "bound_outputs" in parts else 1
-    form, own = forms[place], names[place]
-    if unknown := parts.keys() - {*own}:
-        raise InputError([Fault(path.name, name, "an array that nothing reads", ", ".join(own)) for name in unknown])
+    expectation = " or ".join(", ".join(form) for form in names)
+    parts = read_npz(path, expectation, largest=MAX_UNPACKING_FACTOR * (size + math.prod(shape)) + (1 << 16))
+    form_number = 2 if "trees" in parts else 0 if "bound_outputs" in parts else 1
+    form, own_names = forms[form_number], names[form_number]
+    if unknown := parts.keys() - {*own_names}:
+        raise InputError(
+            [Fault(path.name, name, "an array that nothing reads", ", ".join(own_names)) for name in unknown]
+        )
     return form.of_parts(path.name, parts, shape)
 
 
@@ -86,39 +88,45 @@ def prove(
         OutOfTime: the end came before a first proof was made.
     """
     spare = SPARE_SHARE * min(gap, 1e-5) * abs(value)
-    most = max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
+    capacity = max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
     if near is not None and multipliers.many > MANY_MULTIPLIERS:
         missing = value - near - gap * abs(value)
         spare = max(spare, LONG_SPARE_SHARE * (value - near) if missing > 0.0 else -missing / 4)
-    made: tuple[Proof, float] | None = None
-    first = True
-    while made is None or clock().left > 0.0:
+    best: tuple[Proof, float] | None = None
+    is_first = True
+    while best is None or clock().left > 0.0:
         try:
-            kept, bound = select_multipliers(multipliers, data, weighted, over=over, spare=spare, max_multipliers=most)
-            form = _trees(kept, bound, data, weighted, spare) or Rows.round_to_bound(kept, bound, weighted, spare)
-            found = form.stating(data, weighted, value)
+            selection, bound = select_multipliers(
+                multipliers, data, weighted, over=over, spare=spare, max_multipliers=capacity
+            )
+            form = _make_trees(selection, bound, data, weighted, spare) or Rows.round_to_bound(
+                selection, bound, weighted, spare
+            )
+            stated = form.state_bound(data, weighted, value)
         except MemoryError:
-            spare, first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
+            spare, is_first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
-        missed = value - found[1] - gap * abs(value)
-        if first and 0.0 < missed <= 2.0 * spare:
+        missed = value - stated[1] - gap * abs(value)
+        if is_first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
-        elif isinstance(form, Trees) or not first or missed <= 0.0 or len(kept.values) <= MANY_MULTIPLIERS:
-            return found  # fewer multipliers make no smaller file of trees
-        elif LONG_SPARE_SHARE * (value - found[1]) > 2.0 * spare:
-            spare = LONG_SPARE_SHARE * (value - found[1])
+        elif isinstance(form, Trees) or not is_first or missed <= 0.0 or len(selection.values) <= MANY_MULTIPLIERS:
+            return stated  # fewer multipliers make no smaller file of trees
+        elif LONG_SPARE_SHARE * (value - stated[1]) > 2.0 * spare:
+            spare = LONG_SPARE_SHARE * (value - stated[1])
         else:
-            return found
-        first, made = False, found
-    return made
+            return stated
+        is_first, best = False, stated
+    return best
 
 
-def _trees(
+def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
     """Return the trees that multipliers make, where they prove as much, to ``spare``; None where they make none."""
-    made = Trees.of(multipliers, weighted) if len(multipliers.values) else None
-    return made if made is not None and made.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
+    trees = Trees.of(multipliers, weighted) if len(multipliers.values) else None
+    return (
+        trees if trees is not None and trees.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
+    )
 
 
 def prove_over_streets(
@@ -143,18 +151,23 @@ def prove_over_streets(
         memory_limit: bytes.
     """
     assert data.over is not None  # whoever priced records has looked
-    over = data.with_outputs(priced)
-    spare, most = SPARE_SHARE * gap * abs(value), max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
+    priced_data = data.with_outputs(priced)
+    spare, capacity = SPARE_SHARE * gap * abs(value), max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
     try:
-        kept, bound = select_multipliers(
-            multipliers, over, over.weighted, over=over.needed, spare=spare, max_multipliers=most
+        selection, bound = select_multipliers(
+            multipliers,
+            priced_data,
+            priced_data.weighted,
+            over=priced_data.needed,
+            spare=spare,
+            max_multipliers=capacity,
         )
     except MemoryError:
         return None
     if not math.isfinite(bound):
         return None
-    made = Streets.round_to_bound(kept, bound, over.weighted, spare, {"bound_outputs": priced})
-    return made.stating(data, weighted, value)
+    proof = Streets.round_to_bound(selection, bound, priced_data.weighted, spare, {"bound_outputs": priced})
+    return proof.state_bound(data, weighted, value)
 
 
 def multipliers_of(solution: dsl.Solution, data: MetricData) -> Multipliers | None:

@@ -48,8 +48,8 @@ class Multipliers:
 
         def rows() -> Iterator[Few]:
             for start in range(0, forward.shape[1], _BLOCK_COLUMNS):
-                both = (part[:, start : start + _BLOCK_COLUMNS].T for part in (forward, backward))
-                ahead, back = (np.where((part > 0.0) & (part < np.inf), part, 0.0) for part in both)
+                blocks = (part[:, start : start + _BLOCK_COLUMNS].T for part in (forward, backward))
+                ahead, back = (np.where((part > 0.0) & (part < np.inf), part, 0.0) for part in blocks)
                 for k, net in enumerate(ahead - back, start=start):
                     pairs = np.flatnonzero(net)
                     yield k, pairs, net[pairs]
@@ -75,8 +75,8 @@ class Multipliers:
         Any multipliers prove something. Left as they are, a row's ``exp(eps d) f`` would grow by ``exp(eps d) gain f``,
         which ruins a bound from ``eps d`` of 5 on at gains of a billionth; so it stays, and ``f`` loses ``gain f``.
         """
-        less = np.exp(-gain)
-        return self.mapped(lambda pairs, values: (pairs, values * less[pairs]))
+        factors = np.exp(-gain)
+        return self.mapped(lambda pairs, values: (pairs, values * factors[pairs]))
 
     def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
         """Return those of both rows of each pair, at full size (P, K)."""

@@ -58,7 +58,7 @@ class Proof(ABC):
     unit: float = 2.0**-60
 
     @abstractmethod
-    def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
+    def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
         """Return two numbers that enclose what the file proves, with the distances and costs that the files mean.
 
         Args:
@@ -78,9 +78,9 @@ class Proof(ABC):
         Returns:
             A number that no such loss is below; minus infinity where a sum is not a double.
         """
-        return self.enclosed(data, weighted)[0]
+        return self.enclose_bound(data, weighted)[0]
 
-    def stating(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
+    def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
         """Return the proof with a unit at which all evaluations state one number, and that number, at most the loss.
 
         Args:
@@ -88,35 +88,35 @@ class Proof(ABC):
             weighted: (N, K) costs, prior included.
             value: the loss that was reached.
         """
-        low, high = self.enclosed(data, weighted)
-        if not math.isfinite(high - low):
-            return self, low
-        near = 0.0 <= low - value <= 1e-9 * max(1.0, abs(value))  # more is not a rounding: solve refuses it
-        unit = choose_unit(low, high, value - 2.0**-51 * abs(value) if near else math.inf)
-        return evolve(self, unit=unit), _rounded(low, unit, weighted)
+        lower, upper = self.enclose_bound(data, weighted)
+        if not math.isfinite(upper - lower):
+            return self, lower
+        is_rounding = 0.0 <= lower - value <= 1e-9 * max(1.0, abs(value))  # more is not a rounding: solve refuses it
+        unit = choose_unit(lower, upper, value - 2.0**-51 * abs(value) if is_rounding else math.inf)
+        return evolve(self, unit=unit), _state_bound(lower, unit, weighted)
 
-    def stated(self, data: MetricData, weighted: Floats) -> float:
+    def stated_bound(self, data: MetricData, weighted: Floats) -> float:
         """Return the bound as a release states it."""
-        low, high = self.enclosed(data, weighted)
-        found = _rounded(low, self.unit, weighted)
-        if math.isfinite(high - low) and (
-            self.unit < FINEST * abs(low) or found != _rounded(high, self.unit, weighted)
+        lower, upper = self.enclose_bound(data, weighted)
+        bound = _state_bound(lower, self.unit, weighted)
+        if math.isfinite(upper - lower) and (
+            self.unit < FINEST * abs(lower) or bound != _state_bound(upper, self.unit, weighted)
         ):
             raise CertificationError(
-                f"{PROOF}: the unit of a proved bound between {low!r} and {high!r} must be "
+                f"{PROOF}: the unit of a proved bound between {lower!r} and {upper!r} must be "
                 f"one at which both ends are rounded to the same, as solve writes it, got {self.unit!r}"
             )
-        return found
+        return bound
 
     def write(self, folder: Path) -> None:
         """Write proof.npz."""
-        own = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
-        arrays = own | {name: getattr(self, name) for name in self.KINDS}
-        self._pack(folder / PROOF, arrays, ())
+        header = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
+        arrays = header | {name: getattr(self, name) for name in self.KINDS}
+        self._write_archive(folder / PROOF, arrays, ())
         if self.STORED and sum(array.nbytes for array in arrays.values()) > MAX_RATIO * (folder / PROOF).stat().st_size:
-            self._pack(folder / PROOF, arrays, self.STORED)
+            self._write_archive(folder / PROOF, arrays, self.STORED)
 
-    def _pack(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
+    def _write_archive(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
                 file = f"{name}.npy"  # its date is the first that zip knows: same bytes every time
@@ -136,18 +136,26 @@ class Proof(ABC):
         kinds: Mapping[str, tuple[str, ...]] = {"version": ("i8",), "unit": ("f8",), **cls.KINDS}
         faults = [Fault(file, name, "no such array", ", ".join(kinds)) for name in kinds if name not in parts]
         faults = faults or [
-            Fault(file, name, f"{found.dtype} of shape {found.shape}", f"{' or '.join(kinds[name])} of shape {wanted}")
-            for name, wanted in ({"version": (1,), "unit": (1,)} | cls.shapes(parts, shape)).items()
-            if (found := parts[name]).shape != wanted or found.dtype.str not in {f"<{kind}" for kind in kinds[name]}
+            Fault(
+                file,
+                name,
+                f"{array.dtype} of shape {array.shape}",
+                f"{' or '.join(kinds[name])} of shape {expectation}",
+            )
+            for name, expectation in ({"version": (1,), "unit": (1,)} | cls.shapes(parts, shape)).items()
+            if (array := parts[name]).shape != expectation
+            or array.dtype.str not in {f"<{kind}" for kind in kinds[name]}
         ]
         if not faults:
-            right = [
+            conditions = [
                 ("version", parts["version"][0] == cls.VERSION, f"version {cls.VERSION}"),
                 ("unit", 0.0 < parts["unit"][0] < math.inf, "a finite number above 0"),
                 *cls.numbers(parts, shape),
             ]
             faults = [
-                Fault(file, name, "numbers that will not do", wanted) for name, holds, wanted in right if not holds
+                Fault(file, name, "numbers that will not do", expectation)
+                for name, holds, expectation in conditions
+                if not holds
             ]
         if faults:
             raise InputError(faults)
@@ -164,47 +172,51 @@ class Proof(ABC):
         """Yield what arrays of these shapes must satisfy: name, whether it does, in words."""
 
 
-def _rounded(proved: float, unit: float, weighted: Floats) -> float:
+def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
     """Return the stated value of a bound: at least 0 if no cost is below 0."""
     if not math.isfinite(proved):
         return proved
-    found = stated_below(proved, unit)
-    return max(0.0, found) if weighted.min() >= 0.0 else found
+    stated = stated_below(proved, unit)
+    return max(0.0, stated) if weighted.min() >= 0.0 else stated
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     """Return (P,) at most, and at least, exp(eps d) at the exact distances of rows: of required pairs, or of paths."""
     if not len(rows):
         return np.empty(0), np.empty(0)
-    alone = data.within is None and data.metric.implying() is not None  # ways over these are all others, exactly
-    pairs, known = data.needed if alone else data.required
-    sure = data.surely_required(pairs, known)
-    pairs, known = pairs[sure], known[sure]
+    has_implying_pairs = (
+        data.within is None and data.metric.implying() is not None
+    )  # ways over these are all others, exactly
+    pairs, distances = data.needed if has_implying_pairs else data.required
+    is_sure = data.surely_required(pairs, distances)
+    pairs, distances = pairs[is_sure], distances[is_sure]
     n = len(data.records)
-    numbers, wanted = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]  # required pairs are in order
-    place = np.minimum(np.searchsorted(numbers, wanted), max(0, len(numbers) - 1))
-    required = numbers[place] == wanted if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
-    left = np.flatnonzero(~required)
-    ends = []
-    for lengths, error in ((known, -1.0), (data.metric.upper_distances(known), 1.0)):
-        found = np.where(required, lengths[place] if len(lengths) else 0.0, np.inf)
-        if len(left):
-            found[left] = _along_paths(rows[left], pairs, lengths, n) * (1.0 + error * (n + 2.0) * 2.0**-52)
-        ends.append(found)
-    lost = np.flatnonzero(~np.isfinite(ends[1]))
+    numbers, row_numbers = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]  # required pairs are in order
+    positions = np.minimum(np.searchsorted(numbers, row_numbers), max(0, len(numbers) - 1))
+    required = numbers[positions] == row_numbers if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
+    missing = np.flatnonzero(~required)
+    bounds = []
+    for lengths, error in ((distances, -1.0), (data.metric.upper_distances(distances), 1.0)):
+        row_lengths = np.where(required, lengths[positions] if len(lengths) else 0.0, np.inf)
+        if len(missing):
+            row_lengths[missing] = _path_lengths(rows[missing], pairs, lengths, n) * (
+                1.0 + error * (n + 2.0) * 2.0**-52
+            )
+        bounds.append(row_lengths)
+    lost = np.flatnonzero(~np.isfinite(bounds[1]))
     if len(lost):
         raise CertificationError(f"{PROOF}: pairs: {rows[lost[0]].tolist()} is neither required nor implied")
-    return exp_bounds(ends[0], data.epsilon)[0], exp_bounds(ends[1], data.epsilon)[1]
+    return exp_bounds(bounds[0], data.epsilon)[0], exp_bounds(bounds[1], data.epsilon)[1]
 
 
-def _along_paths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
+def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
     """(P,) shortest paths over pairs: each sum is off by 2^-53 of itself at most for each pair of the path."""
     from scipy.sparse.csgraph import dijkstra
 
     graph = edge_matrix(records, pairs, lengths, both=True)
-    found = np.empty(len(rows))
+    distances = np.empty(len(rows))
     order = np.argsort(rows[:, 0], kind="stable")
-    sources, first = np.unique(rows[order, 0], return_index=True)
-    for source, part in zip(sources, np.split(order, first[1:]), strict=True):
-        found[part] = dijkstra(graph, directed=True, indices=source)[rows[part, 1]]
-    return found
+    sources, offsets = np.unique(rows[order, 0], return_index=True)
+    for source, part in zip(sources, np.split(order, offsets[1:]), strict=True):
+        distances[part] = dijkstra(graph, directed=True, indices=source)[rows[part, 1]]
+    return distances

@@ -74,24 +74,24 @@ class Rows(Proof):
         short = ((single.view(np.uint32) + np.uint32(DROPPED // 2)) & ~np.uint32(DROPPED - 1)).view(np.float32)
         best = multipliers.only(np.ones(len(multipliers.rows), dtype=np.bool_))
         for rounded in (short, single):
-            found = evolve(multipliers, values=rounded).only(np.isfinite(rounded) & (rounded > 0))
-            if found.bound(weighted) >= bound - spare:
-                best = found
+            candidate = evolve(multipliers, values=rounded).only(np.isfinite(rounded) & (rounded > 0))
+            if candidate.bound(weighted) >= bound - spare:
+                best = candidate
                 break
         return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values, **(fields or {}))
 
-    def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """See :meth:`Proof.enclosed`."""
-        return self._enclosed(data, weighted, None)
+    def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
+        """See :meth:`Proof.enclose_bound`."""
+        return self._enclose_over(data, weighted, None)
 
-    def _enclosed(self, data: MetricData, weighted: Floats, inside: Inside | None) -> tuple[float, float]:
+    def _enclose_over(self, data: MetricData, weighted: Floats, interior: Inside | None) -> tuple[float, float]:
         lower, growth = growth_of(self.pairs, data)
-        kept = SparseMultipliers(
+        multipliers = SparseMultipliers(
             pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values
         )
-        low, high = kept.enclosed(weighted, weighted + data.shortfall(), OFF, lower, inside)
+        min_bound, max_bound = multipliers.enclose_bound(weighted, weighted + data.shortfall(), OFF, lower, interior)
         excess = float(data.excess.sum()) * (1.0 + 2.0**-40)
-        return (math.nextafter(low - excess, -math.inf) if excess else low), high
+        return (math.nextafter(min_bound - excess, -math.inf) if excess else min_bound), max_bound
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
@@ -142,10 +142,10 @@ def select_multipliers(
     pairs, distances = data.required if over is None else over
     growth = exp_bounds(data.metric.upper_distances(distances), data.epsilon)[1]
     growth = np.where(data.surely_required(pairs, distances), growth, np.inf)
-    share = np.full(len(weighted), spare / len(weighted))
-    kept, bound = SparseMultipliers.of(
-        multipliers, pairs, growth, weighted.shape, share, max_multipliers=max_multipliers
+    spare_by_record = np.full(len(weighted), spare / len(weighted))
+    selection, bound = SparseMultipliers.of(
+        multipliers, pairs, growth, weighted.shape, spare_by_record, max_multipliers=max_multipliers
     ).tame(weighted)
     if not bound > sum_down(weighted.min(axis=1)):  # every record at its cheapest output needs no multipliers
-        return kept.only(np.zeros(len(kept.rows), dtype=np.bool_)), -math.inf
-    return kept, bound
+        return selection.only(np.zeros(len(selection.rows), dtype=np.bool_)), -math.inf
+    return selection, bound

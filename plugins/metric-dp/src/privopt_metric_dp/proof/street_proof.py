@@ -47,8 +47,8 @@ class Streets(Rows):
 
     bound_outputs: Ints
 
-    def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """See :meth:`Proof.enclosed`; costs are those of the priced records.
+    def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
+        """See :meth:`Proof.enclose_bound`; costs are those of the priced records.
 
         Raises:
             CertificationError: also where the loss is not a path along the same undirected streets, or a record is
@@ -57,7 +57,7 @@ class Streets(Rows):
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must come with outputs that were chosen")
         priced = data.with_outputs(self.bound_outputs)
-        return self._enclosed(priced, priced.weighted, inside_of(data, self.bound_outputs))
+        return self._enclose_over(priced, priced.weighted, inside_of(data, self.bound_outputs))
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
@@ -69,8 +69,8 @@ class Streets(Rows):
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
         """See :meth:`Proof.numbers`."""
         priced = parts["bound_outputs"]
-        inside = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
-        yield "bound_outputs", inside, f"records from 0 to {shape[0] - 1}, rising"
+        is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
+        yield "bound_outputs", is_valid, f"records from 0 to {shape[0] - 1}, rising"
         yield from super().numbers({name: parts[name] for name in Rows.KINDS}, shape)
 
 

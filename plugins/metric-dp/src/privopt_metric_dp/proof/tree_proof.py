@@ -40,19 +40,19 @@ MAX_FACTOR = 3e19
 
 
 @jit(inline="always")
-def _down(x: float) -> float:
+def _round_down(x: float) -> float:
     """Less than any number that rounds to x."""
     return x - (abs(x) * 2.0**-52 + 1e-300)
 
 
 @jit(inline="always")
-def _up(x: float) -> float:
+def _round_up(x: float) -> float:
     """More than any number that rounds to x."""
     return x + (abs(x) * 2.0**-52 + 1e-300)
 
 
 @jit()
-def _ordered(parent: Any, waiting: Any, order: Any) -> bool:
+def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
     """Order records of one output's trees, leaves first; return whether they are trees: no record above itself."""
     n = len(parent)
     waiting[:] = 0
@@ -64,116 +64,125 @@ def _ordered(parent: Any, waiting: Any, order: Any) -> bool:
         if waiting[i] == 0:
             order[count] = i
             count += 1
-    done = 0
-    while done < count:
-        p = parent[order[done]]
-        if p != order[done]:
+    position = 0
+    while position < count:
+        p = parent[order[position]]
+        if p != order[position]:
             waiting[p] -= 1
             if waiting[p] == 0:
                 order[count] = p
                 count += 1
-        done += 1
+        position += 1
     return count == n
 
 
 @jit(few=lambda cost, *_: bool(cost.size <= 200))
-def _enclose(cost, top, under, relative_error, prices, parents, above, edges, growth, lower, smallest, greatest):  # type: ignore[no-untyped-def]
+def _enclose_left(  # type: ignore[no-untyped-def]
+    cost, max_cost, excess, relative_error, prices, parents, is_above, edges, growth, lower, smallest, greatest
+):
     """Lower smallest[i] and greatest[i] to min_k of bounds of what is left; return an output without trees, or -1.
 
     What is left rises with costs and falls with factors, so each end takes the ends of these that suit it.
     """
     n = cost.shape[0]
     waiting, order = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    bottom, ceiling = np.empty(n), np.empty(n)
+    lower_sums, upper_sums = np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
-        if not _ordered(parents[k], waiting, order):
+        if not _order_leaves_first(parents[k], waiting, order):
             return k
         for i in range(n):
-            doubt = relative_error * max(abs(cost[i, k]), abs(top[i, k]))
-            low, high = cost[i, k] - (doubt + under[i]), top[i, k] + doubt
-            rounding = 2.0**-51 * (abs(low) + abs(high) + doubt + under[i])
-            bottom[i], ceiling[i] = _down(low - rounding - prices[i]), _up(high + rounding - prices[i])
-        for at in range(n):
-            i = order[at]
-            p, e, low, high = parents[k, i], edges[k, i], bottom[i], ceiling[i]
-            if p != i and above[k, i]:
-                bottom[p] = _down(bottom[p] + _down(min(low, 0.0) * growth[e]))
-                ceiling[p] = _up(ceiling[p] + _up(min(high, 0.0) * lower[e]))
-                low, high = max(low, 0.0), max(high, 0.0)
+            doubt = relative_error * max(abs(cost[i, k]), abs(max_cost[i, k]))
+            min_left, max_left = cost[i, k] - (doubt + excess[i]), max_cost[i, k] + doubt
+            rounding = 2.0**-51 * (abs(min_left) + abs(max_left) + doubt + excess[i])
+            lower_sums[i], upper_sums[i] = (
+                _round_down(min_left - rounding - prices[i]),
+                _round_up(max_left + rounding - prices[i]),
+            )
+        for step in range(n):
+            i = order[step]
+            p, e, min_left, max_left = parents[k, i], edges[k, i], lower_sums[i], upper_sums[i]
+            if p != i and is_above[k, i]:
+                lower_sums[p] = _round_down(lower_sums[p] + _round_down(min(min_left, 0.0) * growth[e]))
+                upper_sums[p] = _round_up(upper_sums[p] + _round_up(min(max_left, 0.0) * lower[e]))
+                min_left, max_left = max(min_left, 0.0), max(max_left, 0.0)
             elif p != i:
-                bottom[p] = _down(bottom[p] + _down(max(low, 0.0) / growth[e]))
-                ceiling[p] = _up(ceiling[p] + _up(max(high, 0.0) / lower[e]))
-                low, high = min(low, 0.0), min(high, 0.0)
-            smallest[i], greatest[i] = min(smallest[i], low), min(greatest[i], high)
+                lower_sums[p] = _round_down(lower_sums[p] + _round_down(max(min_left, 0.0) / growth[e]))
+                upper_sums[p] = _round_up(upper_sums[p] + _round_up(max(max_left, 0.0) / lower[e]))
+                min_left, max_left = min(min_left, 0.0), min(max_left, 0.0)
+            smallest[i], greatest[i] = min(smallest[i], min_left), min(greatest[i], max_left)
     return -1
 
 
 @jit()
-def _walk(root, group, other, height, length, up, parents, order):  # type: ignore[no-untyped-def]
+def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order):  # type: ignore[no-untyped-def]
     """Walk a tree from its root: whom each record hangs on, and its height; how many records it has, -1 in a circle."""
     order[0], height[root], parents[root] = root, 0.0, root
-    count, done = 1, 0
-    while done < count:
-        i = order[done]
-        done += 1
+    count, position = 1, 0
+    while position < count:
+        i = order[position]
+        position += 1
         for e in range(group[i], group[i + 1]):
-            j = other[e]
+            j = neighbour[e]
             if j == parents[i]:
                 continue
             if parents[j] >= 0:
                 return -1
-            parents[j], height[j] = i, height[i] + (length[e] if up[e] else -length[e])
+            parents[j], height[j] = i, height[i] + (length[e] if is_upward[e] else -length[e])
             order[count] = j
             count += 1
     return count
 
 
-@jit(few=lambda *given: bool(given[-1].size <= 200))
-def _planted(starts, rows, first, second, length, codes):  # type: ignore[no-untyped-def]
+@jit(few=lambda *arguments: bool(arguments[-1].size <= 200))
+def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
     """Codes of the trees that each output's rows make, rooted where they are highest; whether they make trees."""
     n = codes.shape[1]
     group, fill = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
-    other, far, up = np.empty(2 * n, dtype=np.int64), np.empty(2 * n), np.empty(2 * n, dtype=np.bool_)
-    before, order, height = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n)
+    neighbour, edge_length, is_upward = (
+        np.empty(2 * n, dtype=np.int64),
+        np.empty(2 * n),
+        np.empty(2 * n, dtype=np.bool_),
+    )
+    parent, order, height = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n)
     for k in range(len(starts) - 1):
         if starts[k + 1] - starts[k] >= n:
             return False
         group[:] = 0
         for m in range(starts[k], starts[k + 1]):
-            group[first[rows[m]] + 1] += 1
-            group[second[rows[m]] + 1] += 1
+            group[tails[rows[m]] + 1] += 1
+            group[heads[rows[m]] + 1] += 1
         for i in range(n):
             group[i + 1] += group[i]
             fill[i] = group[i]
         for m in range(starts[k], starts[k + 1]):
-            i, j = first[rows[m]], second[rows[m]]  # z_i = F z_j where it is tight: from j one goes up
-            other[fill[i]], far[fill[i]], up[fill[i]] = j, length[rows[m]], False
-            other[fill[j]], far[fill[j]], up[fill[j]] = i, length[rows[m]], True
+            i, j = tails[rows[m]], heads[rows[m]]  # z_i = F z_j where it is tight: from j one goes up
+            neighbour[fill[i]], edge_length[fill[i]], is_upward[fill[i]] = j, length[rows[m]], False
+            neighbour[fill[j]], edge_length[fill[j]], is_upward[fill[j]] = i, length[rows[m]], True
             fill[i] += 1
             fill[j] += 1
-        fill[:], before[:] = -1, -1
+        fill[:], parent[:] = -1, -1
         for start in range(n):
             if fill[start] >= 0:
                 continue
-            count = _walk(start, group, other, height, far, up, before, order)
+            count = _walk_tree(start, group, neighbour, height, edge_length, is_upward, parent, order)
             if count < 0:
                 return False
             root = start
-            for at in range(count):
-                if height[order[at]] > height[root]:
-                    root = order[at]
-            for at in range(count):
-                before[order[at]] = -1
-            _walk(root, group, other, height, far, up, before, order)
-            for at in range(count):
-                fill[order[at]] = before[order[at]]
-                before[order[at]] = -1
+            for step in range(count):
+                if height[order[step]] > height[root]:
+                    root = order[step]
+            for step in range(count):
+                parent[order[step]] = -1
+            _walk_tree(root, group, neighbour, height, edge_length, is_upward, parent, order)
+            for step in range(count):
+                fill[order[step]] = parent[order[step]]
+                parent[order[step]] = -1
         for i in range(n):
             p = fill[i]
-            above = False
+            is_above = False
             for e in range(group[i], group[i + 1]):
-                above |= other[e] == p and not up[e]
-            codes[k, i] = 2 * ((p - i) % n) + above
+                is_above |= neighbour[e] == p and not is_upward[e]
+            codes[k, i] = 2 * ((p - i) % n) + is_above
     return True
 
 
@@ -202,13 +211,13 @@ class Trees(Proof):
             cost: (N, K) finite, prior included.
         """
         n, outputs = cost.shape
-        least, wild = multipliers.min_bounds(cost)
+        lower, wild = multipliers.min_bounds(cost)
         if wild.any() or not (multipliers.growth < MAX_FACTOR).all() or (np.diff(multipliers.starts) >= n).any():
             return None
         codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
-        first, second = (np.ascontiguousarray(multipliers.pairs[:, end]) for end in (0, 1))
-        made = _planted(multipliers.starts, multipliers.rows, first, second, np.log(multipliers.growth), codes)
-        return cls(prices=least, trees=codes) if made else None
+        tails, heads = (np.ascontiguousarray(multipliers.pairs[:, end]) for end in (0, 1))
+        is_forest = _plant_trees(multipliers.starts, multipliers.rows, tails, heads, np.log(multipliers.growth), codes)
+        return cls(prices=lower, trees=codes) if is_forest else None
 
     @property
     def parents(self) -> Ints:
@@ -222,14 +231,14 @@ class Trees(Proof):
         The place of a root is that of no pair: E.
         """
         n, parents = self.trees.shape[1], self.parents
-        here = np.arange(n)
-        number = np.where(parents == here, n * n, np.minimum(here, parents) * n + np.maximum(here, parents))
-        found, place = np.unique(np.append(number.ravel(), n * n), return_inverse=True)
-        pairs = np.column_stack(np.divmod(found[:-1], n)).astype(np.int64)
-        return pairs, place[:-1].reshape(number.shape)
+        records = np.arange(n)
+        number = np.where(parents == records, n * n, np.minimum(records, parents) * n + np.maximum(records, parents))
+        keys, positions = np.unique(np.append(number.ravel(), n * n), return_inverse=True)
+        pairs = np.column_stack(np.divmod(keys[:-1], n)).astype(np.int64)
+        return pairs, positions[:-1].reshape(number.shape)
 
     def between(
-        self, cost: Floats, top: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
+        self, cost: Floats, max_cost: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
     ) -> tuple[float, float]:
         """Return two numbers that enclose what the trees prove with exact costs and exponentials.
 
@@ -246,20 +255,20 @@ class Trees(Proof):
         Raises:
             CertificationError: trees that are none.
         """
-        lower, upper = (np.append(ends, 1.0) for ends in growth)
+        lower, upper = (np.append(bounds, 1.0) for bounds in growth)
         if not (upper < MAX_FACTOR).all():
             return -math.inf, math.inf
-        least, most = np.full(len(cost), np.inf), np.full(len(cost), np.inf)
-        above = (self.trees & 1).astype(np.bool_)
-        trees = self.parents, above, places
-        if _enclose(cost, top, under, error, self.prices, *trees, upper, lower, least, most) >= 0:
+        min_left, max_left = np.full(len(cost), np.inf), np.full(len(cost), np.inf)
+        is_above = (self.trees & 1).astype(np.bool_)
+        trees = self.parents, is_above, places
+        if _enclose_left(cost, max_cost, under, error, self.prices, *trees, upper, lower, min_left, max_left) >= 0:
             raise CertificationError(f"{PROOF}: trees: records that hang on one another in a circle")
-        if not (np.isfinite(least).all() and np.isfinite(most).all()):
+        if not (np.isfinite(min_left).all() and np.isfinite(max_left).all()):
             return -math.inf, math.inf
-        return sum_down(np.append(self.prices, least)), -sum_down(-np.append(self.prices, most))
+        return sum_down(np.append(self.prices, min_left)), -sum_down(-np.append(self.prices, max_left))
 
-    def enclosed(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """See :meth:`Proof.enclosed`."""
+    def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
+        """See :meth:`Proof.enclose_bound`."""
         pairs, places = self.edges()
         return self.between(weighted, weighted + data.shortfall(), OFF, data.excess, places, growth_of(pairs, data))
 

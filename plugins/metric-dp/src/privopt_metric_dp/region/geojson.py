@@ -19,7 +19,7 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 
 __all__ = ["mesh_over", "polygons_of"]
 
-_WANTED = "a Polygon, a MultiPolygon, or Features of them"
+_EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 
 
 LONGEST_RIM: Final = 10 * MOST_VERTICES
@@ -51,14 +51,16 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     flat = [[_on_plane(ring, projection) for ring in rings] for rings in polygons]
     extent = np.ptp(np.concatenate([ring for rings in flat for ring in rings]), axis=0) / MM_PER_KM
     if extent.max() > MOST_ACROSS:
-        wanted = f"at most {MOST_ACROSS:,} km"
-        raise InputError([Fault(region.name, "", f"a region {extent.max():,.0f} km across", wanted)])
+        expectation = f"at most {MOST_ACROSS:,} km"
+        raise InputError([Fault(region.name, "", f"a region {extent.max():,.0f} km across", expectation)])
     if (extent / side_km + 4).prod() > MOST_VERTICES:
-        found = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
-        raise InputError([Fault(file, key, found, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
+        actual = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
+        raise InputError([Fault(file, key, actual, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
     rim = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
-    if (long := float(np.hypot(*rim.T).sum())) > LONGEST_RIM:
-        raise InputError([Fault(file, key, f"rims of {long:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")])
+    if (rim_sides := float(np.hypot(*rim.T).sum())) > LONGEST_RIM:
+        raise InputError(
+            [Fault(file, key, f"rims of {rim_sides:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")]
+        )
     # triangles from one end of a polygon to the other, and all of these corners
     check_places(int(max(np.ptp(rings[0], axis=0).max() for rings in flat) / (side_km * MM_PER_KM)), f"{file}: {key}")
     expect(BESIDE_VERTEX * (extent / side_km + 4).prod(), f"triangles of {side_km:g} km over {region.name}")
@@ -85,45 +87,48 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
     try:
         document = json.loads(region.contents)
     except (ValueError, RecursionError) as error:
-        raise InputError([Fault(region.name, "", f"no JSON ({reason_of(error)})", f"GeoJSON with {_WANTED}")]) from None
-    found = list(_polygons(document, region.name, "", planar))
-    if not found:
-        raise InputError([Fault(region.name, "", "no polygon", _WANTED)])
-    bare = [[ring.tolist() for ring in rings] for rings in found]  # no properties, no altitudes
+        raise InputError(
+            [Fault(region.name, "", f"no JSON ({reason_of(error)})", f"GeoJSON with {_EXPECTATION}")]
+        ) from None
+    polygons = list(_iter_polygons(document, region.name, "", planar))
+    if not polygons:
+        raise InputError([Fault(region.name, "", "no polygon", _EXPECTATION)])
+    bare = [[ring.tolist() for ring in rings] for rings in polygons]  # no properties, no altitudes
     region.seen.instead = json.dumps({"type": "MultiPolygon", "coordinates": bare}).encode()
-    return found
+    return polygons
 
 
-def _polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[list[Floats]]:
+def _iter_polygons(shape: Any, file: str, where: str, planar: bool) -> Iterator[list[Floats]]:
     kind = shape.get("type") if isinstance(shape, Mapping) else None
     parts = {"FeatureCollection": "features", "GeometryCollection": "geometries"}.get(str(kind))
     if parts is not None and isinstance(shape.get(parts), list):
         for number, part in enumerate(shape[parts]):
-            yield from _polygons(part, file, f"{where}{parts}[{number}] ", planar)
+            yield from _iter_polygons(part, file, f"{where}{parts}[{number}] ", planar)
     elif kind == "Feature":
-        yield from _polygons(shape.get("geometry"), file, f"{where}geometry ", planar)
+        yield from _iter_polygons(shape.get("geometry"), file, f"{where}geometry ", planar)
     elif kind in ("Polygon", "MultiPolygon") and isinstance(shape.get("coordinates"), list):
         for rings in [shape["coordinates"]] if kind == "Polygon" else shape["coordinates"]:
             if not rings:
                 raise InputError([Fault(file, f"{where}{kind}", "no ring", "an outer ring, and holes")])
             yield [
-                _ring(ring, file, f"{where}{kind}", planar) for ring in (rings if isinstance(rings, list) else [rings])
+                _read_ring(ring, file, f"{where}{kind}", planar)
+                for ring in (rings if isinstance(rings, list) else [rings])
             ]
     else:
-        raise InputError([Fault(file, where.strip(), repr(kind) if kind else "no GeoJSON object", _WANTED)])
+        raise InputError([Fault(file, where.strip(), repr(kind) if kind else "no GeoJSON object", _EXPECTATION)])
 
 
-def _ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
+def _read_ring(ring: Any, file: str, where: str, planar: bool) -> Floats:
     try:
         points = np.array([position[:2] for position in ring], dtype=np.float64).reshape(-1, 2)
     except (ValueError, TypeError, KeyError, OverflowError):
         raise InputError([Fault(file, where, "a ring that is not a list of positions", "[[x, y], ...]")]) from None
     if len(points) < 4 or (points[0] != points[-1]).any():
-        found = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")
-        raise InputError([Fault(file, where, found, "at least four, the last the same as the first")])
+        actual = f"a ring of {len(points)} positions" + ("" if len(points) < 4 else " whose ends differ")
+        raise InputError([Fault(file, where, actual, "at least four, the last the same as the first")])
     limit = np.array([MAX_COORDINATE, MAX_COORDINATE] if planar else [360.0, 90.0])
-    bad = np.flatnonzero(~(np.abs(points) <= limit).all(axis=1))
-    if bad.size:
-        wanted = "finite km" if planar else "a longitude and a latitude in degrees (km: planar = true)"
-        raise InputError([Fault(file, where, str(points[bad[0]].tolist()), wanted)])
+    invalid = np.flatnonzero(~(np.abs(points) <= limit).all(axis=1))
+    if invalid.size:
+        expectation = "finite km" if planar else "a longitude and a latitude in degrees (km: planar = true)"
+        raise InputError([Fault(file, where, str(points[invalid[0]].tolist()), expectation)])
     return points

@@ -44,31 +44,33 @@ class Cells(NamedTuple):
     items: Ints
 
     @classmethod
-    def of(cls, low: Ints, high: Ints) -> Cells:
+    def of(cls, lower: Ints, upper: Ints) -> Cells:
         """Make about as many cells as boxes, fewer if large boxes would be in many of them.
 
         Args:
             low, high: (S, 2) corners of boxes, mm; S at least 1.
         """
-        origin = low.min(axis=0)
-        extent = (high.max(axis=0) - origin + 1).astype(np.float64)
-        side = int(max(np.sqrt(extent.prod() / len(low)), extent.max() / 4096, 1.0))
+        origin = lower.min(axis=0)
+        extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
+        cell_mm = int(max(np.sqrt(extent.prod() / len(lower)), extent.max() / 4096, 1.0))
         while True:
-            first, last = (low - origin) // side, (high - origin) // side
-            wide, tall = (last - first + 1).T
-            entries = int((wide * tall).sum())
-            if entries <= 16 * len(low) + 4096:
+            first_cell, last_cell = (lower - origin) // cell_mm, (upper - origin) // cell_mm
+            columns, rows = (last_cell - first_cell + 1).T
+            entries = int((columns * rows).sum())
+            if entries <= 16 * len(lower) + 4096:
                 break
-            side *= 2
-        owner = np.repeat(np.arange(len(low)), wide * tall)
-        place = np.arange(entries) - np.repeat(np.cumsum(wide * tall) - wide * tall, wide * tall)
-        shape = last.max(axis=0) + 1
-        cell = first[owner, 0] + place % wide[owner] + (first[owner, 1] + place // wide[owner]) * shape[0]
+            cell_mm *= 2
+        owner = np.repeat(np.arange(len(lower)), columns * rows)
+        index = np.arange(entries) - np.repeat(np.cumsum(columns * rows) - columns * rows, columns * rows)
+        shape = last_cell.max(axis=0) + 1
+        cell = (
+            first_cell[owner, 0] + index % columns[owner] + (first_cell[owner, 1] + index // columns[owner]) * shape[0]
+        )
         start = np.searchsorted(np.sort(cell), np.arange(int(shape.prod()) + 1))
-        return cls(origin=origin, side=side, shape=shape, start=start, items=owner[np.argsort(cell, kind="stable")])
+        return cls(origin=origin, side=cell_mm, shape=shape, start=start, items=owner[np.argsort(cell, kind="stable")])
 
 
-def _boxes(corners: Ints) -> tuple[Ints, Ints]:
+def _bounding_boxes(corners: Ints) -> tuple[Ints, Ints]:
     return corners.min(axis=1), corners.max(axis=1)
 
 
@@ -86,7 +88,7 @@ class Triangles:
 
     @cached_property
     def _cells(self) -> Cells:
-        return Cells.of(*_boxes(self.vertices[self.simplices]))
+        return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
         """Return the first triangle that each position lies in; borders belong to every triangle that they bound.
@@ -99,37 +101,37 @@ class Triangles:
             the triangle's area, integers of 64 bits or, where that is too few, Python's.
         """
         corners = self.vertices[self.simplices]
-        low, high = _boxes(corners)
-        found = np.full(len(positions), -1, dtype=np.int64)
-        if bool(((high - low) < _SMALL).all()):
+        lower, upper = _bounding_boxes(corners)
+        triangles = np.full(len(positions), -1, dtype=np.int64)
+        if bool(((upper - lower) < _SMALL).all()):
             shares = np.zeros((len(positions), 3), dtype=np.int64)
-            _inside(positions, corners, *self._cells, found, shares)
-            return found, shares
+            _locate_triangles(positions, corners, *self._cells, triangles, shares)
+            return triangles, shares
         large = np.zeros((len(positions), 3), dtype=object)
-        _inside.py_func(positions.astype(object), corners.astype(object), *self._cells, found, large)
-        return found, large
+        _locate_triangles.py_func(positions.astype(object), corners.astype(object), *self._cells, triangles, large)
+        return triangles, large
 
     @cached_property
     def rim(self) -> Ints:
         """(E, 2) sides that bound one triangle only."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
-        _, first, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
-        return read_only(sides[np.sort(first[count == 1])])
+        _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
+        return read_only(sides[np.sort(first_row[count == 1])])
 
 
 @jit()
-def _inside(
-    positions: Any, corners: Any, origin: Any, side: int, shape: Any, start: Any, items: Any, hits: Any, shares: Any
+def _locate_triangles(
+    positions: Any, corners: Any, origin: Any, cell_mm: int, shape: Any, start: Any, items: Any, hits: Any, shares: Any
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
     """Find the triangle of each position by the signs of whole numbers; inside its box no product passes 2^62."""
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
-        column, row = (x - origin[0]) // side, (y - origin[1]) // side
+        column, row = (x - origin[0]) // cell_mm, (y - origin[1]) // cell_mm
         if column < 0 or row < 0 or column >= shape[0] or row >= shape[1]:
             continue
         cell = column + row * shape[0]
-        for place in range(start[cell], start[cell + 1]):
-            item = items[place]
+        for index in range(start[cell], start[cell + 1]):
+            item = items[index]
             ax, ay = corners[item, 0, 0], corners[item, 0, 1]
             bx, by = corners[item, 1, 0], corners[item, 1, 1]
             cx, cy = corners[item, 2, 0], corners[item, 2, 1]
@@ -156,18 +158,18 @@ class Sides:
     heads: Ints = field()
 
     @cached_property
-    def _apart(self) -> Ints:
+    def _distinct_sides(self) -> Ints:
         """Sides between different ends, the first of each: the two ways of a street, and parallels, are one line."""
-        ends = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
+        endpoints = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
         swapped = (self.tails > self.heads)[:, 0] | (self.tails[:, 0] == self.heads[:, 0]) & (
             self.tails[:, 1] > self.heads[:, 1]
         )
-        ends[swapped] = ends[swapped][:, [2, 3, 0, 1]]
-        return np.sort(np.unique(ends, axis=0, return_index=True)[1])
+        endpoints[swapped] = endpoints[swapped][:, [2, 3, 0, 1]]
+        return np.sort(np.unique(endpoints, axis=0, return_index=True)[1])
 
     @cached_property
     def _cells(self) -> Cells:
-        return Cells.of(*_boxes(np.stack([self.tails, self.heads], axis=1)[self._apart]))
+        return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
         """Return the nearest point of all sides; of several that are equally near the side of the lowest number.
@@ -182,41 +184,43 @@ class Sides:
         count = len(positions)
         slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
-        tails, heads = self.tails[self._apart], self.heads[self._apart]
-        _nearest(positions, tails, heads, *self._cells, reach, slots, many)
-        slots = self._apart[slots]
-        chosen = slots[:, 0]
+        tails, heads = self.tails[self._distinct_sides], self.heads[self._distinct_sides]
+        _find_nearest_sides(positions, tails, heads, *self._cells, reach, slots, many)
+        slots = self._distinct_sides[slots]
+        nearest_sides = slots[:, 0]
         for p in np.flatnonzero(many > 1).tolist():
-            near = self._apart.tolist() if many[p] > _NEAREST_SIDES else sorted(slots[p, : many[p]].tolist())
-            chosen[p] = self._exactly(positions[p].tolist(), near)
-        return self._divided(positions, chosen)
+            candidates = (
+                self._distinct_sides.tolist() if many[p] > _NEAREST_SIDES else sorted(slots[p, : many[p]].tolist())
+            )
+            nearest_sides[p] = self._select_nearest(positions[p].tolist(), candidates)
+        return self._divide_sides(positions, nearest_sides)
 
-    def _exactly(self, position: list[int], sides: list[int]) -> int:
-        def away(side: int) -> Fraction:
-            (x, y), (ax, ay), (bx, by) = position, self.tails[side].tolist(), self.heads[side].tolist()
+    def _select_nearest(self, position: list[int], sides: list[int]) -> int:
+        def squared_distance(number: int) -> Fraction:
+            (x, y), (ax, ay), (bx, by) = position, self.tails[number].tolist(), self.heads[number].tolist()
             length = (bx - ax) ** 2 + (by - ay) ** 2
             gone = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), length)
             part = Fraction(gone, max(length, 1))
             square: Fraction = (ax + part * (bx - ax) - x) ** 2 + (ay + part * (by - ay) - y) ** 2
             return square
 
-        return min(sides, key=away)
+        return min(sides, key=squared_distance)
 
-    def _divided(self, positions: Ints, chosen: Ints) -> tuple[Ints, Any, Floats]:
-        way = self.heads[chosen] - self.tails[chosen]
-        there = positions - self.tails[chosen]
-        large = max(np.abs(way).max(initial=0), np.abs(there).max(initial=0)) >= _SMALL // 2
-        exact_way, exact_there = (way.astype(object), there.astype(object)) if large else (way, there)
+    def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
+        way = self.heads[numbers] - self.tails[numbers]
+        offsets = positions - self.tails[numbers]
+        large = max(np.abs(way).max(initial=0), np.abs(offsets).max(initial=0)) >= _SMALL // 2
+        exact_way, exact_there = (way.astype(object), offsets.astype(object)) if large else (way, offsets)
         length = (exact_way * exact_way).sum(axis=1)
         gone = np.clip((exact_there * exact_way).sum(axis=1), 0, length)
         length = length + (length == 0)
         part = gone.astype(np.float64) / length.astype(np.float64)
-        away = np.hypot(*(there - part[:, None] * way).T)
-        return chosen, np.stack([length - gone, gone], axis=1), away
+        distances = np.hypot(*(offsets - part[:, None] * way).T)
+        return numbers, np.stack([length - gone, gone], axis=1), distances
 
 
 @jit()
-def _foot(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
+def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
     """Return how far a side is from a position, in doubles, and how far along it its nearest point lies, in [0, 1]."""
     ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
     wx, wy = float(heads[item, 0] - tails[item, 0]), float(heads[item, 1] - tails[item, 1])
@@ -226,12 +230,12 @@ def _foot(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: 
 
 
 @jit()
-def _nearest(
+def _find_nearest_sides(
     positions: Any,
     tails: Any,
     heads: Any,
     origin: Any,
-    side: int,
+    cell_mm: int,
     shape: Any,
     start: Any,
     items: Any,
@@ -247,46 +251,46 @@ def _nearest(
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
-        column = min(max((x - origin[0]) // side, 0), shape[0] - 1)
-        row = min(max((y - origin[1]) // side, 0), shape[1] - 1)
-        out_x = max(origin[0] - x, x - origin[0] - shape[0] * side, 0) * 1.0  # to the grid, for positions outside
-        out_y = max(origin[1] - y, y - origin[1] - shape[1] * side, 0) * 1.0
+        column = min(max((x - origin[0]) // cell_mm, 0), shape[0] - 1)
+        row = min(max((y - origin[1]) // cell_mm, 0), shape[1] - 1)
+        out_x = max(origin[0] - x, x - origin[0] - shape[0] * cell_mm, 0) * 1.0  # to the grid, for positions outside
+        out_y = max(origin[1] - y, y - origin[1] - shape[1] * cell_mm, 0) * 1.0
         best, count = np.inf, 0
         for ring in range(max(shape[0], shape[1])):
-            inward = max(ring - 1, 0) * side
-            far = best * (1.0 + 2.0**-40) + reach * 2.0**-40
-            if far < min(np.hypot(out_x + inward, out_y), np.hypot(out_x, out_y + inward)):
+            inward = max(ring - 1, 0) * cell_mm
+            search_radius = best * (1.0 + 2.0**-40) + reach * 2.0**-40
+            if search_radius < min(np.hypot(out_x + inward, out_y), np.hypot(out_x, out_y + inward)):
                 break
             for r in range(max(row - ring, 0), min(row + ring, shape[1] - 1) + 1):
                 inner = r > row - ring and r < row + ring
                 for c in range(max(column - ring, 0), min(column + ring, shape[0] - 1) + 1):
                     if inner and c > column - ring and c < column + ring:
                         continue
-                    across = max(origin[0] + c * side - x, x - origin[0] - (c + 1) * side, 0) * 1.0
-                    along = max(origin[1] + r * side - y, y - origin[1] - (r + 1) * side, 0) * 1.0
+                    across = max(origin[0] + c * cell_mm - x, x - origin[0] - (c + 1) * cell_mm, 0) * 1.0
+                    along = max(origin[1] + r * cell_mm - y, y - origin[1] - (r + 1) * cell_mm, 0) * 1.0
                     if best * (1.0 + 2.0**-40) + reach * 2.0**-40 < np.hypot(across, along):
                         continue
-                    for place in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
-                        item = items[place]
-                        away, gone = _foot(tails, heads, item, x, y)
-                        slack = (away + reach) * 2.0**-44
-                        if away > best + slack:
+                    for index in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
+                        item = items[index]
+                        distance, gone = _project_to_side(tails, heads, item, x, y)
+                        slack = (distance + reach) * 2.0**-44
+                        if distance > best + slack:
                             continue
-                        if away < best - slack:
+                        if distance < best - slack:
                             count = 0
-                        best = min(best, away)
+                        best = min(best, distance)
                         # an end that sides share is one point: it is taken from the first of them
                         end_x, end_y = np.nan, np.nan
                         if gone == 0.0:
                             end_x, end_y = float(tails[item, 0]), float(tails[item, 1])
                         elif gone == 1.0:
                             end_x, end_y = float(heads[item, 0]), float(heads[item, 1])
-                        known = False
+                        is_listed = False
                         for s in range(min(count, slots.shape[1])):
                             if slots[p, s] == item or (corner_x[s] == end_x and corner_y[s] == end_y):
-                                known = True
+                                is_listed = True
                                 slots[p, s] = min(slots[p, s], item)
-                        if not known:
+                        if not is_listed:
                             if count < slots.shape[1]:
                                 slots[p, count] = item
                                 corner_x[count], corner_y[count] = end_x, end_y

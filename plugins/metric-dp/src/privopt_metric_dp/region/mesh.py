@@ -22,7 +22,7 @@ __all__ = [
     "MOST_VERTICES",
     "lattice",
     "plane_of",
-    "refined",
+    "refine_plane",
     "refined_places",
     "triangulate",
     "twice_areas",
@@ -57,40 +57,40 @@ def plane_of(records: Space) -> Plane:
         projection = Projection.of(records.coordinates, records.source)
         vertices = projection.to_plane(degrees_in_units(records.coordinates))
     else:
-        far = np.flatnonzero((np.abs(records.coordinates) > MOST_KM).any(axis=1))
-        if far.size:
-            found = f"{records.coordinates[far[0]].tolist()} km"
-            wanted = f"coordinates of at most {MOST_KM:,.0f} km"
-            raise InputError([Fault(records.source, f"id {records.ids[far[0]]!r}", found, wanted)])
+        distant = np.flatnonzero((np.abs(records.coordinates) > MOST_KM).any(axis=1))
+        if distant.size:
+            actual = f"{records.coordinates[distant[0]].tolist()} km"
+            expectation = f"coordinates of at most {MOST_KM:,.0f} km"
+            raise InputError([Fault(records.source, f"id {records.ids[distant[0]]!r}", actual, expectation)])
         vertices = np.rint(records.coordinates * MM_PER_KM).astype(np.int64)
-    _apart(vertices, records)
+    _check_distinct(vertices, records)
     if np.ptp(vertices, axis=0).max() > MOST_ACROSS * MM_PER_KM:
-        found = f"places over {np.ptp(vertices, axis=0).max() / MM_PER_KM:,.0f} km"
-        raise InputError([Fault(records.source, "", found, f"a region of at most {MOST_ACROSS:,} km across")])
+        actual = f"places over {np.ptp(vertices, axis=0).max() / MM_PER_KM:,.0f} km"
+        raise InputError([Fault(records.source, "", actual, f"a region of at most {MOST_ACROSS:,} km across")])
     if projection is not None and not projection.covers(vertices):
-        found = f"places that the projection stretches, beyond {projection.parallel:.6g} degrees"
-        raise InputError([Fault(records.source, "", found, "places inside the box that it was made for")])
-    simplices = triangulate(vertices, records) if records.triangles is None else _as_given(vertices, records)
+        actual = f"places that the projection stretches, beyond {projection.parallel:.6g} degrees"
+        raise InputError([Fault(records.source, "", actual, "places inside the box that it was made for")])
+    simplices = triangulate(vertices, records) if records.triangles is None else _check_triangles(vertices, records)
     return Plane(size=len(vertices), simplices=simplices, vertices=vertices, projection=projection)
 
 
-def _apart(vertices: Ints, records: Space) -> None:
-    _, first, place = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[place.reshape(-1)] != np.arange(len(vertices)))
-    wanted = "places at least a millimetre (geographic: 1e-7 degrees) apart, as corners of triangles"
+def _check_distinct(vertices: Ints, records: Space) -> None:
+    _, first_row, group = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
+    repeated = np.flatnonzero(first_row[group.reshape(-1)] != np.arange(len(vertices)))
+    expectation = "places at least a millimetre (geographic: 1e-7 degrees) apart, as corners of triangles"
     faults = Faults()
-    for row in again.tolist():
-        other = records.ids[first[place.reshape(-1)[row]]]
-        faults.add(records.source, f"id {records.ids[row]!r}", f"the place of {other!r}", wanted)
+    for row in repeated.tolist():
+        first_id = records.ids[first_row[group.reshape(-1)[row]]]
+        faults.add(records.source, f"id {records.ids[row]!r}", f"the place of {first_id!r}", expectation)
     faults.check()
 
 
-def _as_given(vertices: Ints, records: Space) -> Ints:
+def _check_triangles(vertices: Ints, records: Space) -> Ints:
     triangles = records.triangles
     assert triangles is not None  # asked before
     if not len(triangles):
-        found = f"{len(records)} places in one line"
-        raise InputError([Fault(records.source, "", found, "at least 2 rows and 2 columns, which span triangles")])
+        actual = f"{len(records)} places in one line"
+        raise InputError([Fault(records.source, "", actual, "at least 2 rows and 2 columns, which span triangles")])
     if (twice_areas(vertices[triangles]) <= 0).any():
         raise InputError([Fault(records.source, "", "triangles of a few millimetres", "larger triangles")])
     return triangles
@@ -98,8 +98,8 @@ def _as_given(vertices: Ints, records: Space) -> Ints:
 
 def twice_areas(corners: Ints) -> Ints:
     """Return (S,) twice the areas of triangles (S, 3, 2), positive if corners run counter-clockwise."""
-    one, other = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    areas: Ints = one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
+    u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    areas: Ints = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
     return areas
 
 
@@ -112,26 +112,26 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     """
     from scipy.spatial import Delaunay, QhullError
 
-    wanted = "at least three points that do not lie in one line"
+    expectation = "at least three points that do not lie in one line"
     if len(vertices) < 3:
-        raise InputError([Fault(records.source, "", f"{len(vertices)} places", wanted)])
+        raise InputError([Fault(records.source, "", f"{len(vertices)} places", expectation)])
     try:
-        found = Delaunay((vertices - vertices[0]).astype(np.float64)).simplices.astype(np.int64)
+        simplices = Delaunay((vertices - vertices[0]).astype(np.float64)).simplices.astype(np.int64)
     except QhullError:
-        raise InputError([Fault(records.source, "", f"{len(vertices)} places in one line", wanted)]) from None
-    areas = twice_areas(vertices[found])
-    found[areas < 0] = found[areas < 0][:, [0, 2, 1]]
+        raise InputError([Fault(records.source, "", f"{len(vertices)} places in one line", expectation)]) from None
+    areas = twice_areas(vertices[simplices])
+    simplices[areas < 0] = simplices[areas < 0][:, [0, 2, 1]]
     # flat in exact integers, which only happens at the rim; what was omitted there is no hole
-    found = _without_flat_rim(vertices, found[areas != 0])
-    left = np.setdiff1d(np.arange(len(vertices)), found)
+    simplices = _without_flat_rim(vertices, simplices[areas != 0])
+    unused = np.setdiff1d(np.arange(len(vertices)), simplices)
     faults = Faults()
-    wanted = "places that are not within millimetres of the line between others"
-    for row in left.tolist():
-        faults.add(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", wanted)
+    expectation = "places that are not within millimetres of the line between others"
+    for row in unused.tolist():
+        faults.add(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", expectation)
     faults.check()
-    turned = np.argmin(found, axis=1)  # the least corner first, then in order: one form, however it was found
-    found = np.take_along_axis(found, (turned[:, None] + np.arange(3)) % 3, axis=1)
-    ordered: Ints = found[np.lexsort(found.T[::-1])]
+    start = np.argmin(simplices, axis=1)  # the least corner first, then in order: one form, however it was found
+    simplices = np.take_along_axis(simplices, (start[:, None] + np.arange(3)) % 3, axis=1)
+    ordered: Ints = simplices[np.lexsort(simplices.T[::-1])]
     return ordered
 
 
@@ -142,9 +142,9 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
         _, which, times = np.unique(sides.reshape(-1, 2), axis=0, return_inverse=True, return_counts=True)
         at_rim = times[which.reshape(-1)].reshape(-1, 3) == 1
         corners = vertices[triangles].astype(np.float64)
-        one, other = np.roll(corners, -1, axis=1) - corners, np.roll(corners, 1, axis=1) - corners
-        lengths = np.hypot(one[..., 0], one[..., 1]) * np.hypot(other[..., 0], other[..., 1])
-        flat = (one * other).sum(axis=2) < _FLATTEST * lengths
+        ahead, back = np.roll(corners, -1, axis=1) - corners, np.roll(corners, 1, axis=1) - corners
+        lengths = np.hypot(ahead[..., 0], ahead[..., 1]) * np.hypot(back[..., 0], back[..., 1])
+        flat = (ahead * back).sum(axis=2) < _FLATTEST * lengths
         # the side that lies opposite a nearly flat corner is the rim's, the other two are inside
         cut = (flat & at_rim).any(axis=1) & (at_rim.sum(axis=1) == 1)
         if not cut.any() or len(triangles) == 1:
@@ -157,7 +157,7 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
         triangles = triangles[~cut]
 
 
-def refined(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[Plane, list[tuple[int, int]]]:
+def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[Plane, list[tuple[int, int]]]:
     """Cut every triangle into four at the middles of its sides, again and again, until no side is longer.
 
     Args:
@@ -170,17 +170,17 @@ def refined(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[P
     """
     added: list[tuple[int, int]] = []
     while True:
-        ends = plane.vertices[plane.edges]
-        apart = ends[:, 0] - ends[:, 1]
-        longest = float((apart.astype(np.float64) ** 2).sum(axis=1).max())
+        endpoints = plane.vertices[plane.edges]
+        offsets = endpoints[:, 0] - endpoints[:, 1]
+        longest = float((offsets.astype(np.float64) ** 2).sum(axis=1).max())
         if longest <= most_mm**2:
             return plane, added
         if _refined_size(plane, longest**0.5 / most_mm) > MOST_VERTICES:
-            found = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
-            raise InputError([Fault(file, "privacy.split_km", found, "a greater length")])
+            actual = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
+            raise InputError([Fault(file, "privacy.split_km", actual, "a greater length")])
         check_places(plane.size + len(plane.edges), f"{file}: privacy.split_km")
         added += [(i, j) for i, j in plane.edges.tolist()]
-        plane = _halved(plane, file)
+        plane = _halve_sides(plane, file)
 
 
 def _refined_size(plane: Plane, ratio: float) -> int:
@@ -202,25 +202,29 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
     plane = plane_of(records)
     if split_km is None:
         return records, plane
-    plane, added = refined(plane, split_km * MM_PER_KM, file)
+    plane, added = refine_plane(plane, split_km * MM_PER_KM, file)
     ids = list(records.ids)
-    taken = set(ids)
+    used_ids = set(ids)
     for i, j in added:
         step = 1
-        while (name := f"{ids[i]}{BETWEEN}{ids[j]}{BETWEEN}{step}") in taken:
+        while (name := f"{ids[i]}{BETWEEN}{ids[j]}{BETWEEN}{step}") in used_ids:
             step += 1
-        taken.add(name)
+        used_ids.add(name)
         ids.append(name)
-    new = plane.vertices[len(records) :]
+    added_vertices = plane.vertices[len(records) :]
     geographic = records.kind == "geographic" and plane.projection is not None
-    places = plane.projection.to_earth(new) if geographic and plane.projection is not None else new / MM_PER_KM
+    places = (
+        plane.projection.to_earth(added_vertices)
+        if geographic and plane.projection is not None
+        else added_vertices / MM_PER_KM
+    )
     assert records.coordinates is not None  # the plane was made of them
     coordinates = np.concatenate([records.coordinates, places])
-    known = evolve(records, rests=None, written=None, corner=None)  # of the first places alone
-    return evolve(known, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
+    base = evolve(records, rests=None, written=None, corner=None)  # of the first places alone
+    return evolve(base, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
 
 
-def _halved(plane: Plane, file: str) -> Plane:
+def _halve_sides(plane: Plane, file: str) -> Plane:
     middles = (plane.vertices[plane.edges].sum(axis=1)) >> 1
     m = plane.opposite + plane.size  # (S, 3) middle of the side opposite each corner
     a, b, c = plane.simplices.T
@@ -242,84 +246,86 @@ def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]
     Returns:
         (N, 2) vertices in whole millimetres, row by row from the south west, and (S, 3) triangles.
     """
-    low = np.min([ring.min(axis=0) for polygon in rings for ring in polygon], axis=0)
-    high = np.max([ring.max(axis=0) for polygon in rings for ring in polygon], axis=0)
+    lower = np.min([ring.min(axis=0) for polygon in rings for ring in polygon], axis=0)
+    upper = np.max([ring.max(axis=0) for polygon in rings for ring in polygon], axis=0)
     height = side * 0.75**0.5
-    cols, rows = np.ceil((high - low) / [side, height] + np.array([3.0, 1.0])).astype(np.int64).tolist()
-    start = low - [side, 0.0]
+    cols, rows = np.ceil((upper - lower) / [side, height] + np.array([3.0, 1.0])).astype(np.int64).tolist()
+    start = lower - [side, 0.0]
     r, c = np.divmod(np.arange((rows + 1) * (cols + 1), dtype=np.int64), cols + 1)
     exact = np.column_stack([start[0] + (c + (r % 2) / 2) * side, start[1] + r * height])
     triangles = _lattice_triangles(rows, cols)
     # a triangle through whose inside no rim passes lies inside or outside as its centre does
     centres = exact[triangles].mean(axis=1).reshape(rows, cols, 2, 2).transpose(0, 2, 1, 3).reshape(2 * rows, cols, 2)
-    inside = np.zeros((2 * rows, cols), dtype=np.bool_)
+    is_inside = np.zeros((2 * rows, cols), dtype=np.bool_)
     for polygon in rings:
-        inside |= _inside(centres, polygon)
-    chosen = inside.reshape(rows, 2, cols).transpose(0, 2, 1).reshape(-1)
+        is_inside |= _is_inside(centres, polygon)
+    is_selected = is_inside.reshape(rows, 2, cols).transpose(0, 2, 1).reshape(-1)
     points = np.rint(exact).astype(np.int64)
     for polygon in rings:
         for ring in polygon:
-            _touch(chosen, exact, triangles, _pieces(ring, side), (start, side, height, cols))
-    kept = triangles[chosen]
-    used, place = np.unique(kept, return_inverse=True)
-    return points[used], place.reshape(-1, 3).astype(np.int64)
+            _select_touched(is_selected, exact, triangles, _cut_ring(ring, side), (start, side, height, cols))
+    selection = triangles[is_selected]
+    vertex_numbers, positions = np.unique(selection, return_inverse=True)
+    return points[vertex_numbers], positions.reshape(-1, 3).astype(np.int64)
 
 
 def _lattice_triangles(rows: int, cols: int) -> Ints:
     """(2 rows cols, 3) triangles: row by row, in each two for each column; odd rows of points are shifted by half."""
     r, c = np.divmod(np.arange(rows * cols, dtype=np.int64), cols)
     a, b = r * (cols + 1) + c, (r + 1) * (cols + 1) + c
-    even, odd = ((a, a + 1, b), (a + 1, b + 1, b)), ((a, a + 1, b + 1), (a, b + 1, b))
+    even_rows, odd_rows = ((a, a + 1, b), (a + 1, b + 1, b)), ((a, a + 1, b + 1), (a, b + 1, b))
     shifted = (r % 2 == 1)[:, None]
-    two = [np.where(shifted, np.column_stack(o), np.column_stack(e)) for e, o in zip(even, odd, strict=True)]
+    two = [np.where(shifted, np.column_stack(o), np.column_stack(e)) for e, o in zip(even_rows, odd_rows, strict=True)]
     return np.stack(two, axis=1).reshape(-1, 3)
 
 
-def _inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
+def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
     """Mark the points (rows, columns, 2), each row at one y, that lie inside a polygon (even-odd rule)."""
-    found = np.zeros(points.shape[:2], dtype=np.bool_)
+    is_inside = np.zeros(points.shape[:2], dtype=np.bool_)
     tails = np.concatenate([ring[:-1] for ring in polygon])
     heads = np.concatenate([ring[1:] for ring in polygon])
     for row in range(len(points)):
         y = float(points[row, 0, 1])
         crossing = (tails[:, 1] <= y) != (heads[:, 1] <= y)
         t, h = tails[crossing], heads[crossing]
-        at = np.sort(t[:, 0] + (y - t[:, 1]) * ((h[:, 0] - t[:, 0]) / (h[:, 1] - t[:, 1])))
-        found[row] = np.searchsorted(at, points[row, :, 0]) % 2 == 1
-    return found
+        crossings = np.sort(t[:, 0] + (y - t[:, 1]) * ((h[:, 0] - t[:, 0]) / (h[:, 1] - t[:, 1])))
+        is_inside[row] = np.searchsorted(crossings, points[row, :, 0]) % 2 == 1
+    return is_inside
 
 
-def _pieces(ring: Floats, side: float) -> Floats:
+def _cut_ring(ring: Floats, side: float) -> Floats:
     """(M, 2, 2) the sides of a ring in pieces no longer than a triangle's side."""
     step = np.diff(ring, axis=0)
     parts = np.maximum(1, np.ceil(np.hypot(step[:, 0], step[:, 1]) / side)).astype(np.int64)
     row = np.repeat(np.arange(len(step)), parts)
     number = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
-    ends = [ring[row] + step[row] * ((number + more) / parts[row])[:, None] for more in (0, 1)]
-    return np.stack(ends, axis=1)
+    endpoints = [ring[row] + step[row] * ((number + offset) / parts[row])[:, None] for offset in (0, 1)]
+    return np.stack(endpoints, axis=1)
 
 
-def _touch(
-    chosen: Bools, points: Floats, triangles: Ints, pieces: Floats, grid: tuple[Floats, float, float, int]
+def _select_touched(
+    is_selected: Bools, points: Floats, triangles: Ints, pieces: Floats, grid: tuple[Floats, float, float, int]
 ) -> None:
     """Choose the triangles through whose inside pieces of a rim (M, 2, 2) pass, among those near each."""
     start, side, height, cols = grid
-    first = np.floor((pieces.min(axis=1) - start) / [side, height]).astype(np.int64) - 1
-    for down in range(4):
-        for right in range(4):
-            r, c = first[:, 1] + down, first[:, 0] + right
-            there = (r >= 0) & (c >= 0) & (c < cols) & (r < len(triangles) // (2 * cols))
+    corner_cell = np.floor((pieces.min(axis=1) - start) / [side, height]).astype(np.int64) - 1
+    for row_step in range(4):
+        for column_step in range(4):
+            r, c = corner_cell[:, 1] + row_step, corner_cell[:, 0] + column_step
+            is_in_grid = (r >= 0) & (c >= 0) & (c < cols) & (r < len(triangles) // (2 * cols))
             for half in range(2):
-                number = 2 * (r[there] * cols + c[there]) + half
+                number = 2 * (r[is_in_grid] * cols + c[is_in_grid]) + half
                 corners = points[triangles[number]]
-                chosen[number[_meet(corners, pieces[there])]] = True
+                is_selected[number[_do_meet(corners, pieces[is_in_grid])]] = True
 
 
-def _meet(corners: Floats, pieces: Floats) -> Bools:
+def _do_meet(corners: Floats, pieces: Floats) -> Bools:
     """Mark the segments (M, 2, 2) that pass through the inside of their triangles (M, 3, 2): no side separates them."""
     directions = np.concatenate([np.roll(corners, -1, axis=1) - corners, pieces[:, 1:] - pieces[:, :1]], axis=1)
     normals = np.stack([-directions[..., 1], directions[..., 0]], axis=2)
-    one, other = (np.einsum("mad,mpd->map", normals, shape) for shape in (corners, pieces))
-    apart = (one.max(axis=2) <= other.min(axis=2)) | (other.max(axis=2) <= one.min(axis=2))
-    meeting: Bools = ~apart.any(axis=1)
+    triangle_range, piece_range = (np.einsum("mad,mpd->map", normals, shape) for shape in (corners, pieces))
+    is_separated = (triangle_range.max(axis=2) <= piece_range.min(axis=2)) | (
+        piece_range.max(axis=2) <= triangle_range.min(axis=2)
+    )
+    meeting: Bools = ~is_separated.any(axis=1)
     return meeting

@@ -35,9 +35,9 @@ __all__ = [
     "Plane",
     "Region",
     "Streets",
+    "compare_regions",
     "region_of",
     "street_growth",
-    "unlike",
 ]
 
 ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
@@ -60,7 +60,7 @@ SNAP_STEPS = 8
 """Pieces of half a street on which S-shaped weights are linear: l' comes within 1 % of what any number would give."""
 
 
-def _ints(value: Any) -> Ints:
+def _to_int64(value: Any) -> Ints:
     return read_only(np.array(value, dtype=np.int64))
 
 
@@ -75,7 +75,7 @@ class Region(ABC):
     """
 
     size: int
-    simplices: Ints = field(converter=_ints)
+    simplices: Ints = field(converter=_to_int64)
     steps: int = 0
 
     @cached_property
@@ -93,8 +93,8 @@ class Region(ABC):
 
     def lengths(self, epsilon: Fraction) -> Floats:
         """Return (E,) ln(1 + a) / epsilon in km, rounded down: lengths at which metric DP over the edges suffices."""
-        found = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
-        return read_only(np.array(found, dtype=np.float64))
+        lower_bounds = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
+        return read_only(np.array(lower_bounds, dtype=np.float64))
 
     def coarse(self, epsilon: Fraction) -> str | None:
         """Return the cost of long simplices in words; None if little can be done about it."""
@@ -120,21 +120,21 @@ class Streets(Region):
     geographic: bool = False
 
     @cached_property
-    def _shortest(self) -> Ints:
+    def _shortest_rows(self) -> Ints:
         """Rows of the shortest street between each two vertices, in the order of the edges."""
         return shortest_rows(np.sort(self.simplices, axis=1), self.km)
 
     @cached_property
     def edges(self) -> Ints:
         """(E, 2) pairs of different vertices with a street between them."""
-        return read_only(np.sort(self.simplices[self._shortest], axis=1))
+        return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """Return a = 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l for n = 0.
 
         Parallel streets count with the shortest.
         """
-        return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest])
+        return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest_rows])
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """Return ``simplices``, ``lengths`` in km, ``snap_steps``."""
@@ -143,8 +143,8 @@ class Streets(Region):
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
     """Return a of a street of some length, exactly (mathematics: C2)."""
-    whole = epsilon * Fraction(km)
-    return whole if steps == 0 else 2 * ((1 + whole / (2 * steps)) ** steps - 1)
+    exponent = epsilon * Fraction(km)
+    return exponent if steps == 0 else 2 * ((1 + exponent / (2 * steps)) ** steps - 1)
 
 
 @frozen(kw_only=True, eq=False)
@@ -156,11 +156,11 @@ class Plane(Region):
         projection: how geographic positions come onto the plane; None where positions are planar themselves.
     """
 
-    vertices: Ints = field(converter=_ints)
+    vertices: Ints = field(converter=_to_int64)
     projection: Projection | None = None
 
     @cached_property
-    def _numbered(self) -> tuple[Ints, Ints]:
+    def _edges_and_opposites(self) -> tuple[Ints, Ints]:
         """The edges, and (S, 3) which of them lies opposite each corner."""
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)
@@ -169,25 +169,25 @@ class Plane(Region):
     @cached_property
     def edges(self) -> Ints:
         """(E, 2) sides of triangles."""
-        return self._numbered[0]
+        return self._edges_and_opposites[0]
 
     @property
     def opposite(self) -> Ints:
         """(S, 3) number of the edge that lies opposite each corner."""
-        return self._numbered[1]
+        return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """Return the smaller of what an edge's two triangles allow (:mod:`privopt_metric_dp.region.triangles`)."""
-        from privopt_metric_dp.region.triangles import sufficient
+        from privopt_metric_dp.region.triangles import sufficient_ratios
 
         allowed = np.full(len(self.edges), np.inf)
-        np.minimum.at(allowed, self.opposite, sufficient(self.vertices[self.simplices], epsilon))
+        np.minimum.at(allowed, self.opposite, sufficient_ratios(self.vertices[self.simplices], epsilon))
         return tuple(Fraction(a) for a in allowed.tolist())
 
     def coarse(self, epsilon: Fraction) -> str | None:
         """Return the cost of a mesh with sides that are long for epsilon, per km, in words; None if they are not."""
-        ends = self.vertices[self.edges].astype(np.float64)
-        reach = float(epsilon) * float(np.median(np.hypot(*(ends[:, 0] - ends[:, 1]).T))) / MM_PER_KM
+        endpoints = self.vertices[self.edges].astype(np.float64)
+        reach = float(epsilon) * float(np.median(np.hypot(*(endpoints[:, 0] - endpoints[:, 1]).T))) / MM_PER_KM
         if reach <= COARSE_EXPONENT:
             return None
         return (
@@ -209,10 +209,12 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
         source: name of the artefact, for faults.
     """
     planar = "vertices" in arrays
-    wanted = {"simplices", "snap_steps", "vertices" if planar else "lengths"}
+    expected_names = {"simplices", "snap_steps", "vertices" if planar else "lengths"}
     faults = Faults()
-    if set(arrays) != wanted:
-        faults.add(source, "", f"arrays {', '.join(sorted(arrays))}", f"of a region {', '.join(sorted(wanted))}")
+    if set(arrays) != expected_names:
+        faults.add(
+            source, "", f"arrays {', '.join(sorted(arrays))}", f"of a region {', '.join(sorted(expected_names))}"
+        )
     faults.check()
     simplices = arrays["simplices"]
     if simplices.shape[1] != (3 if planar else 2):
@@ -232,7 +234,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
     return Streets(size=count, simplices=simplices, km=arrays["lengths"], steps=steps)
 
 
-def unlike(stored: Region | None, wanted: Region | None, pairs: Ints) -> list[str]:
+def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints) -> list[str]:
     """List how a release's region differs from its problem's, a line each; pairs next to a region are wrong.
 
     Args:
@@ -241,13 +243,13 @@ def unlike(stored: Region | None, wanted: Region | None, pairs: Ints) -> list[st
         pairs: (P, 2) of the release.
     """
     lines = [f"mechanism.npz: pairs: expected none beside a region, got {len(pairs):,}"] if len(pairs) else []
-    if stored is None or wanted is None:
+    if stored is None or expected is None:
         return [*lines, "mechanism.npz: region: one without the other"]
-    mine, others = stored.arrays(), wanted.arrays()
+    mine, others = stored.arrays(), expected.arrays()
     for name in (*mine, *(name for name in others if name not in mine)):
         if name not in mine or name not in others:
-            found = "missing" if name in others else "stored, though the problem has none"
-            return [*lines, f"mechanism.npz: {name}: {found}"]
+            actual = "missing" if name in others else "stored, though the problem has none"
+            return [*lines, f"mechanism.npz: {name}: {actual}"]
         if not np.array_equal(mine[name], others[name]):
             return [*lines, f"mechanism.npz: {name}: not those of the problem"]
     return lines

@@ -68,14 +68,18 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     """
     if not steps:
         return part
-    near = np.minimum(part, 1.0 - part)
+    mirrored = np.minimum(part, 1.0 - part)
     step = np.minimum(reach, STEEPEST) / (2 * steps)
-    gone = np.minimum(np.floor(2 * steps * near), steps)
-    risen = gone * np.log1p(step) + np.log1p((2 * steps * near - gone) * step)  # logarithms: powers may be no doubles
-    whole = steps * np.log1p(step)
-    least = -2.0 * np.expm1(-whole)
-    share = np.divide(-np.expm1(-risen) * np.exp(risen - whole), least, out=near.copy(), where=reach > 1e-15)
-    shares: Floats = np.where(part > 0.5, 1.0 - share, share)
+    gone = np.minimum(np.floor(2 * steps * mirrored), steps)
+    risen = gone * np.log1p(step) + np.log1p(
+        (2 * steps * mirrored - gone) * step
+    )  # logarithms: powers may be no doubles
+    total = steps * np.log1p(step)
+    normaliser = -2.0 * np.expm1(-total)
+    near_share = np.divide(
+        -np.expm1(-risen) * np.exp(risen - total), normaliser, out=mirrored.copy(), where=reach > 1e-15
+    )
+    shares: Floats = np.where(part > 0.5, 1.0 - near_share, near_share)
     return shares
 
 
@@ -121,18 +125,18 @@ class SimplexMixture:
 
     def exact(self, row: int) -> list[Fraction]:
         """Return the probability of each corner of one position, exactly."""
-        whole = [int(share) for share in self.shares[row]]
-        linear = [Fraction(share, sum(whole)) for share in whole]
+        weights = [int(weight) for weight in self.shares[row]]
+        linear = [Fraction(weight, sum(weights)) for weight in weights]
         if self.reach is None:
             return linear
-        far = far_share(linear[1], self.reaches[self.reach[0][row]], self.steps)
-        return [1 - far, far]
+        far_probability = far_share(linear[1], self.reaches[self.reach[0][row]], self.steps)
+        return [1 - far_probability, far_probability]
 
     @property
     def linear(self) -> Floats:
         """(B, m) barycentric coordinates, or shares of the way, in doubles."""
-        found: Floats = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
-        return found
+        shares: Floats = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
+        return shares
 
     @property
     def probabilities(self) -> Floats:
@@ -140,8 +144,8 @@ class SimplexMixture:
         linear = self.linear
         if self.reach is None:
             return linear
-        far = far_shares(linear[:, 1], self.reach[1], self.steps)
-        return np.stack([1.0 - far, far], axis=1)
+        far_probability = far_shares(linear[:, 1], self.reach[1], self.steps)
+        return np.stack([1.0 - far_probability, far_probability], axis=1)
 
     def draw(self, source: Source | None = None) -> Ints:
         """Draw (B,) vertices, one for each position with exactly its probabilities.
@@ -150,13 +154,13 @@ class SimplexMixture:
             source: random bytes; the operating system's by default.
         """
 
-        def cuts(row: int) -> list[Fraction]:
+        def exact_thresholds(row: int) -> list[Fraction]:
             parts = self.exact(row)
-            return [sum(parts[: place + 1], Fraction(0)) for place in range(len(parts) - 1)]
+            return [sum(parts[: index + 1], Fraction(0)) for index in range(len(parts) - 1)]
 
-        place = choose(np.cumsum(self.probabilities[:, :-1], axis=1), cuts, source=source)
-        drawn: Ints = self.corners[np.arange(len(place)), place]
-        return drawn
+        corner_numbers = choose(np.cumsum(self.probabilities[:, :-1], axis=1), exact_thresholds, source=source)
+        vertices: Ints = self.corners[np.arange(len(corner_numbers)), corner_numbers]
+        return vertices
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -189,16 +193,16 @@ class Snapper:
             return cls(simplices=region.simplices, vertices=region.vertices, projection=region.projection)
         assert isinstance(region, Streets)
         places = np.full((region.size, 2), np.nan) if region.positions is None else region.positions
-        at = np.asarray(~np.isnan(places).any(axis=1))
-        kept = at[region.simplices].all(axis=1)
-        if not kept.any():
+        has_position = np.asarray(~np.isnan(places).any(axis=1))
+        is_usable = has_position[region.simplices].all(axis=1)
+        if not is_usable.any():
             raise UsageError("columns of the secret must be id, got positions: no street has coordinates at both ends")
-        projection = Projection.of(places[at], "records") if region.geographic else None
+        projection = Projection.of(places[has_position], "records") if region.geographic else None
         return cls(
-            simplices=region.simplices[kept],
-            vertices=read_positions(np.where(at[:, None], places, places[at][0]), projection),
-            numbers=np.flatnonzero(kept),
-            reaches=[epsilon * Fraction(km) for km in region.km[kept].tolist()] if region.steps else (),
+            simplices=region.simplices[is_usable],
+            vertices=read_positions(np.where(has_position[:, None], places, places[has_position][0]), projection),
+            numbers=np.flatnonzero(is_usable),
+            reaches=[epsilon * Fraction(km) for km in region.km[is_usable].tolist()] if region.steps else (),
             steps=region.steps,
             projection=projection,
         )
@@ -217,7 +221,7 @@ class Snapper:
         return Sides(tails=self.vertices[self.ends[:, 0]], heads=self.vertices[self.ends[:, 1]])
 
     @cached_property
-    def _reach(self) -> Floats:
+    def _double_reaches(self) -> Floats:
         """(S,) of the streets, in doubles."""
         return np.array([float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches])
 
@@ -236,24 +240,24 @@ class Snapper:
     def exactly(self, positions: Ints) -> SimplexMixture:
         """Snap positions in whole millimetres of the plane."""
         if self._triangles is None:
-            side, shares, away = self._sides.nearest(positions)
+            side_numbers, shares, distances = self._sides.nearest(positions)
             return SimplexMixture(
-                corners=self.ends[side],
+                corners=self.ends[side_numbers],
                 shares=shares,
-                away=away / MM_PER_KM,
-                streets=self.numbers[side] if self.numbers.size else side,
+                away=distances / MM_PER_KM,
+                streets=self.numbers[side_numbers] if self.numbers.size else side_numbers,
                 reaches=self.reaches,
-                reach=(side, self._reach[side]) if self.steps else None,
+                reach=(side_numbers, self._double_reaches[side_numbers]) if self.steps else None,
                 steps=self.steps,
             )
-        found, shares = self._triangles.locate(positions)
-        corners, away = self.simplices[found], np.zeros(len(positions))
-        out = np.flatnonzero(found < 0)
-        if out.size:
-            side, divided, far = self._sides.nearest(positions[out])
+        triangles, shares = self._triangles.locate(positions)
+        corners, distances = self.simplices[triangles], np.zeros(len(positions))
+        outside_rows = np.flatnonzero(triangles < 0)
+        if outside_rows.size:
+            side_numbers, divided, outside_distances = self._sides.nearest(positions[outside_rows])
             if divided.dtype == object:
                 shares = shares.astype(object)
-            corners[out, :2], corners[out, 2] = self.ends[side], self.ends[side, 0]
-            shares[out, :2], shares[out, 2] = divided, 0
-            away[out] = far / MM_PER_KM
-        return SimplexMixture(corners=corners, shares=shares, away=away)
+            corners[outside_rows, :2], corners[outside_rows, 2] = self.ends[side_numbers], self.ends[side_numbers, 0]
+            shares[outside_rows, :2], shares[outside_rows, 2] = divided, 0
+            distances[outside_rows] = outside_distances / MM_PER_KM
+        return SimplexMixture(corners=corners, shares=shares, away=distances)

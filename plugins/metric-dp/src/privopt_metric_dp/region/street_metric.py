@@ -34,17 +34,19 @@ class EdgeMetric(RoadMetric):
     """
 
     def __init__(
-        self, region: Region, epsilon: Fraction, vertices: Space, outputs: Space | None, far: Metric | None
+        self, region: Region, epsilon: Fraction, vertices: Space, outputs: Space | None, output_metric: Metric | None
     ) -> None:
         edges, lengths = region.edges, region.lengths(epsilon)
-        alone = np.setdiff1d(np.arange(region.size), edges)  # a street that ends where it begins asks for nothing
+        isolated = np.setdiff1d(np.arange(region.size), edges)  # a street that ends where it begins asks for nothing
         names = np.asarray(vertices.ids, dtype=np.str_)
-        ends = np.concatenate([edges, np.column_stack([alone, alone])])
-        roads = Roads(names[ends[:, 0]], names[ends[:, 1]], np.concatenate([lengths, np.zeros(len(alone))]))
-        super().__init__(roads, vertices, outputs if far is None else None)
-        self._edges, self._far = edges, far
-        if far is not None:
-            self.output_size, self.own_outputs = far.output_size, False
+        road_ends = np.concatenate([edges, np.column_stack([isolated, isolated])])
+        roads = Roads(
+            names[road_ends[:, 0]], names[road_ends[:, 1]], np.concatenate([lengths, np.zeros(len(isolated))])
+        )
+        super().__init__(roads, vertices, outputs if output_metric is None else None)
+        self._edges, self._output_metric = edges, output_metric
+        if output_metric is not None:
+            self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the same sums of unrounded ln(1 + a) / epsilon do not exceed."""
@@ -52,12 +54,12 @@ class EdgeMetric(RoadMetric):
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return (B, K) distances; to an output that is not a vertex, the greatest that vertices agree on."""
-        if self._far is None:
+        if self._output_metric is None:
             return super().to_outputs(i)
-        return self._agreed if i is None else self._agreed[np.asarray(i, dtype=np.int64)]
+        return self._output_distances if i is None else self._output_distances[np.asarray(i, dtype=np.int64)]
 
     @cached_property
-    def _agreed(self) -> Floats:
-        assert self._far is not None  # asked before
+    def _output_distances(self) -> Floats:
+        assert self._output_metric is not None  # asked before
         lengths = self.between(self._edges[:, 0], self._edges[:, 1])
-        return read_only(consistent(self._far.to_outputs(), self._edges, lengths))
+        return read_only(consistent(self._output_metric.to_outputs(), self._edges, lengths))

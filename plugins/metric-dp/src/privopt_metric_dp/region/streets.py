@@ -36,46 +36,54 @@ def streets_of(
         file: name of the problem file, for faults.
     """
     table = road_table(edges)
-    number = {name: place for place, name in enumerate(records.ids)}
-    ends = [[number.setdefault(str(name), len(number)) for name in table[side]] for side in ("from", "to")]
-    lost = np.setdiff1d(np.arange(len(records)), ends)
-    wanted = f"the id of a node in {edges.name}"
-    Faults(Fault(records.source, f"id {records.ids[p]!r}", "no such node", wanted) for p in lost.tolist()).check()
+    number = {name: index for index, name in enumerate(records.ids)}
+    end_numbers = [[number.setdefault(str(name), len(number)) for name in table[column]] for column in ("from", "to")]
+    lost = np.setdiff1d(np.arange(len(records)), end_numbers)
+    expectation = f"the id of a node in {edges.name}"
+    Faults(Fault(records.source, f"id {records.ids[p]!r}", "no such node", expectation) for p in lost.tolist()).check()
     km = np.asarray(table["km"], dtype=np.float64)
-    most = LONGEST / epsilon if split_km is None else Fraction(split_km)
-    parts = [max(1, math.ceil(Fraction(length) / most)) for length in km.tolist()]
+    max_length = LONGEST / epsilon if split_km is None else Fraction(split_km)
+    parts = [max(1, math.ceil(Fraction(length) / max_length)) for length in km.tolist()]
     if sum(parts) + len(number) > MOST_VERTICES:
         length = "0.5 / epsilon" if split_km is None else f"{split_km:g} km"
-        found = f"pieces of at most {length}, which are {Decimal(sum(parts)):.3g}"
-        raise InputError([Fault(file, "privacy.split_km", found, f"a length that makes fewer than {MOST_VERTICES:,}")])
+        actual = f"pieces of at most {length}, which are {Decimal(sum(parts)):.3g}"
+        raise InputError([Fault(file, "privacy.split_km", actual, f"a length that makes fewer than {MOST_VERTICES:,}")])
     check_places(sum(parts) - len(parts) + len(number), f"{file}: privacy.split_km")
-    ids, simplices, pieces, shares = _divided(list(number), np.array(ends).T, km, parts)
+    ids, simplices, pieces, shares = _divide_streets(list(number), np.array(end_numbers).T, km, parts)
     geographic = records.kind == "geographic"
-    known = None
+    vertex_positions = None
     if records.coordinates is not None:
-        known = _positions(records.coordinates, len(number), shares, geographic=geographic)
+        vertex_positions = _place_vertices(records.coordinates, len(number), shares, geographic=geographic)
     region = Streets(
-        size=len(ids), simplices=simplices, km=pieces, steps=SNAP_STEPS, positions=known, geographic=geographic
+        size=len(ids),
+        simplices=simplices,
+        km=pieces,
+        steps=SNAP_STEPS,
+        positions=vertex_positions,
+        geographic=geographic,
     )
-    whole = known is not None and bool(np.isfinite(known).all())
+    is_complete = vertex_positions is not None and bool(np.isfinite(vertex_positions).all())
     return Space(
-        ids=ids, coordinates=known if whole else None, kind=records.kind if whole else "plain", source=records.source
+        ids=ids,
+        coordinates=vertex_positions if is_complete else None,
+        kind=records.kind if is_complete else "plain",
+        source=records.source,
     ), region
 
 
-def _divided(
-    names: list[str], ends: Ints, km: Floats, parts: list[int]
+def _divide_streets(
+    names: list[str], edges: Ints, km: Floats, parts: list[int]
 ) -> tuple[list[str], Ints, Floats, list[tuple[int, int, Fraction]]]:
     """Ids of all vertices, pieces (S, 2), their lengths rounded down, and where each added vertex lies."""
-    taken = set(names)
+    used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()
     simplices, pieces = list[tuple[int, int]](), list[float]()
-    for (a, b), length, count in zip(ends.tolist(), km.tolist(), parts, strict=True):
+    for (a, b), length, count in zip(edges.tolist(), km.tolist(), parts, strict=True):
         chain, step = [a], 1
         for part in range(1, count):
-            while (name := f"{names[a]}{BETWEEN}{names[b]}{BETWEEN}{step}") in taken:
+            while (name := f"{names[a]}{BETWEEN}{names[b]}{BETWEEN}{step}") in used_ids:
                 step += 1
-            taken.add(name)
+            used_ids.add(name)
             chain.append(len(ids))
             ids.append(name)
             shares.append((a, b, Fraction(part, count)))
@@ -84,21 +92,23 @@ def _divided(
     return ids, np.array(simplices, dtype=np.int64), np.array(pieces), shares
 
 
-def _positions(coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]], *, geographic: bool) -> Floats:
+def _place_vertices(
+    coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]], *, geographic: bool
+) -> Floats:
     """(N, 2) of all vertices: points that divide a street lie on the straight line between its ends; NaN: unknown.
 
     On the earth that is the line the short way round.
     """
-    known = np.full((nodes, 2), np.nan)
-    known[: len(coordinates)] = coordinates
+    positions = np.full((nodes, 2), np.nan)
+    positions[: len(coordinates)] = coordinates
     if not shares:
-        return known
-    a, b = (np.array([share[end] for share in shares]) for end in (0, 1))
-    part = np.array([float(share[2]) for share in shares])[:, None]
-    step = known[b] - known[a]
+        return positions
+    a, b = (np.array([division[end] for division in shares]) for end in (0, 1))
+    part = np.array([float(division[2]) for division in shares])[:, None]
+    step = positions[b] - positions[a]
     if geographic:
         step[:, 1] -= 360.0 * np.rint(step[:, 1] / 360.0)
-    between = known[a] + part * step
+    between = positions[a] + part * step
     if geographic:  # longitudes are from -180 to 360
         between[:, 1] -= 360.0 * (between[:, 1] > 360.0) - 360.0 * (between[:, 1] < -180.0)
-    return np.concatenate([known, between])
+    return np.concatenate([positions, between])

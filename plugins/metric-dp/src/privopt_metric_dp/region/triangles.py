@@ -22,7 +22,7 @@ import numpy as np
 
 from privopt.arrays import Floats, Ints
 
-__all__ = ["common_factors", "proved", "sufficient"]
+__all__ = ["common_factors", "proved", "sufficient_ratios"]
 
 Pick = Callable[[Any, Any], Any]
 
@@ -31,7 +31,7 @@ _RELATIVE_MARGIN = 1e-11
 """Relative distance kept from the largest factor, many times what the doubles of the search lose."""
 
 
-def sufficient(corners: Ints, epsilon: Fraction) -> Floats:
+def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
     """Return ratios a of the sides opposite each corner that suffice, proved in rationals.
 
     Args:
@@ -46,43 +46,43 @@ def sufficient(corners: Ints, epsilon: Fraction) -> Floats:
     unique = shapes.reshape(-1, 3, 2)
     per_mm = epsilon / 10**6
     factors = common_factors(unique, float(per_mm))
-    lengths = _lengths(unique)
-    found = factors[:, None] * (1.0 - _RELATIVE_MARGIN) * float(per_mm) * lengths
+    lengths = _side_lengths(unique)
+    ratios = factors[:, None] * (1.0 - _RELATIVE_MARGIN) * float(per_mm) * lengths
     for row, shape in enumerate(unique.tolist()):
-        while not proved(shape, found[row], per_mm):
-            found[row] *= 1.0 - 1e-6
-    every: Floats = found[which.reshape(-1)]
-    return every
+        while not proved(shape, ratios[row], per_mm):
+            ratios[row] *= 1.0 - 1e-6
+    all_ratios: Floats = ratios[which.reshape(-1)]
+    return all_ratios
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
     """Return (S,) the largest s for which a = s epsilon l suffices on all three sides (S, 3, 2), as doubles."""
     vectors = sides.astype(np.float64)
-    lengths = _lengths(sides)
-    twice = vectors[:, 0, 0] * vectors[:, 1, 1] - vectors[:, 0, 1] * vectors[:, 1, 0]
-    low, high = np.zeros(len(sides)), np.ones(len(sides))
+    lengths = _side_lengths(sides)
+    double_area = vectors[:, 0, 0] * vectors[:, 1, 1] - vectors[:, 0, 1] * vectors[:, 1, 0]
+    lower, upper = np.zeros(len(sides)), np.ones(len(sides))
     for _ in range(_BISECTION_STEPS):
-        middle = (low + high) / 2
+        middle = (lower + upper) / 2
         worst = np.zeros(len(sides))
         for a in range(3):  # the corner with the least value; b and c follow it
             b, c = (a + 1) % 3, (a + 2) % 3
-            along_b, along_c, across = (middle * per_mm * lengths[:, side] for side in (c, b, a))
-            square_b, square_c = (lengths[:, side] ** 2 for side in (c, b))
+            along_b, along_c, across = (middle * per_mm * lengths[:, opposite] for opposite in (c, b, a))
+            square_b, square_c = (lengths[:, opposite] ** 2 for opposite in (c, b))
             dot = -(vectors[:, b] * vectors[:, c]).sum(axis=1)
-            for p, q in _corners(along_b, along_c, across, np.minimum, np.maximum):
+            for p, q in _polygon_corners(along_b, along_c, across, np.minimum, np.maximum):
                 worst = np.maximum(worst, p**2 * square_c + q**2 * square_b - 2 * p * q * dot)
-        fits = np.sqrt(worst) <= per_mm * twice
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    return low
+        is_sufficient = np.sqrt(worst) <= per_mm * double_area
+        lower, upper = np.where(is_sufficient, middle, lower), np.where(is_sufficient, upper, middle)
+    return lower
 
 
-def _lengths(sides: Ints) -> Floats:
+def _side_lengths(sides: Ints) -> Floats:
     """(S, 3) by square roots, which every machine rounds alike."""
     x, y = sides[:, :, 0].astype(np.float64), sides[:, :, 1].astype(np.float64)
     return np.asarray(np.sqrt(x * x + y * y), dtype=np.float64)
 
 
-def _corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
+def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
     """Corners of the polygon of (p, q), clipped to the box: every one of them lies in it.
 
     Of arrays of doubles or of rationals, as ``minimum`` and ``maximum`` of two such numbers are.
@@ -109,15 +109,15 @@ def proved(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
         per_mm: epsilon.
     """
     square = [x * x + y * y for x, y in sides]
-    twice = sides[0][0] * sides[1][1] - sides[0][1] * sides[1][0]
+    double_area = sides[0][0] * sides[1][1] - sides[0][1] * sides[1][0]
     exact = [Fraction(float(a)) for a in ratios]
-    if twice <= 0 or min(exact) <= 0:
-        return twice > 0
-    most = (per_mm * twice) ** 2
+    if double_area <= 0 or min(exact) <= 0:
+        return double_area > 0
+    limit = (per_mm * double_area) ** 2
     for a in range(3):
         b, c = (a + 1) % 3, (a + 2) % 3
         dot = -(sides[b][0] * sides[c][0] + sides[b][1] * sides[c][1])
-        for p, q in _corners(exact[c], exact[b], exact[a], min, max):
-            if p * p * square[b] + q * q * square[c] - 2 * p * q * dot > most:
+        for p, q in _polygon_corners(exact[c], exact[b], exact[a], min, max):
+            if p * p * square[b] + q * q * square[c] - 2 * p * q * dot > limit:
                 return False
     return True

@@ -59,22 +59,24 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     if max(size) > MOST_RECORDS or result.mark or not is_known:
         return None
     tables = {name: problem[name] for name in TABLES if name in problem}
-    named = {str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()}
-    used = [name for name in named if any(_names(table, name) for table in tables.values())]
+    paths_by_name = {
+        str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()
+    }
+    used_files = [name for name in paths_by_name if any(_names_file(table, name) for table in tables.values())]
     content: dict[str, Any] = {
-        "problem": _exact(tables),
-        "files": {name: _text(named[name].read_bytes()) for name in used},
+        "problem": _integers_to_text(tables),
+        "files": {name: _to_base64(paths_by_name[name].read_bytes()) for name in used_files},
         "result": json.loads((folder / RESULT).read_bytes()),
         "records": release.records.tolist(),
         "outputs": release.outputs.tolist(),
-        "weights": _raw(release.weights, "<u8"),
-        "pairs": _raw(release.pairs, "<i8"),
-        "distances": _raw(release.distances, "<f8"),
+        "weights": _encode_as(release.weights, "<u8"),
+        "pairs": _encode_as(release.pairs, "<i8"),
+        "distances": _encode_as(release.distances, "<f8"),
     }
     if (folder / PROOF).exists():
         proof = read_proof(folder, size)
         parts = {name: getattr(proof, name) for name in proof.KINDS} | {"unit": np.array([proof.unit])}
-        content["proof"] = {name: _typed(part) for name, part in parts.items()}
+        content["proof"] = {name: _encode_array(part) for name, part in parts.items()}
     script = "".join(files("privopt_metric_dp.checkers").joinpath(name).read_text("utf-8") for name in SCRIPTS)
     return Section(
         title="Check it here",
@@ -87,28 +89,28 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     )
 
 
-def _exact(value: Any) -> Any:
+def _integers_to_text(value: Any) -> Any:
     """Whole numbers that a double may not hold as text, as decimals are."""
     if isinstance(value, dict):
-        return {name: _exact(inner) for name, inner in value.items()}
+        return {name: _integers_to_text(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_exact(inner) for inner in value]
+        return [_integers_to_text(inner) for inner in value]
     return str(value) if type(value) is int and abs(value) > 2**53 else value
 
 
-def _names(table: Any, name: str) -> bool:
+def _names_file(table: Any, name: str) -> bool:
     if isinstance(table, dict):
-        return any(_names(value, name) for value in table.values())
+        return any(_names_file(value, name) for value in table.values())
     return bool(table == name)
 
 
-def _text(raw: bytes) -> str:
+def _to_base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def _typed(array: NDArray[Any]) -> list[str]:
-    return [array.dtype.str, _raw(array, array.dtype.str)]
+def _encode_array(array: NDArray[Any]) -> list[str]:
+    return [array.dtype.str, _encode_as(array, array.dtype.str)]
 
 
-def _raw(array: NDArray[Any], kind: str) -> str:
-    return _text(np.ascontiguousarray(array).astype(kind).tobytes())
+def _encode_as(array: NDArray[Any], kind: str) -> str:
+    return _to_base64(np.ascontiguousarray(array).astype(kind).tobytes())

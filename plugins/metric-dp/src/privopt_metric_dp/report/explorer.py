@@ -23,7 +23,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.space.road_metric import RoadMetric
 
-__all__ = ["ExplorerData", "cell_around", "explorer", "hidden_among", "lines_between"]
+__all__ = ["ExplorerData", "cell_around", "explorer_section", "hidden_among", "lines_between"]
 
 BLOCK = 1 << 22
 """Path lengths that are held at once."""
@@ -41,10 +41,10 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
     sides = [np.unique(axis) for axis in places.round(6).T]
     if min(map(len, sides)) < 2 or len(np.unique(places.round(6), axis=0)) != len(places):
         return None
-    steps = [np.diff(side) for side in sides]
-    even = all(np.allclose(step, step[0], rtol=1e-3) for step in steps)
-    whole = len(sides[0]) * len(sides[1]) == len(places)
-    return (float(steps[0][0]), float(steps[1][0])) if even and whole else None
+    steps = [np.diff(axis_values) for axis_values in sides]
+    is_even = all(np.allclose(step, step[0], rtol=1e-3) for step in steps)
+    is_complete = len(sides[0]) * len(sides[1]) == len(places)
+    return (float(steps[0][0]), float(steps[1][0])) if is_even and is_complete else None
 
 
 def lines_between(data: MetricData) -> Ints | None:
@@ -75,14 +75,14 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
 
     unit = float(guarantee.epsilon) * (1.0 + LENGTH_MARGIN)
     limits = [math.log(factor) / unit for factor in odds]
-    near = release.distances <= limits[-1]
+    is_near = release.distances <= limits[-1]
     count = len(release.records)
-    graph = edge_matrix(count, release.pairs[near], release.distances[near], both=True)
-    found = np.zeros((count, len(limits)), dtype=np.int64)
+    graph = edge_matrix(count, release.pairs[is_near], release.distances[is_near], both=True)
+    counts = np.zeros((count, len(limits)), dtype=np.int64)
     for rows in slices(count, count, BLOCK):
         lengths = dijkstra(graph, indices=np.arange(count)[rows], limit=limits[-1]) * (1.0 + LENGTH_MARGIN)
-        found[rows] = np.stack([(lengths <= limit).sum(axis=1) for limit in limits], axis=1) - 1
-    return found
+        counts[rows] = np.stack([(lengths <= limit).sum(axis=1) for limit in limits], axis=1) - 1
+    return counts
 
 
 STEPS: Final = (255, 63, 31, 15)
@@ -153,17 +153,17 @@ class ExplorerData:
     hidden: Ints | None = None
 
 
-def _walk(places: Floats) -> Ints:
+def _order_by_nearest(places: Floats) -> Ints:
     """Return (N,) the places in an order in which each is followed by the nearest one that is left."""
-    order, left = np.zeros(len(places), dtype=np.int64), np.ones(len(places), dtype=np.bool_)
+    order, is_left = np.zeros(len(places), dtype=np.int64), np.ones(len(places), dtype=np.bool_)
     for step in range(1, len(places)):
-        left[order[step - 1]] = False
-        away = ((places - places[order[step - 1]]) ** 2).sum(axis=1)
-        order[step] = np.where(left, away, np.inf).argmin()
+        is_left[order[step - 1]] = False
+        squared_distances = ((places - places[order[step - 1]]) ** 2).sum(axis=1)
+        order[step] = np.where(is_left, squared_distances, np.inf).argmin()
     return order
 
 
-def _packed(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
+def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
     """Return the shares in the finest steps that fit, and how many steps; None if none do.
 
     Rows and columns are in the orders given, and each row is its difference from the one before, modulo 256: rows of
@@ -183,51 +183,51 @@ def _packed(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
     return None
 
 
-def _short(values: Floats, figures: int = 6) -> list[float]:
+def _round_figures(values: Floats, figures: int = 6) -> list[float]:
     return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 
-def explorer(shown: ExplorerData, lead: str = "", title: str = "Where a release falls") -> Section | None:
+def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a release falls") -> Section | None:
     """Return the section, None of a matrix too large for the map; a page can hold one."""
-    rows, columns = _walk(shown.places), _walk(shown.output_places)
-    packed = _packed(shown.probabilities, rows, columns)
+    rows, columns = _order_by_nearest(data.places), _order_by_nearest(data.output_places)
+    packed = _pack_shares(data.probabilities, rows, columns)
     if packed is None:
         return None
-    own = np.array_equal(shown.places, shown.output_places)
+    has_own_outputs = np.array_equal(data.places, data.output_places)
     content: dict[str, Any] = {
-        "records": list(shown.rows),
-        "outputs": list(shown.outputs),
-        "descriptions": list(shown.descriptions),
-        "outputDescriptions": [] if own else list(shown.output_descriptions),
-        "places": _short(shown.places),
-        "outputPlaces": None if own else _short(shown.output_places),
-        "first": int(np.linalg.norm(shown.places - shown.places.mean(axis=0), axis=1).argmin()),
-        "greatest": _short(shown.probabilities.max(axis=1)),
-        "scale": shown.scale,
-        "facts": {name: _short(values, 4) for name, values in shown.facts.items()},
-        "unit": dict(shown.unit),
-        "marked": None if shown.marked is None else [list(map(int, some)) for some in shown.marked],
-        "streets": [] if shown.streets is None else shown.streets.ravel().tolist(),
-        "cell": shown.cell,
-        "noun": shown.noun,
-        "prior": None if shown.prior is None else _short(shown.prior),
+        "records": list(data.rows),
+        "outputs": list(data.outputs),
+        "descriptions": list(data.descriptions),
+        "outputDescriptions": [] if has_own_outputs else list(data.output_descriptions),
+        "places": _round_figures(data.places),
+        "outputPlaces": None if has_own_outputs else _round_figures(data.output_places),
+        "first": int(np.linalg.norm(data.places - data.places.mean(axis=0), axis=1).argmin()),
+        "greatest": _round_figures(data.probabilities.max(axis=1)),
+        "scale": data.scale,
+        "facts": {name: _round_figures(values, 4) for name, values in data.facts.items()},
+        "unit": dict(data.unit),
+        "marked": None if data.marked is None else [list(map(int, numbers)) for numbers in data.marked],
+        "streets": [] if data.streets is None else data.streets.ravel().tolist(),
+        "cell": data.cell,
+        "noun": data.noun,
+        "prior": None if data.prior is None else _round_figures(data.prior),
         "odds": ODDS,
-        "hidden": None if shown.hidden is None else shown.hidden.tolist(),
+        "hidden": None if data.hidden is None else data.hidden.tolist(),
         "rowOrder": rows.tolist(),
-        "columnOrder": None if own else columns.tolist(),
+        "columnOrder": None if has_own_outputs else columns.tolist(),
         "steps": packed[0],
         "shares": packed[1],
     }
     script = files("privopt_metric_dp.report").joinpath("explorer.js").read_text("utf-8")
-    rim = f" A rim marks {escape(shown.marking)}." if shown.marking else ""
-    axes = f"{escape(shown.axes[0])} to the right, {escape(shown.axes[1])} upwards. " if shown.axes[0] else ""
+    rim = f" A rim marks {escape(data.marking)}." if data.marking else ""
+    axes = f"{escape(data.axes[0])} to the right, {escape(data.axes[1])} upwards. " if data.axes[0] else ""
     html = (
-        f"{_controls(shown)}"
+        f"{_controls_html(data)}"
         '<figure><canvas id="map" tabindex="0" role="application" aria-roledescription="map" '
         'aria-label="Map of the outputs, shaded by the probability of being released from the chosen record" '
         'aria-describedby="told keys"></canvas>'
         '<p class="legend"><span id="least"></span><i></i><span id="most"></span> '
-        f'<span id="legend"></span></p><figcaption>{axes}The red ring is the chosen {escape(shown.noun)}.{rim} '
+        f'<span id="legend"></span></p><figcaption>{axes}The red ring is the chosen {escape(data.noun)}.{rim} '
         '<span id="keys" class="noprint">On the map: + and - zoom, arrows move, Esc shows all; so do two fingers, and '
         "the wheel after a click.</span></figcaption></figure>"
         '<div id="told" class="told" aria-live="polite"></div>'
@@ -237,21 +237,21 @@ def explorer(shown: ExplorerData, lead: str = "", title: str = "Where a release 
     return Section(title=title, html=html, lead=lead)
 
 
-def _controls(shown: ExplorerData) -> str:
+def _controls_html(data: ExplorerData) -> str:
     """Return what chooses the record, what the map shows and which part of it."""
-    noun, off = escape(shown.noun), 'autocomplete="off"'
+    noun, no_autocomplete = escape(data.noun), 'autocomplete="off"'
     layers = ""
-    if shown.prior is not None:
+    if data.prior is not None:
         odds = "".join(f"<option{' selected' * (value == ODDS_AT_FIRST)} value={value}>{value} to 1" for value in ODDS)
         layers = (
-            f'<label>Show <select id="layer" {off}><option value="falls">where its report falls'
+            f'<label>Show <select id="layer" {no_autocomplete}><option value="falls">where its report falls'
             f'<option value="mistaken">who could be mistaken for it</select></label> <label>within odds of '
-            f'<select id="odds" {off}>{odds}</select></label> '
+            f'<select id="odds" {no_autocomplete}>{odds}</select></label> '
         )
     return (
-        f'<p class="pick noprint"><label>Find <input type="search" id="find" {off} spellcheck="false" '
+        f'<p class="pick noprint"><label>Find <input type="search" id="find" {no_autocomplete} spellcheck="false" '
         f'aria-describedby="found" placeholder="id, name or position"></label> '
-        f'<label>{noun.capitalize()} <select id="record" {off}></select></label> '
+        f'<label>{noun.capitalize()} <select id="record" {no_autocomplete}></select></label> '
         '<span><button type="button" id="before">Previous</button> '
         '<button type="button" id="after">Next</button></span> '
         f'<span id="found" class="soft" role="status"></span></p><p class="pick noprint">{layers}'

@@ -60,17 +60,17 @@ def layout(*spaces: Space) -> list[Layout]:
     """
     coordinates = [space.coordinates for space in spaces]
     counts = [len(space) for space in spaces]
-    known = [values for values in coordinates if values is not None]
-    if len(known) < len(spaces):
+    arrays = [values for values in coordinates if values is not None]
+    if len(arrays) < len(spaces):
         angle = 2 * np.pi * np.arange(sum(counts)) / sum(counts)
         placed, axes, unit = np.column_stack([np.sin(angle), np.cos(angle)]), ("", ""), ""
     else:
-        placed, axes, unit = _plane(np.concatenate(known), spaces[0].kind)
-    ends = np.cumsum(counts)[:-1]
-    return [Layout(places=part, axes=axes, unit=unit) for part in np.split(placed, ends)]
+        placed, axes, unit = _project_to_plane(np.concatenate(arrays), spaces[0].kind)
+    offsets = np.cumsum(counts)[:-1]
+    return [Layout(places=part, axes=axes, unit=unit) for part in np.split(placed, offsets)]
 
 
-def _plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
+def _project_to_plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
     if kind == "geographic":
         south, west = values.min(axis=0)
         degree = np.radians(1.0) * EARTH_RADIUS_KM
@@ -88,14 +88,16 @@ def _plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
     return places, ("first principal component", "second principal component"), ""
 
 
-def _map(where: Layout, values: Floats, label: str, *, low: float | None = None, high: float | None = None) -> Figure:
+def _draw_map(
+    where: Layout, values: Floats, label: str, *, lower: float | None = None, upper: float | None = None
+) -> Figure:
     figure, axes = axes_of(5.6, 4.3)
     size = dot_size(where.places, 3.4)
     x, y = where.places.T
     many = len(x) > MAX_VECTOR_MARKS  # smoothed edges took three times the bytes
-    drawn = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=low, vmax=high, antialiased=not many, **RIM)
-    drawn.set_rasterized(many)
-    figure.colorbar(drawn, ax=axes, label=label)
+    points = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=lower, vmax=upper, antialiased=not many, **RIM)
+    points.set_rasterized(many)
+    figure.colorbar(points, ax=axes, label=label)
     axes.set_xlabel(where.axes[0])
     axes.set_ylabel(where.axes[1])
     axes.set_aspect("equal")
@@ -111,41 +113,43 @@ def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
     """Return numbers of the required pairs in a figure: all, or as many of each record's nearest as time allows."""
-    apart = np.flatnonzero(release.distances > 0)
-    most = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
-    if apart.size <= most:
-        return apart
-    each = max(1, most // len(release.records))
-    ends = np.concatenate([release.pairs[apart, 0], release.pairs[apart, 1]])
-    twice = np.concatenate([apart, apart])
-    order = np.lexsort([release.distances[twice], ends])
-    ends, twice = ends[order], twice[order]
-    first = np.searchsorted(ends, np.arange(len(release.records)))
-    rank = np.arange(len(ends)) - first[ends]
-    return np.unique(twice[rank < each])
+    positive_pairs = np.flatnonzero(release.distances > 0)
+    max_pairs = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
+    if positive_pairs.size <= max_pairs:
+        return positive_pairs
+    pairs_per_record = max(1, max_pairs // len(release.records))
+    endpoints = np.concatenate([release.pairs[positive_pairs, 0], release.pairs[positive_pairs, 1]])
+    pair_rows = np.concatenate([positive_pairs, positive_pairs])
+    order = np.lexsort([release.distances[pair_rows], endpoints])
+    endpoints, pair_rows = endpoints[order], pair_rows[order]
+    first_rows = np.searchsorted(endpoints, np.arange(len(release.records)))
+    rank = np.arange(len(endpoints)) - first_rows[endpoints]
+    return np.unique(pair_rows[rank < pairs_per_record])
 
 
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
     """Return (N,) the share of epsilon that each record uses: its worst log ratio / (epsilon d) to nearest records."""
-    chosen = nearest_pairs(release)
-    share = max_log_ratios(release.weights, release.pairs[chosen]) / (epsilon * release.distances[chosen])
-    found = np.zeros(len(release.records))
-    for end in release.pairs[chosen].T:
-        np.maximum.at(found, end, share)
-    return found
+    selected = nearest_pairs(release)
+    spent = max_log_ratios(release.weights, release.pairs[selected]) / (epsilon * release.distances[selected])
+    max_spent = np.zeros(len(release.records))
+    for end in release.pairs[selected].T:
+        np.maximum.at(max_spent, end, spent)
+    return max_spent
 
 
 @themed
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the expected loss of each record, over the map."""
-    return _map(layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", low=0.0)
+    return _draw_map(
+        layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", low=0.0
+    )
 
 
 @themed
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the share of epsilon that each record uses against its neighbours, over the map; 1 is the most allowed."""
     spent = spent_of_records(release, float(data.epsilon))
-    return _map(layout(data.records)[0], spent, "achieved epsilon / epsilon", low=0.0, high=1.0)
+    return _draw_map(layout(data.records)[0], spent, "achieved epsilon / epsilon", lower=0.0, upper=1.0)
 
 
 @themed
@@ -156,19 +160,19 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
         ValueError: no record has that id.
     """
     row = release.records.tolist().index(record)
-    return _map(layout(data.outputs)[0], release.probabilities[row], f"probability of release from {record}")
+    return _draw_map(layout(data.outputs)[0], release.probabilities[row], f"probability of release from {record}")
 
 
 @themed
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
-    chosen = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
-    worst, distance = max_log_ratios(release.weights, release.pairs[chosen]), release.distances[chosen]
+    selected = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
+    worst, distance = max_log_ratios(release.weights, release.pairs[selected]), release.distances[selected]
     end = float(distance.max()) if len(distance) else 1.0
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")
     axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label="a required pair", zorder=3)
-    axes.collections[-1].set_rasterized(len(chosen) > MAX_VECTOR_MARKS)
+    axes.collections[-1].set_rasterized(len(selected) > MAX_VECTOR_MARKS)
     axes.set_xlabel(f"distance d ({data.unit})")
     axes.set_ylabel("greatest log ratio")
     axes.legend(loc="upper left")
@@ -184,8 +188,10 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     )
     values[~np.isfinite(values)] = np.nan
     seconds, lower, upper = values.T
-    both = np.isfinite(lower) & np.isfinite(upper)
-    axes.fill_between(seconds[both], lower[both], upper[both], step="post", color=LINE, alpha=0.5, label="open")
+    is_known = np.isfinite(lower) & np.isfinite(upper)
+    axes.fill_between(
+        seconds[is_known], lower[is_known], upper[is_known], step="post", color=LINE, alpha=0.5, label="open"
+    )
     axes.step(seconds, upper, where="post", label="best mechanism", color=MARK)
     axes.step(seconds, lower, where="post", label="proved bound", color=BAD)
     axes.set_xlabel("seconds")
@@ -214,6 +220,6 @@ def over_time(attacked: Mapping[str, Any]) -> Figure:
         axes.set_xlabel("reports of one place")
     sides[0].set_ylim(bottom=0.0)  # of both, once all is drawn
     sides[0].set_ylabel(f"off by at most ({attacked['unit']})")
-    drawn, names = sides[0].get_legend_handles_labels()
-    figure.legend(drawn, names, loc="outside lower center", ncols=len(names))
+    handles, names = sides[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
     return figure

@@ -20,7 +20,14 @@ from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report import figures
-from privopt_metric_dp.report.explorer import ODDS, ExplorerData, cell_around, explorer, hidden_among, lines_between
+from privopt_metric_dp.report.explorer import (
+    ODDS,
+    ExplorerData,
+    cell_around,
+    explorer_section,
+    hidden_among,
+    lines_between,
+)
 from privopt_metric_dp.report.word_figures import word_section
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import Space
@@ -72,9 +79,9 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     if data is None:
         return rows
     skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
-    plain = None if skipped else exponential_loss(data)
-    if plain is not None:
-        rows.append(("exponential mechanism", plain, "probabilities proportional to exp(-epsilon d / 2)"))
+    exponential_value = None if skipped else exponential_loss(data)
+    if exponential_value is not None:
+        rows.append(("exponential mechanism", exponential_value, "probabilities proportional to exp(-epsilon d / 2)"))
     best = float((data.prior @ data.cost).min())
     rows.append(("one output for all", best, "no information released at all"))
     return rows
@@ -85,10 +92,10 @@ def metric_figures(
 ) -> dict[str, Figure]:
     """Return the report's figures by file name, losses as the mechanism's own loss has them."""
     release = release.along_edges(data)
-    return _figures(release, data, result, loss, _attacked(release, data))
+    return _draw_figures(release, data, result, loss, _attack_reports(release, data))
 
 
-def _figures(
+def _draw_figures(
     release: MatrixRelease,
     data: MetricData,
     result: Result,
@@ -96,24 +103,24 @@ def _figures(
     attacked: Mapping[str, Any] | None,
 ) -> dict[str, Figure]:
     costed = costs_of(loss, data)
-    beside = [(name, value) for name, value, _ in compare_losses(costed, result)]
+    losses = [(name, value) for name, value, _ in compare_losses(costed, result)]
     bound = result.objective.lower_bound
-    made = {} if costed is None else {"loss-map": figures.loss_map(release, costed)}
-    made |= {
+    drawings = {} if costed is None else {"loss-map": figures.loss_map(release, costed)}
+    drawings |= {
         "privacy-map": figures.privacy_map(release, data),
         "privacy-spent": figures.spent_by_distance(release, data),
         "release-from-one-record": figures.spread_from(release, data, str(release.records[len(release.records) // 2])),
-        "loss-beside-baselines": bars_beside_bound(beside, f"expected loss ({loss.unit})", bound),
+        "loss-beside-baselines": bars_beside_bound(losses, f"expected loss ({loss.unit})", bound),
     }
     if attacked is not None:
-        made["over-time"] = figures.over_time(attacked)
+        drawings["over-time"] = figures.over_time(attacked)
     trajectory = trajectory_of(result)
     if len(trajectory) > 1:
-        made["convergence"] = figures.convergence(trajectory, f"loss ({loss.unit})")
-    return made
+        drawings["convergence"] = figures.convergence(trajectory, f"loss ({loss.unit})")
+    return drawings
 
 
-def _attacked(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
+def _attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
     """Attack many reports of one place, where that takes no longer than the other figures."""
     return None if release.weights.size > MOST_ATTACKED else over_time(release, data)
 
@@ -123,40 +130,40 @@ def metric_sections(
 ) -> list[Section]:
     """Return the body of the report, losses as the mechanism's own loss has them."""
     release = release.along_edges(data)
-    attacked = _attacked(release, data)
-    made = _figures(release, data, result, loss, attacked)
+    attacked = _attack_reports(release, data)
+    drawings = _draw_figures(release, data, result, loss, attacked)
     sections = []
-    shown = _explored(release, data, loss, result)
+    explorer_data = _explorer_data(release, data, loss, result)
     lead = (
-        f"Choose a {shown.noun}, by its name, by the list or by a click on the map, to see where its release falls, "
-        "and for which others it could be mistaken."
+        f"Choose a {explorer_data.noun}, by its name, by the list or by a click on the map, to see where its release "
+        "falls, and for which others it could be mistaken."
     )
-    explored = explorer(shown, lead)
+    explored = explorer_section(explorer_data, lead)
     if explored is not None:
         sections.append(explored)
     else:
         lead = f"One of {len(release.records):,} records; too many for a map to explore."
-        sections.append(figure_section("Where a release falls", made["release-from-one-record"], lead))
+        sections.append(figure_section("Where a release falls", drawings["release-from-one-record"], lead))
     if data.records.kind == "vector":
         sections.append(word_section(release, data))
-    sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, made["loss-beside-baselines"]))
-    sections.append(_maps(made))
-    sections.append(_pairs(release, data, made["privacy-spent"]))
+    sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
+    sections.append(_maps_section(drawings))
+    sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
     if attacked is not None:
-        sections.append(_many(made, attacked))
-    if "convergence" in made:
-        lead = f"While it was solved: {_bounded(result)} can be below the lower line."
-        sections.append(figure_section("Convergence of the bounds", made["convergence"], lead))
+        sections.append(_many_reports_section(drawings, attacked))
+    if "convergence" in drawings:
+        lead = f"While it was solved: {_covered_mechanisms(result)} can be below the lower line."
+        sections.append(figure_section("Convergence of the bounds", drawings["convergence"], lead))
     return sections
 
 
-def _many(figures: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
+def _many_reports_section(figures: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
     """Show what many reports of one place reveal."""
     html = f"<p>{escape(describe_attack(attacked))}</p>{drawing('Reports of one place', figures['over-time'])}"
     return Section(title="What many reports reveal", lead=_MANY, html=html)
 
 
-def _bounded(result: Result) -> str:
+def _covered_mechanisms(result: Result) -> str:
     """Name the mechanisms that a lower bound covers."""
     if result.guarantee.scope == "everywhere":
         return "no mechanism whose rows keep 1 + a along every edge of these streets or triangles"
@@ -177,7 +184,7 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result) ->
     return Section(title="What the promise means", lead="Epsilon is per unit of distance; in figures:", html=html)
 
 
-def _maps(figures: Mapping[str, Figure]) -> Section:
+def _maps_section(figures: Mapping[str, Figure]) -> Section:
     spent = (
         "how much of epsilon is used where: 1 is all that is allowed, and more than 1 cannot be, which is what the "
         "certificate proves."
@@ -212,7 +219,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     costed, z = costs_of(loss, data), release.probabilities
     likeliest = z.argmax(axis=1)
     often = data.prior @ z
-    own = data.outputs is data.records
+    has_own_outputs = data.outputs is data.records
     records = space_features(
         data.records,
         {
@@ -222,19 +229,19 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
             "share_of_epsilon": figures.spent_of_records(release, float(data.epsilon)),
             "likeliest_output": release.outputs[likeliest],
             "its_probability": z.max(axis=1),
-            "released": often if own else [None] * len(data.records),
+            "released": often if has_own_outputs else [None] * len(data.records),
         },
     )
-    if own:
+    if has_own_outputs:
         return Layer(kind=data.records.kind, features=records)
     empty = [None] * len(data.outputs)
     names = ("prior", "expected_loss", "share_of_epsilon", "likeliest_output", "its_probability")
-    rest: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
-    outputs = space_features(data.outputs, rest | {"released": often})
+    empty_columns: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
+    outputs = space_features(data.outputs, empty_columns | {"released": often})
     return Layer(kind=data.records.kind, features=[*records, *outputs])
 
 
-def _pairs(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
+def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
     """Show how well an attacker distinguishes pairs: all in a figure, the worst in a table."""
     header = ("record", "record", f"distance ({data.unit})", "advantage", "most allowed")
     lead = (
@@ -249,42 +256,42 @@ def _pairs(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
     """Return the pairs that an attacker can distinguish best, by total variation over distance."""
     z = release.probabilities
-    apart = np.flatnonzero(release.distances > 0)
-    chosen = apart[:: max(1, apart.size // 20_000)]
-    i, j = release.pairs[chosen].T
+    positive_pairs = np.flatnonzero(release.distances > 0)
+    selected = positive_pairs[:: max(1, positive_pairs.size // 20_000)]
+    i, j = release.pairs[selected].T
     variation = np.concatenate(
-        [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(chosen), 512)]
+        [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(selected), 512)]
         or [np.zeros(0)]
     )
-    order = np.argsort(-variation / np.maximum(release.distances[chosen], 1e-300))[:10]
+    order = np.argsort(-variation / np.maximum(release.distances[selected], 1e-300))[:10]
     return [
         (
             data.records.label(int(i[n])),
             data.records.label(int(j[n])),
-            float(release.distances[chosen[n]]),
+            float(release.distances[selected[n]]),
             float(variation[n]),
-            float(math.tanh(float(data.epsilon) * release.distances[chosen[n]] / 2)),
+            float(math.tanh(float(data.epsilon) * release.distances[selected[n]] / 2)),
         )
         for n in order.tolist()
     ]
 
 
-def _show_comparison(data: MetricData | None, result: Result, unit: str, drawn: Figure) -> Section:
+def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: Figure) -> Section:
     """Return the loss next to the bound and mechanisms that need no solver."""
     rows = compare_losses(data, result)
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)
-        rows.insert(1, ("proved bound", bound, f"{_bounded(result)} is below"))
+        rows.insert(1, ("proved bound", bound, f"{_covered_mechanisms(result)} is below"))
     price = None if data is None or unit != "km" else data.per_km
     header = ["mechanism", f"loss ({unit})", *([] if price is None else [f"loss ({price.unit})"]), "remark"]
-    cells = [[name, value, *([] if price is None else [price.cost * value]), more] for name, value, more in rows]
-    shown = table("Losses", header, cells)
-    figure = drawing("Loss next to bound and baselines", drawn)
+    cells = [[name, value, *([] if price is None else [price.cost * value]), remark] for name, value, remark in rows]
+    losses_table = table("Losses", header, cells)
+    figure = drawing("Loss next to bound and baselines", chart)
     lead = "What the average person loses, under the problem's prior; shorter is better."
-    return Section(title="Loss next to bound and baselines", lead=lead, html=figure + shown)
+    return Section(title="Loss next to bound and baselines", lead=lead, html=figure + losses_table)
 
 
-def _explored(
+def _explorer_data(
     release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease], result: Result
 ) -> ExplorerData:
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
@@ -312,8 +319,8 @@ def _explored(
         unit=unit,
         streets=lines_between(data),
         noun={"vector": "word", "plain": "record"}.get(data.records.kind, "place"),
-        descriptions=[data.records.description(place) for place in range(len(data.records))],
-        output_descriptions=[data.outputs.description(place) for place in range(len(data.outputs))],
+        descriptions=[data.records.description(index) for index in range(len(data.records))],
+        output_descriptions=[data.outputs.description(index) for index in range(len(data.outputs))],
         cell=cell_around(placed[-1].places) if placed[0].unit and data.region is None else None,
         prior=data.prior,
         hidden=hidden_among(release, result, ODDS),

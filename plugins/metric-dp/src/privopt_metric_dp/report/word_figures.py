@@ -53,31 +53,31 @@ class WordFigures:
 
 def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
     """Compute the figures of each word from the probabilities of the release, without drawing."""
-    column = {name: place for place, name in enumerate(release.outputs.tolist())}
-    own = np.array([column.get(name, -1) for name in release.records.tolist()], dtype=np.int64)
+    column = {name: index for index, name in enumerate(release.outputs.tolist())}
+    column_by_record = np.array([column.get(name, -1) for name in release.records.tolist()], dtype=np.int64)
     count, width = release.weights.shape
-    stays, distinct, away = np.zeros(count), np.zeros(count), np.zeros(count)
-    known = data.to_outputs[data.records.numbers(release.records.tolist())] if data.crossed else None
+    stays, distinct, distances = np.zeros(count), np.zeros(count), np.zeros(count)
+    to_outputs = data.to_outputs[data.records.numbers(release.records.tolist())] if data.crossed else None
     for rows in slices(count, width, BLOCK):
         z = release.weights[rows] / float(1 << 63)
-        here = own[rows]
-        stays[rows] = np.where(here >= 0, z[np.arange(len(z)), here], 0.0)
+        columns = column_by_record[rows]
+        stays[rows] = np.where(columns >= 0, z[np.arange(len(z)), columns], 0.0)
         distinct[rows] = -np.expm1(DRAWS_PER_WORD * np.log1p(-np.minimum(z, 1.0 - 1e-16))).sum(axis=1)
-        if known is not None:
-            away[rows] = (z * known[rows]).sum(axis=1)
-    return WordFigures(stays=stays, distinct=distinct, away=None if known is None else away)
+        if to_outputs is not None:
+            distances[rows] = (z * to_outputs[rows]).sum(axis=1)
+    return WordFigures(stays=stays, distinct=distinct, away=None if to_outputs is None else distances)
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
     """Show the figures at quantiles of the words, and for the most probable words what replaces them."""
-    found = word_figures(release, data)
+    figures = word_figures(release, data)
     rows = [
-        ("stays as it is", *_quantiles(100.0 * found.stays, " %")),
-        (f"distinct words in {DRAWS_PER_WORD:,} reports", *_quantiles(found.distinct, "")),
+        ("stays as it is", *_format_quantiles(100.0 * figures.stays, " %")),
+        (f"distinct words in {DRAWS_PER_WORD:,} reports", *_format_quantiles(figures.distinct, "")),
     ]
-    if found.away is not None:
-        rows.append((f"distance to the report ({data.unit})", *_quantiles(found.away, "")))
-    heads = ("of a word", *(f"{100 * share:g} % of words have at most" for share in SHARES))
+    if figures.away is not None:
+        rows.append((f"distance to the report ({data.unit})", *_format_quantiles(figures.away, "")))
+    heads = ("of a word", *(f"{100 * quantile:g} % of words have at most" for quantile in SHARES))
     lead = (
         "How often a word is reported as itself, how many different words replace it, and how far away they are, from "
         "the probabilities of the release. In a sentence each word is reported by itself (apply --text): epsilon "
@@ -87,24 +87,27 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
     )
     listed = np.argsort(-data.prior, kind="stable")[:LISTED_WORDS].tolist()
     rank = {name: row for row, name in enumerate(release.records.tolist())}
-    chosen = [
-        (data.records.ids[place], rank[data.records.ids[place]]) for place in listed if data.records.ids[place] in rank
+    words_and_rows = [
+        (data.records.ids[index], rank[data.records.ids[index]]) for index in listed if data.records.ids[index] in rank
     ]
-    words = [(name, f"{100 * found.stays[row]:.3g} %", _likeliest(release, name, row)) for name, row in chosen]
-    shown = table("Words", heads, rows)
+    words = [
+        (name, f"{100 * figures.stays[row]:.3g} %", _name_replacements(release, name, row))
+        for name, row in words_and_rows
+    ]
+    figures_table = table("Words", heads, rows)
     replaced = table("What replaces some words", ("word", "stays", "likeliest replacements"), words)
-    return Section(title="Words", lead=lead, html=shown + replaced)
+    return Section(title="Words", lead=lead, html=figures_table + replaced)
 
 
-def _quantiles(values: Floats, unit: str) -> list[str]:
+def _format_quantiles(values: Floats, unit: str) -> list[str]:
     return [f"{value:.3g}{unit}" for value in np.quantile(values, SHARES).tolist()]
 
 
-def _likeliest(release: MatrixRelease, name: str, row: int) -> str:
+def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
     """Name the likeliest words that represent a word, each with its probability."""
     weights = release.weights[row]
     order = np.argsort(-weights.astype(np.float64), kind="stable")[: LISTED_REPLACEMENTS + 1].tolist()
-    others = [place for place in order if str(release.outputs[place]) != name and weights[place]][:LISTED_REPLACEMENTS]
+    others = [index for index in order if str(release.outputs[index]) != name and weights[index]][:LISTED_REPLACEMENTS]
     return ", ".join(
-        f"{release.outputs[place]} {100 * float(weights[place]) / float(1 << 63):.2g} %" for place in others
+        f"{release.outputs[index]} {100 * float(weights[index]) / float(1 << 63):.2g} %" for index in others
     )

@@ -51,13 +51,13 @@ class State:
     paid: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
     spent: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
 
-    def grown(self, subjects: int) -> None:
+    def enlarge(self, subjects: int) -> None:
         """Enlarge the arrays to ``subjects`` subjects."""
-        more = max(0, subjects - len(self.last))
-        self.last = np.concatenate([self.last, np.full(more, _NOBODY)])
-        self.level = np.concatenate([self.level, np.full(more, _NOBODY)])
-        self.paid = np.concatenate([self.paid, np.zeros(more, dtype=np.bool_)])
-        self.spent = np.concatenate([self.spent, np.zeros(more, dtype=np.bool_)])
+        added = max(0, subjects - len(self.last))
+        self.last = np.concatenate([self.last, np.full(added, _NOBODY)])
+        self.level = np.concatenate([self.level, np.full(added, _NOBODY)])
+        self.paid = np.concatenate([self.paid, np.zeros(added, dtype=np.bool_)])
+        self.spent = np.concatenate([self.spent, np.zeros(added, dtype=np.bool_)])
 
 
 @frozen(kw_only=True, eq=False)
@@ -86,10 +86,10 @@ class Limit:
         """Charge each subject, or refuse."""
         allowed = []
         for subject in subjects:
-            after = self.spent.get(subject, Fraction(0)) + epsilon
-            allowed.append(self._total is None or after <= self._total)
+            new_total = self.spent.get(subject, Fraction(0)) + epsilon
+            allowed.append(self._total is None or new_total <= self._total)
             if allowed[-1]:
-                self.spent[subject] = after
+                self.spent[subject] = new_total
         return allowed
 
 
@@ -133,28 +133,28 @@ class Walker:
         """
         table, places = (self.prediction.steps, rows) if steps is None else (steps, np.arange(len(rows)))
         count = int(subjects.max(initial=-1)) + 1
-        state.grown(count)
+        state.enlarge(count)
         order = np.argsort(subjects, kind="stable").astype(np.int64)
-        ends = np.cumsum(np.bincount(subjects, minlength=count)).astype(np.int64)
-        at = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
-        outputs, kept = np.full(len(rows), _NOBODY, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+        stops = np.cumsum(np.bincount(subjects, minlength=count)).astype(np.int64)
+        positions = np.concatenate([np.zeros(1, dtype=np.int64), stops[:-1]])
+        outputs, is_kept = np.full(len(rows), _NOBODY, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
         cumulated = np.cumsum(self.weights, axis=1, dtype=np.uint64)
         numbers = self.prediction
         rates = np.array([numbers.threshold.as_integer_ratio(), numbers.test.as_integer_ratio()], np.uint64).ravel()
-        left, used = np.empty(0, dtype=np.uint64), 0
+        words, used_words = np.empty(0, dtype=np.uint64), 0
         while True:
-            self._charge_due(at < ends, state, charge)
-            if not ((at < ends) & state.paid[:count]).any():
+            self._charge_due(positions < stops, state, charge)
+            if not ((positions < stops) & state.paid[:count]).any():
                 break
-            if len(left) < _FEW or used == 0:
-                size = min(_WORDS, _FEW + 8 * int((ends - at).sum()))
-                left = np.concatenate([left, np.frombuffer(source(8 * size), dtype="<u8")])
-            used = _walk(
-                left,
+            if len(words) < _FEW or used_words == 0:
+                size = min(_WORDS, _FEW + 8 * int((stops - positions).sum()))
+                words = np.concatenate([words, np.frombuffer(source(8 * size), dtype="<u8")])
+            used_words = _walk_subjects(
+                words,
                 rows,
                 order,
-                at,
-                ends,
+                positions,
+                stops,
                 (state.last, state.level, state.paid),
                 table,
                 places,
@@ -162,20 +162,20 @@ class Walker:
                 numbers.level,
                 rates,
                 outputs,
-                kept,
+                is_kept,
             )
-            left = left[used:]
+            words = words[used_words:]
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
-        spent = state.spent[subjects] & (rank >= at[subjects])
-        return TraceReports(outputs=outputs, kept=kept, spent=spent)
+        spent = state.spent[subjects] & (rank >= positions[subjects])
+        return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
         """Charge subjects with rows left for their next report or segment, where they have not paid for it yet."""
         count = len(rows_left)
-        for epsilon, first in ((self.terms.report, True), (self.terms.segment, False)):
+        for epsilon, is_first_report in ((self.terms.report, True), (self.terms.segment, False)):
             waiting = rows_left & ~state.paid[:count] & ~state.spent[:count]
-            due = np.flatnonzero(waiting & ((state.last[:count] < 0) == first))
+            due = np.flatnonzero(waiting & ((state.last[:count] < 0) == is_first_report))
             allowed = np.array(charge(due.tolist(), epsilon), dtype=np.bool_)
             state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
@@ -187,65 +187,76 @@ class Walker:
 
     def renewals(self, last: int, noise: Ints) -> Floats:
         """Return (N, R) the probability that a test ends in renewal, by record and the threshold's noise."""
-        over = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
-        renewed = np.exp(-float(self.prediction.test) * np.maximum(over, 0))
+        excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
+        renewed = np.exp(-float(self.prediction.test) * np.maximum(excess, 0))
         # a few values of noise cannot rule anything out
         return np.asarray(np.clip(renewed, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY))
 
 
 @jit()
-def _fresh(words, at, cumulated):  # type: ignore[no-untyped-def]
+def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
     """Return an output by its cumulated weights, and the place of the next word."""
-    if at >= words.size:
+    if position >= words.size:
         return 0, -1
-    return np.searchsorted(cumulated, words[at] >> np.uint64(1), side="right"), at + 1
+    return np.searchsorted(cumulated, words[position] >> np.uint64(1), side="right"), position + 1
 
 
 @jit()
-def _one(words, at, record, place, last, level, steps, cumulated, good, rates):  # type: ignore[no-untyped-def]
+def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
     """Draw one row: its output, the segment's level (-1: it ended in this fresh report), the place of the next word.
 
     Renewal has the probability exp(-rate (level - steps)), 1 below the level: noise from 0 upwards on either side.
     """
     if last >= 0:
         if level < 0:
-            noise, at = draw_geometric(words, at, rates[0], rates[1])
-            if at < 0:
-                return last, level, at
-            level = good + noise
-        over = level - steps[place, last]
+            noise, position = draw_geometric(words, position, rates[0], rates[1])
+            if position < 0:
+                return last, level, position
+            level = good_level + noise
+        excess = level - steps[step_row, last]
         renewed = True
-        if over > 0:
-            renewed, at = draw_bernoulli_exp_steps(words, at, np.uint64(over), rates[2], rates[3])
-            if at < 0:
-                return last, level, at
+        if excess > 0:
+            renewed, position = draw_bernoulli_exp_steps(words, position, np.uint64(excess), rates[2], rates[3])
+            if position < 0:
+                return last, level, position
         if not renewed:
-            return last, level, at
-    output, at = _fresh(words, at, cumulated[record])
-    return output, -1, at
+            return last, level, position
+    output, position = _draw_fresh(words, position, cumulated[record])
+    return output, -1, position
 
 
 @jit()
-def _walk(words, rows, order, at, ends, state, steps, places, cumulated, good, rates, outputs, kept_reports):  # type: ignore[no-untyped-def]
+def _walk_subjects(  # type: ignore[no-untyped-def]
+    words, rows, order, positions, stops, state, steps, places, cumulated, good_level, rates, outputs, kept_reports
+):
     """Go on with every subject up to its next charge, its end, or that of the words; the words used by whole rows.
 
     A row in whose middle the words ran out starts again from its own first word.
     """
     last, level, paid = state
     word = 0
-    for subject in range(at.size):
-        while at[subject] < ends[subject] and paid[subject]:
-            row = order[at[subject]]
+    for subject in range(positions.size):
+        while positions[subject] < stops[subject] and paid[subject]:
+            row = order[positions[subject]]
             if rows[row] >= 0:
-                output, after_level, after = _one(
-                    words, word, rows[row], places[row], last[subject], level[subject], steps, cumulated, good, rates
+                output, after_level, next_word = _draw_row(
+                    words,
+                    word,
+                    rows[row],
+                    places[row],
+                    last[subject],
+                    level[subject],
+                    steps,
+                    cumulated,
+                    good_level,
+                    rates,
                 )
-                if after < 0:
+                if next_word < 0:
                     return word
-                word = after
+                word = next_word
                 kept_reports[row] = after_level >= 0
                 outputs[row] = output
                 last[subject], level[subject] = output, after_level
                 paid[subject] = after_level >= 0
-            at[subject] += 1
+            positions[subject] += 1
     return word

@@ -59,21 +59,21 @@ class Ways:
             projection = region.projection if space.kind == "geographic" else None
             return cls(region=region, outputs=read_positions(space.coordinates, projection))
         assert isinstance(region, Streets)
-        far = data.distance.to_outputs() * MM_PER_KM
-        known = np.isfinite(far)
-        top = float(far[known].max(initial=0.0))
-        if max(top, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
-            found = f"ways of {top / MM_PER_KM:.3g} km over {region.size:,} junctions"
+        distances = data.distance.to_outputs() * MM_PER_KM
+        is_finite = np.isfinite(distances)
+        max_distance = float(distances[is_finite].max(initial=0.0))
+        if max(max_distance, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
+            steps = f"ways of {max_distance / MM_PER_KM:.3g} km over {region.size:,} junctions"
             raise InputError(
-                [Fault(data.file, "privacy.everywhere", found, "path lengths that doubles give to a millimetre")]
+                [Fault(data.file, "privacy.everywhere", steps, "path lengths that doubles give to a millimetre")]
             )
-        return cls(region=region, table=np.where(known, far, top))
+        return cls(region=region, table=np.where(is_finite, distances, max_distance))
 
     @cached_property
     def from_vertices(self) -> Floats:
         """(N, K) steps from the vertices, before they are made whole."""
         if isinstance(self.region, Plane):
-            return self._straight(self.region.vertices.astype(np.float64)) / STEP_MM
+            return self._straight_lines(self.region.vertices.astype(np.float64)) / STEP_MM
         return self.table / STEP_MM
 
     @property
@@ -86,20 +86,20 @@ class Ways:
 
         Within MOST_OFF of these, which are as near the truth: between 1 + 2 MOST_OFF below it and 2 MOST_OFF above.
         """
-        far = self.from_vertices
-        return bool(((steps >= far - 1.0 - MOST_OFF) & (steps <= far + MOST_OFF)).all())
+        distances = self.from_vertices
+        return bool(((steps >= distances - 1.0 - MOST_OFF) & (steps <= distances + MOST_OFF)).all())
 
     def of_points(self, points: SimplexMixture) -> Ints:
         """Return (B, K) steps from points, given as what they are mixtures of."""
         linear = points.linear
         if isinstance(self.region, Plane):
             places = (linear[:, :, None] * self.region.vertices[points.corners]).sum(axis=1)
-            return np.floor(self._straight(places) / STEP_MM).astype(np.int64)
+            return np.floor(self._straight_lines(places) / STEP_MM).astype(np.int64)
         assert isinstance(self.region, Streets)
-        long = self.region.km[points.streets] * MM_PER_KM
-        ends = [self.table[points.corners[:, end]] + (long * linear[:, 1 - end])[:, None] for end in (0, 1)]
-        return np.floor(np.minimum(*ends) / STEP_MM).astype(np.int64)
+        is_long = self.region.km[points.streets] * MM_PER_KM
+        endpoints = [self.table[points.corners[:, end]] + (is_long * linear[:, 1 - end])[:, None] for end in (0, 1)]
+        return np.floor(np.minimum(*endpoints) / STEP_MM).astype(np.int64)
 
-    def _straight(self, places: Floats) -> Floats:
-        off = places[:, None, :] - self.outputs[None].astype(np.float64)
-        return np.hypot(off[..., 0], off[..., 1])
+    def _straight_lines(self, places: Floats) -> Floats:
+        errors = places[:, None, :] - self.outputs[None].astype(np.float64)
+        return np.hypot(errors[..., 0], errors[..., 1])

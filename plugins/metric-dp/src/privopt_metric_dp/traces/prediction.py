@@ -70,7 +70,7 @@ class Terms:
         return self.threshold + 2 * self.test + self.report
 
 
-def _frozen(steps: Ints) -> Ints:
+def _to_read_only(steps: Ints) -> Ints:
     return read_only(steps)
 
 
@@ -85,7 +85,7 @@ class Prediction:
         test: rate of each test's noise, per step.
     """
 
-    steps: Ints = field(converter=_frozen)
+    steps: Ints = field(converter=_to_read_only)
     level: int
     threshold: Fraction
     test: Fraction
@@ -93,28 +93,34 @@ class Prediction:
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
         """Count distances in steps, and make the noise as wide as they ask for."""
-        return cls._on(_fine(data, terms), data, terms) if data.region is None else cls._everywhere(data, terms)
+        return (
+            cls._on_grid(_choose_grid(data, terms), data, terms)
+            if data.region is None
+            else cls._everywhere(data, terms)
+        )
 
     @classmethod
     def _everywhere(cls, data: MetricData, terms: Terms) -> Self:
         """Return steps from a region's vertices; other points: :class:`privopt_metric_dp.traces.interpolate.Ways`."""
         steps, level = Ways.of(data).of_vertices, int(terms.good_within / STEP_KM)
-        rates = [_down(epsilon * STEP_KM) for epsilon in (terms.threshold, terms.test)]
+        rates = [_round_down(epsilon * STEP_KM) for epsilon in (terms.threshold, terms.test)]
         _check_rates(rates, level, data, terms)
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     @classmethod
-    def _on(cls, grid: float, data: MetricData, terms: Terms) -> Self:
+    def _on_grid(cls, grid: float, data: MetricData, terms: Terms) -> Self:
         pairs, distances = data.standing
-        apart = distances > 0
-        far = data.to_outputs
-        known = np.isfinite(far)
-        top = float(far[known].max(initial=0.0))
-        steps = np.rint(np.minimum(np.where(known, far, top) / grid, FARTHEST)).astype(np.int64)
-        place = components(len(steps), pairs[~apart])
-        steps = steps[np.unique(place, return_index=True)[1][place]]  # records at one place are as far from all
-        stretch = max(Fraction(1.0 / grid), _steepest(steps, pairs[apart], distances[apart]))
-        rates = [_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
+        is_positive = distances > 0
+        output_distances = data.to_outputs
+        is_finite = np.isfinite(output_distances)
+        max_distance = float(output_distances[is_finite].max(initial=0.0))
+        steps = np.rint(np.minimum(np.where(is_finite, output_distances, max_distance) / grid, FARTHEST)).astype(
+            np.int64
+        )
+        positions = components(len(steps), pairs[~is_positive])
+        steps = steps[np.unique(positions, return_index=True)[1][positions]]  # records at one place are as far from all
+        stretch = max(Fraction(1.0 / grid), _steepest(steps, pairs[is_positive], distances[is_positive]))
+        rates = [_round_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
         level = int(terms.good_within / Fraction(grid))
         _check_rates(rates, level, data, terms)
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
@@ -129,44 +135,53 @@ class Prediction:
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: expected shape {data.shape}, got {self.steps.shape}"]
         if data.region is not None:  # steps of points follow from their definition, rates from that of a step
-            wide = {"threshold": self.threshold > terms.threshold * STEP_KM, "test": self.test > terms.test * STEP_KM}
-            lines = [f"{ARTEFACT}: {name}: noise too narrow for its steps" for name, narrow in wide.items() if narrow]
-            others = {*self._others(Prediction.of(data, terms))} - {"steps"}
+            is_too_narrow = {
+                "threshold": self.threshold > terms.threshold * STEP_KM,
+                "test": self.test > terms.test * STEP_KM,
+            }
+            lines = [
+                f"{ARTEFACT}: {name}: noise too narrow for its steps"
+                for name, narrow in is_too_narrow.items()
+                if narrow
+            ]
+            others = {*self._differing_names(Prediction.of(data, terms))} - {"steps"}
             others |= set[str]() if Ways.of(data).covers(self.steps) else {"steps"}  # on it rests what is promised
-            return [*lines, *self._named(sorted(others))]
+            return [*lines, *self._describe_names(sorted(others))]
         pairs, distances = data.standing
-        spread = _spread(self.steps, pairs)
+        spread = _max_step_difference(self.steps, pairs)
         lines = []
         for name, rate, epsilon in (
             ("threshold", self.threshold, terms.threshold),
             ("test", self.test, terms.test),
         ):
-            near = spread * float(rate) > float(epsilon) * distances * _ROOM
-            for row in np.flatnonzero(near).tolist():
+            is_doubtful = spread * float(rate) > float(epsilon) * distances * _ROOM
+            for row in np.flatnonzero(is_doubtful).tolist():
                 if int(spread[row]) * rate > epsilon * Fraction(float(distances[row])):
                     i, j = (data.records.ids[end] for end in pairs[row].tolist())
                     lines.append(
                         f"{ARTEFACT}: {name}: {i} and {j} differ by {spread[row]} steps, too many for its rate"
                     )
-        return [*lines[:8], *self._unlike(data, terms)]
+        return [*lines[:8], *self._describe_differences(data, terms)]
 
-    def _unlike(self, data: MetricData, terms: Terms) -> list[str]:
+    def _describe_differences(self, data: MetricData, terms: Terms) -> list[str]:
         """Return a line for each number that the problem does not give; distances may be another machine's."""
-        grids = dict.fromkeys(_fine(data, terms, 1 + side * ULPS) for side in (0, -1, 1))
-        return self._named(min((self._others(self._on(grid, data, terms)) for grid in grids), key=len))
+        grids = dict.fromkeys(_choose_grid(data, terms, 1 + factor * ULPS) for factor in (0, -1, 1))
+        return self._describe_names(
+            min((self._differing_names(self._on_grid(grid, data, terms)) for grid in grids), key=len)
+        )
 
     @staticmethod
-    def _named(names: list[str]) -> list[str]:
+    def _describe_names(names: list[str]) -> list[str]:
         return [f"{ARTEFACT}: {name}: not what the problem gives" for name in names]
 
-    def _others(self, prediction: Prediction) -> list[str]:
-        same = {
+    def _differing_names(self, prediction: Prediction) -> list[str]:
+        is_equal_by_name = {
             "level": prediction.level == self.level,
             "threshold": abs(prediction.threshold / self.threshold - 1) < ULPS,
             "test": abs(prediction.test / self.test - 1) < ULPS,
             "steps": bool((np.abs(prediction.steps - self.steps) <= 1 + ULPS * prediction.steps).all()),
         }
-        return [name for name, alike in same.items() if not alike]
+        return [name for name, is_equal in is_equal_by_name.items() if not is_equal]
 
     def write(self, folder: Path) -> None:
         """Write prediction.npz."""
@@ -179,14 +194,14 @@ class Prediction:
     def read(cls, folder: Path) -> Self:
         """Read prediction.npz."""
         form = {"steps": (np.int64, ("N", None)), "level": (np.int64, (1,)), "rates": (np.int64, (2, 2))}
-        found = read_arrays(folder / ARTEFACT, form)
-        steps, level, rates = (found[name] for name in form)
+        arrays = read_arrays(folder / ARTEFACT, form)
+        steps, level, rates = (arrays[name] for name in form)
         if steps.min(initial=0) < 0 or steps.max(initial=0) > FARTHEST or not 0 <= level[0] <= FARTHEST:
             raise InputError([Fault(ARTEFACT, "steps, level", "numbers out of range", f"0 to {FARTHEST:,}")])
         if (rates < 1).any() or (rates > LARGEST_TERM).any() or (rates[:, 0] >= rates[:, 1]).any():
             raise InputError([Fault(ARTEFACT, "rates", str(rates.tolist()), "two rates above 0 and below 1")])
-        first, second = (Fraction(*rate) for rate in rates.tolist())
-        return cls(steps=steps.copy(), level=int(level[0]), threshold=first, test=second)
+        threshold_rate, test_rate = (Fraction(*rate) for rate in rates.tolist())
+        return cls(steps=steps.copy(), level=int(level[0]), threshold=threshold_rate, test=test_rate)
 
 
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
@@ -194,36 +209,36 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
     if min(rates) > 0 and max(rates) < 1 and level <= FARTHEST:
         return
     distances = data.standing[1]
-    least = float(distances[distances > 0].min(initial=np.inf))
-    found = f"records {least:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
-    wanted = "distances and epsilons that leave noise within 64 bits"
-    raise InputError([Fault(data.file, "predictive", found, wanted)])
+    min_rate = float(distances[distances > 0].min(initial=np.inf))
+    actual = f"records {min_rate:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
+    expectation = "distances and epsilons that leave noise within 64 bits"
+    raise InputError([Fault(data.file, "predictive", actual, expectation)])
 
 
-def _fine(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
+def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     """Return the grid, a power of two, for a closest pair ``stretch`` times as far apart."""
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
-    least = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
-    steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * least)))
-    return float(2.0 ** np.floor(np.log2(least / steps)))
+    min_rate = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
+    steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * min_rate)))
+    return float(2.0 ** np.floor(np.log2(min_rate / steps)))
 
 
-def _spread(steps: Ints, pairs: Ints) -> Ints:
+def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
     """(P,) greatest difference in steps between the two records of each pair, over the outputs."""
-    most = np.zeros(len(pairs), dtype=np.int64)
+    max_difference = np.zeros(len(pairs), dtype=np.int64)
     size = max(1, _BLOCK // max(1, steps.shape[1]))
     for start in range(0, len(pairs), size):
         i, j = pairs[start : start + size].T
-        most[start : start + size] = np.abs(steps[i] - steps[j]).max(axis=1, initial=0)
-    return most
+        max_difference[start : start + size] = np.abs(steps[i] - steps[j]).max(axis=1, initial=0)
+    return max_difference
 
 
 def _steepest(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
     """Return steps per unit of distance, at most; rounded up."""
-    return Fraction(float((_spread(steps, pairs) / distances).max(initial=0.0)) * (1.0 + 2.0**-50))
+    return Fraction(float((_max_step_difference(steps, pairs) / distances).max(initial=0.0)) * (1.0 + 2.0**-50))
 
 
-def _down(rate: Fraction) -> Fraction:
+def _round_down(rate: Fraction) -> Fraction:
     """Return a rate, rounded down to the sampler's terms."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)
