@@ -141,7 +141,7 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the expected loss of each record, over the map."""
     return _draw_map(
-        layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", low=0.0
+        layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", lower=0.0
     )
 
 
