@@ -13,7 +13,7 @@ from privopt.errors import UsageError, number_of
 from privopt.interfaces.cost import EPSILON, Sum, amount_of, sum_text
 from privopt.ledger.accounts import Account, Charge
 from privopt.ledger.cost_of_report import limit_text
-from privopt.ledger.entries import Limit, added, zero_sum
+from privopt.ledger.entries import Limit, add_sums, zero_sum
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 
@@ -176,7 +176,7 @@ def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fractio
     for unit, accounts in units.items():
         for own in accounts:
             mine = sums.setdefault(own.subject, {})
-            mine[unit] = added(mine.get(unit, zero_sum(unit)), own.spent_sum)
+            mine[unit] = add_sums(mine.get(unit, zero_sum(unit)), own.spent_sum)
     squares: dict[str, Fraction] = {}
     for charge in book.charges():
         if charge.cost.account == EPSILON and charge.cost.epsilon is not None:

@@ -1,4 +1,4 @@
-"""What a subject has spent in an account of a ledger, and single charges."""
+"""The balance of a subject's account in a ledger, and single charges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Account", "Charge"]
 
 @frozen(kw_only=True)
 class Account:
-    """What a subject has spent in one unit.
+    """What a subject has spent, and has left, in one unit.
 
     Attributes:
         subject: as the ledger names it.
@@ -31,21 +31,21 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """Epsilon, or rho, that was spent."""
+        """The epsilon, or rho, that was spent."""
         return self.spent_sum[0]
 
     @property
     def left(self) -> Fraction | None:
-        """Epsilon, or rho, that is left; None without a limit."""
+        """The epsilon, or rho, that is left; None without a limit."""
         return None if self.left_sum is None else self.left_sum[0]
 
     @property
     def left_text(self) -> str | None:
-        """What is left, as exact text; None without a limit."""
+        """The balance that is left, as exact text; None without a limit."""
         return None if self.left_sum is None else sum_text(self.left_sum)
 
     def to_json(self) -> dict[str, str | int | None]:
-        """Make an item of ``subjects`` of ``privopt budget --json``."""
+        """Return an item of ``subjects`` of ``privopt budget --json``."""
         return {
             "subject": self.subject,
             **({} if self.period is None else {"period": self.period}),
@@ -57,7 +57,7 @@ class Account:
 
 @frozen(kw_only=True)
 class Charge:
-    """One charge.
+    """One charge of a subject.
 
     Attributes:
         number: of its entry.

@@ -1,4 +1,7 @@
-"""The balances that one transaction reads and updates; every entry it uses has its hash recomputed."""
+"""The balances that one transaction of a ledger reads and updates.
+
+Every entry that a transaction relies on has its hash recomputed first.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from attrs import define, field
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError
 from privopt.interfaces.cost import Cost, Sum
 from privopt.ledger.accounts import Account, Charge
-from privopt.ledger.entries import BEGINNING, AccountKey, Entry, Limit, Terms, added, sum_of, zero_sum
+from privopt.ledger.entries import BEGINNING, AccountKey, Entry, Limit, Terms, add_sums, sum_of, zero_sum
 
 SCHEMA: Final = (
     "CREATE TABLE accounts (id INTEGER PRIMARY KEY, subject TEXT NOT NULL, unit TEXT NOT NULL, period TEXT NOT NULL, "
@@ -32,28 +35,28 @@ Mark = tuple[int, bytes]
 _ACCOUNT: Final = ", ".join(AccountKey._fields)
 _TERMS: Final = ", ".join(Terms._fields)
 _NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
-_AT_ONCE: Final = 20_000
+_MAX_PENDING_ROWS: Final = 20_000
 """Rows that are held before they are written."""
 
 
 @define
 class _Balance:
-    """An account in a transaction: its number (None: new), what it has spent and how often, and before the window."""
+    """An account in a transaction: its number (None if new), total, number of charges, and total before the window."""
 
     number: int | None
     total: Sum
     count: int
-    before: Sum
+    earlier_total: Sum
 
     @property
     def spent(self) -> Sum:
-        """What was spent in the window."""
-        return tuple(a - b for a, b in zip(self.total, self.before, strict=True))
+        """The sum that was spent in the window."""
+        return tuple(a - b for a, b in zip(self.total, self.earlier_total, strict=True))
 
 
 @define(kw_only=True, eq=False)
 class LedgerTransaction:
-    """Reads and adds entries; :meth:`close` writes what was added.
+    """Reads and adds entries; :meth:`close` writes the added ones.
 
     Attributes:
         connection: in a transaction.
@@ -72,102 +75,115 @@ class LedgerTransaction:
 
     # --- what stands there --------------------------------------------------------------------------------
 
-    def _one(self, where: str, *values: object) -> Entry | None:
+    def _find_entry(self, where: str, *values: object) -> Entry | None:
+        """Return the first entry that meets a condition, after recomputing its hash.
+
+        Raises:
+            DoesNotHoldError: The entry was changed.
+        """
         row = self.connection.execute(f"SELECT * FROM entries WHERE {where}", values).fetchone()
         if row is None:
             return None
         entry = Entry(*row)
-        above = self.connection.execute("SELECT hash FROM entries WHERE number = ?", (entry.number - 1,)).fetchone()
-        account = self._texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", entry.account)
-        before = above[0] if above else BEGINNING
-        if not entry.follows(before, None if account is None else AccountKey(*account), self._terms_at(entry.terms)):
+        previous_row = self.connection.execute(
+            "SELECT hash FROM entries WHERE number = ?", (entry.number - 1,)
+        ).fetchone()
+        account = self._read_texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", entry.account)
+        previous_hash = previous_row[0] if previous_row else BEGINNING
+        if not entry.follows(
+            previous_hash, None if account is None else AccountKey(*account), self._terms_at(entry.terms)
+        ):
             raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash is another")
         return entry
 
-    def _texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
-        """Return a row of texts; None where there is none, or something else."""
+    def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
+        """Return a row of texts, or None if there is none or it has other values."""
         row: tuple[str, ...] | None = self.connection.execute(query, (number,)).fetchone()
         return row if row is not None and all(isinstance(value, str) for value in row) else None
 
     def _terms_at(self, number: int) -> Terms | None:
-        row = self._texts(f"SELECT {_TERMS} FROM terms WHERE id = ?", number)
+        """Return terms by their number."""
+        row = self._read_texts(f"SELECT {_TERMS} FROM terms WHERE id = ?", number)
         return None if row is None else Terms(*row)
 
     def hash_of(self, number: int) -> bytes:
-        """Return the hash of an entry; empty where there is none."""
-        entry = self._one("number = ?", number)
+        """Return the hash of an entry; empty if there is none."""
+        entry = self._find_entry("number = ?", number)
         return b"" if entry is None else entry.hash
 
     @property
     def head(self) -> Entry | None:
         """The last entry; None in an empty ledger."""
         if self._head is None:
-            self._head = self._one("number = (SELECT max(number) FROM entries)")
+            self._head = self._find_entry("number = (SELECT max(number) FROM entries)")
         return self._head
 
     @property
     def now(self) -> int:
-        """The time, and never before the last entry's: a clock that is put back frees no window."""
+        """The current time, but never before the last entry's: putting a clock back must not free a window."""
         if self._now is None:
             last = 0 if self.head is None else self.head.time
             self._now = max(self.clock() // 1000, last)
         return self._now
 
     def _last_terms(self, kind: str, unit: str = "") -> Terms | None:
-        """Return the last of the entries of a kind that charge no one."""
-        same = "terms IN (SELECT id FROM terms WHERE kind = ? AND unit = ?)"
-        entry = self._one(f"account IS NULL AND {same} {_NEWEST}", kind, unit)
+        """Return the terms of the newest entry of a kind that charges no account."""
+        condition = "terms IN (SELECT id FROM terms WHERE kind = ? AND unit = ?)"
+        entry = self._find_entry(f"account IS NULL AND {condition} {_NEWEST}", kind, unit)
         return None if entry is None else self._terms_at(entry.terms)
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the limit in force of a unit; None without one."""
-        said = self._last_terms("limit", unit)
-        return None if said is None else said.limit
+        """Return the current limit of a unit; None without one."""
+        terms = self._last_terms("limit", unit)
+        return None if terms is None else terms.limit
 
     def units(self, kind: str) -> set[str]:
-        """Return the units in which there is a ``"charge"``, or a ``"limit"``."""
+        """Return the units that have a ``"charge"``, or a ``"limit"``."""
         return {unit for (unit,) in self.connection.execute("SELECT DISTINCT unit FROM terms WHERE kind = ?", (kind,))}
 
     @property
     def names(self) -> str:
         """How subjects are named (:attr:`privopt.ledger.subject_names.Names.label`); empty before the first charge."""
-        said = self._last_terms("names")
-        return "" if said is None else said.purpose
+        terms = self._last_terms("names")
+        return "" if terms is None else terms.purpose
 
     @property
     def relation(self) -> str | None:
-        """Whom all charges are for; None before the first."""
+        """The relation that all charges are for; None before the first."""
         row = self.connection.execute("SELECT relation FROM terms WHERE kind = 'charge' LIMIT 1").fetchone()
         return None if row is None else str(row[0])
 
     def knows_others(self, subject: str) -> bool:
-        """Return whether anybody was charged under another name."""
-        other = "SELECT 1 FROM accounts WHERE subject != ? LIMIT 1"
-        return self.connection.execute(other, (subject,)).fetchone() is not None
+        """Return whether any other subject was charged."""
+        query = "SELECT 1 FROM accounts WHERE subject != ? LIMIT 1"
+        return self.connection.execute(query, (subject,)).fetchone() is not None
 
-    def _balance(self, key: AccountKey, micros: int | None) -> _Balance:
-        """Return an account's number, its spending and charges, and its spending before the window that ends now.
+    def _read_balance(self, key: AccountKey, micros: int | None) -> _Balance:
+        """Return the balance of an account.
 
         Args:
             key: of the account.
             micros: length of the window, which holds its end and not its beginning; None for all time.
         """
         nothing = zero_sum(key.unit)
-        same = " AND ".join(f"{name} = ?" for name in key._fields)
-        row = self.connection.execute(f"SELECT id FROM accounts WHERE {same}", key).fetchone()
+        condition = " AND ".join(f"{name} = ?" for name in key._fields)
+        row = self.connection.execute(f"SELECT id FROM accounts WHERE {condition}", key).fetchone()
         if row is None:
             return _Balance(None, nothing, 0, nothing)
-        last, old = self._one(f"account = ? {_NEWEST}", row[0]), None
+        last, window_start = self._find_entry(f"account = ? {_NEWEST}", row[0]), None
         if last is None:
             raise DoesNotHoldError(f"{self.path}: changed: a subject without an entry")
+        # Totals are cumulative, so that one entry gives all that was spent before the window.
         if micros is not None:
-            old = self._one(f"account = ? AND time <= ? {_NEWEST}", row[0], self.now - micros)
-        return _Balance(row[0], sum_of(last.total), last.charges, nothing if old is None else sum_of(old.total))
+            window_start = self._find_entry(f"account = ? AND time <= ? {_NEWEST}", row[0], self.now - micros)
+        return _Balance(
+            row[0], sum_of(last.total), last.charges, nothing if window_start is None else sum_of(window_start.total)
+        )
 
     # --- what was charged ---------------------------------------------------------------------------------
 
     def key_of(self, name: str, period: str | None, limit: Limit | None, unit: str) -> AccountKey:
-        """Return the account of a subject, as the ledger calls it, that a charge of a unit falls on: the period's.
+        """Return the account that a charge of a subject falls on, by its unit and, if there are any, its period.
 
         Raises:
             UsageError: a period, where the limit is not by the calendar.
@@ -184,12 +200,12 @@ class LedgerTransaction:
         return AccountKey(name, unit, period)
 
     def check_names(self, label: str) -> None:
-        """Refuse another way of naming subjects than that of the charges so far."""
+        """Refuse a way of naming subjects other than that of the charges so far."""
         if self.names and self.names != label:
             raise InputError([Fault(str(self.path), "subjects", label, f"{self.names}, as charged")])
 
     def accounts(self, unit: str) -> list[AccountKey]:
-        """Return all accounts in a unit, in order."""
+        """Return all accounts of a unit, in order."""
         query = f"SELECT {_ACCOUNT} FROM accounts WHERE unit = ? ORDER BY subject, period"
         return [AccountKey(*row) for row in self.connection.execute(query, (unit,))]
 
@@ -202,29 +218,36 @@ class LedgerTransaction:
             micros: length of the window whose charges count as spent; None for all time.
             limit: in force.
         """
-        held, left = self._balance(key, micros), None
+        balance, remaining = self._read_balance(key, micros), None
         if limit is not None:
-            used = self._balance(key, limit.micros).spent
-            left = tuple(max(Fraction(0), most - own) for most, own in zip(limit.sum, used, strict=True))
+            window_spent = self._read_balance(key, limit.micros).spent
+            remaining = tuple(
+                max(Fraction(0), limit_number - spent_number)
+                for limit_number, spent_number in zip(limit.sum, window_spent, strict=True)
+            )
         period = key.period or None
-        return Account(subject=subject, spent_sum=held.spent, left_sum=left, reports=held.count, period=period)
+        return Account(
+            subject=subject, spent_sum=balance.spent, left_sum=remaining, reports=balance.count, period=period
+        )
 
     def charges(self, subject: str | None) -> list[Charge]:
-        """Return each charge of a subject, or of everybody, oldest first."""
+        """Return each charge of a subject, or of all subjects, oldest first."""
         query = (
             "SELECT e.number, e.time, e.terms, a.subject, a.period FROM entries e JOIN accounts a ON a.id = e.account"
         )
-        whose, values = ("", ()) if subject is None else (" WHERE subject = ?", (subject,))
+        condition, values = ("", ()) if subject is None else (" WHERE subject = ?", (subject,))
         costs: dict[int, Cost] = {}
-        found = []
-        for entry, time, number, whom, period in self.connection.execute(f"{query}{whose} ORDER BY number", values):
+        charges = []
+        for entry, time, number, owner, period in self.connection.execute(
+            f"{query}{condition} ORDER BY number", values
+        ):
             if number not in costs:
                 terms = self._terms_at(number)
                 if terms is None:
                     raise DoesNotHoldError(f"{self.path}: entry {entry}: changed: what it was charged for is gone")
                 costs[number] = terms.cost
-            found.append(Charge(number=entry, subject=whom, time=time, cost=costs[number], period=period or None))
-        return found
+            charges.append(Charge(number=entry, subject=owner, time=time, cost=costs[number], period=period or None))
+        return charges
 
     # --- what is added ------------------------------------------------------------------------------------
 
@@ -236,19 +259,20 @@ class LedgerTransaction:
             terms: of the entry.
             limit: in force.
         """
-        held, amount = self._balances.get(key), sum_of(terms.amount)
-        if held is None:
-            held = self._balances[key] = self._balance(key, None if limit is None else limit.micros)
+        balance, amount = self._balances.get(key), sum_of(terms.amount)
+        if balance is None:
+            balance = self._balances[key] = self._read_balance(key, None if limit is None else limit.micros)
         if limit is not None:
-            spent = added(held.spent, amount)
-            if any(own > most for own, most in zip(spent, limit.sum, strict=True)):
+            # Checked before anything is written: a charge that passes the limit leaves no trace.
+            spent = add_sums(balance.spent, amount)
+            if any(spent_number > limit_number for spent_number, limit_number in zip(spent, limit.sum, strict=True)):
                 return False
-        if held.number is None:
+        if balance.number is None:
             row = self.connection.execute(f"INSERT INTO accounts ({_ACCOUNT}) VALUES (?, ?, ?)", key)
-            held.number = row.lastrowid
-        held.total = added(held.total, amount)
-        held.count += 1
-        self.add(terms, key=key, account=held.number, total=";".join(map(str, held.total)), count=held.count)
+            balance.number = row.lastrowid
+        balance.total = add_sums(balance.total, amount)
+        balance.count += 1
+        self.add(terms, key=key, account=balance.number, total=";".join(map(str, balance.total)), count=balance.count)
         return True
 
     def add(
@@ -260,27 +284,27 @@ class LedgerTransaction:
         total: str = "0",
         count: int = 0,
     ) -> None:
-        """Add an entry after the last."""
-        number, before = (1, BEGINNING) if self.head is None else (self.head.number + 1, self.head.hash)
-        fields = number, account, self.now, self._number(terms), total, count
-        self._head = Entry(*fields, Entry(*fields, b"").hashed(before, key, terms))
+        """Add an entry after the last one."""
+        number, previous_hash = (1, BEGINNING) if self.head is None else (self.head.number + 1, self.head.hash)
+        fields = number, account, self.now, self._terms_number(terms), total, count
+        self._head = Entry(*fields, Entry(*fields, b"").compute_hash(previous_hash, key, terms))
         self._rows.append(self._head)
-        if len(self._rows) >= _AT_ONCE:
+        if len(self._rows) >= _MAX_PENDING_ROWS:
             self.close()
 
-    def _number(self, terms: Terms) -> int:
-        """Return the number of terms, which are entered where they are new."""
+    def _terms_number(self, terms: Terms) -> int:
+        """Return the number of terms; new ones are stored."""
         if terms not in self._terms:
-            same = " AND ".join(f"{name} = ?" for name in terms._fields)
-            row = self.connection.execute(f"SELECT id FROM terms WHERE {same}", terms).fetchone()
+            condition = " AND ".join(f"{name} = ?" for name in terms._fields)
+            row = self.connection.execute(f"SELECT id FROM terms WHERE {condition}", terms).fetchone()
             if row is None:
                 marks = ", ".join("?" * len(terms))
-                made = self.connection.execute(f"INSERT INTO terms ({_TERMS}) VALUES ({marks})", terms)
-                row = (made.lastrowid,)
+                cursor = self.connection.execute(f"INSERT INTO terms ({_TERMS}) VALUES ({marks})", terms)
+                row = (cursor.lastrowid,)
             self._terms[terms] = row[0]
         return self._terms[terms]
 
     def close(self) -> None:
-        """Write what was added."""
+        """Write the added entries."""
         self.connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
         self._rows.clear()

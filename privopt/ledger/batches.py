@@ -1,9 +1,9 @@
-"""Batches of ``apply`` that can be repeated: after a kill the same command gives each row the report it paid for.
+"""Batches of ``apply`` that can be repeated: after a kill, the same command gives each row the report it paid for.
 
-All coins of a batch follow from one key of 32 bytes, drawn from the operating system's entropy and durable before the
-first charge. They lie next to the ledger in ``FILE.batches/``, which is its owner's alone: until the key is deleted it
-is as secret as the truth, for it tests every candidate for a row's secret against the row's report. Privacy rests on
-SHAKE-256 under a secret key being a pseudo-random function.
+All random bytes of a batch follow from one key of 32 bytes, drawn from the operating system's entropy and durable
+before the first charge. The key lies next to the ledger in ``FILE.batches/``, which only its owner can enter. Until it
+is deleted it is as secret as the true data, because it lets anyone test every candidate for a row's secret against the
+row's report. Privacy rests on SHAKE-256 under a secret key being a pseudo-random function.
 
 Source:
     docs/guide/repeated.md, "Batches"; ADR 24.
@@ -40,14 +40,14 @@ _LABEL: Final = b"privopt batch 1"
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
 
 
-def encoded(parts: Iterable[bytes]) -> bytes:
-    """Join parts so that no two lists of parts give the same bytes: each behind its length."""
+def encode_parts(parts: Iterable[bytes]) -> bytes:
+    """Join parts, each behind its length, so that no two lists of parts give the same bytes."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 @frozen
 class Coins:
-    """The random bytes of a batch: a stream of its own for each draw, the same each time it is asked for.
+    """The random bytes of a batch: one stream for each draw, which is the same each time.
 
     Attributes:
         prefix: key, batch and release, encoded.
@@ -66,12 +66,12 @@ class Coins:
             start, count: of the bytes.
         """
         parts = (purpose.encode(), row, position.encode("utf-8"), secret)
-        return hashlib.shake_256(self.prefix + encoded(parts)).digest(start + count)[start:]
+        return hashlib.shake_256(self.prefix + encode_parts(parts)).digest(start + count)[start:]
 
 
 @define
 class Digest:
-    """A keyed sum over the rows of a table, whatever parts it comes in: a table that was changed has another.
+    """A keyed sum over the rows of a table, in any order and any division into parts.
 
     Attributes:
         key: of the batch.
@@ -86,8 +86,8 @@ class Digest:
         self.add_number(self.mac(*parts))
 
     def mac(self, *parts: bytes) -> int:
-        """Return what :meth:`add` adds for a row: its HMAC, as a whole number below 2^256."""
-        return int.from_bytes(hmac.digest(self.key, encoded((_LABEL, *parts)), "sha256"), "big")
+        """Return the HMAC of a row, which :meth:`add` adds, as a whole number below 2^256."""
+        return int.from_bytes(hmac.digest(self.key, encode_parts((_LABEL, *parts)), "sha256"), "big")
 
     def add_number(self, number: int) -> None:
         """Add the HMAC of a row, or a sum of several."""
@@ -139,12 +139,12 @@ class BatchAccess:
 
     def coins(self, key: bytes, release: str) -> Coins:
         """Return the batch's random bytes; see :meth:`Batch.coins`."""
-        return Coins(encoded((key, _LABEL, self.name.encode("utf-8"), release.encode())))
+        return Coins(encode_parts((key, _LABEL, self.name.encode("utf-8"), release.encode())))
 
 
 @define(kw_only=True, eq=False)
 class Batch:
-    """One batch next to a ledger, which this process has for itself.
+    """One batch next to a ledger, locked by this process.
 
     Attributes:
         ledger: the ledger's file.
@@ -162,15 +162,15 @@ class Batch:
 
     def __attrs_post_init__(self) -> None:
         if not self.name.strip() or len(self.name) > LONGEST_NAME or not self.name.isprintable():
-            wanted = f"a name of 1 to {LONGEST_NAME} printable characters"
-            raise UsageError(f"batch must be {wanted}, got {cut(repr(self.name))}")
+            expectation = f"a name of 1 to {LONGEST_NAME} printable characters"
+            raise UsageError(f"batch must be {expectation}, got {cut(repr(self.name))}")
         self.target = self.target.absolute()
         digest = hashlib.sha256(self.name.encode("utf-8")).hexdigest()[:32]
         self.folder = self.ledger.with_name(f"{self.ledger.name}.batches") / digest
 
     @contextmanager
     def opened(self) -> Iterator[Self]:
-        """Begin with its folder made, locked against a second run; a batch that does not begin leaves no key behind.
+        """Create and lock the batch's folder. A batch that does not begin leaves no key behind.
 
         Raises:
             UsageError: another process runs it, there is no folder for it, or others may enter that.
@@ -200,22 +200,22 @@ class Batch:
 
     @property
     def record(self) -> dict[str, Any]:
-        """What is known of the batch: its digest and target once it has begun, and how it ended; empty before.
+        """The record of the batch: digest and target once it has begun, and how it ended; empty before.
 
         Raises:
             DoesNotHoldError: it is not as it was written.
         """
         try:
-            read = json.loads((self.folder / _RECORD).read_bytes())
+            content = json.loads((self.folder / _RECORD).read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             raise DoesNotHoldError(f"{self.folder / _RECORD}: changed: no record of a batch") from error
-        if not isinstance(read, dict) or read.get("name") != self.name:
+        if not isinstance(content, dict) or content.get("name") != self.name:
             raise DoesNotHoldError(f"{self.folder / _RECORD}: changed: the record of another batch")
-        return read
+        return content
 
-    def _write(self, record: dict[str, Any]) -> None:
+    def _write_record(self, record: dict[str, Any]) -> None:
         """Write the record durably: completely or not at all."""
         target = self.folder / _RECORD
         with claimed(target) as work:
@@ -225,13 +225,13 @@ class Batch:
             new.replace(target)
         flush(self.folder)
 
-    def _close(self, record: dict[str, Any]) -> None:
-        """Delete the key, once what became of the batch is recorded, so that the name is never used again."""
-        self._write(record)
+    def _close_batch(self, record: dict[str, Any]) -> None:
+        """Record the batch's end, then delete the key. The record stays, so that the name is never used again."""
+        self._write_record(record)
         self._delete_key()
 
     def check_open(self) -> None:
-        """Refuse a batch that is over.
+        """Refuse a batch that has ended.
 
         Raises:
             UsageError: it was forgotten, or finished.
@@ -244,7 +244,7 @@ class Batch:
     # --- its key ----------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """Return the batch's key, made where the batch has none and never began.
+        """Return the batch's key; it is created if the batch has none and never began.
 
         Raises:
             UsageError: it is over.
@@ -266,8 +266,8 @@ class Batch:
         return access
 
     def fingerprint(self) -> str:
-        """Return what distinguishes the key from others without revealing it: charges contain it."""
-        return hmac.new(self.key(), encoded((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
+        """Return a text that identifies the key without revealing it. Charges contain it."""
+        return hmac.new(self.key(), encode_parts((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
 
     def purpose(self, charged: Iterable[str]) -> str:
         """Return the purpose of the batch's charges in the ledger.
@@ -278,9 +278,9 @@ class Batch:
         Raises:
             UsageError: it holds charges of a batch of this name under another key, whose reports cannot be drawn again.
         """
-        before = f"batch {self.name} "
-        mine = before + self.fingerprint()
-        others = [text for text in charged if text.startswith(before) and len(text) == len(mine) and text != mine]
+        prefix = f"batch {self.name} "
+        mine = prefix + self.fingerprint()
+        others = [text for text in charged if text.startswith(prefix) and len(text) == len(mine) and text != mine]
         if others:
             raise UsageError(f"batch {cut(self.name)} must be new: {self.ledger} has charges of one whose key is gone")
         return mine
@@ -291,17 +291,17 @@ class Batch:
         Args:
             release: SHA-256 of the release's sums: no key serves two releases.
         """
-        return Coins(encoded((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
+        return Coins(encode_parts((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
 
     def begin(self, digest: Digest) -> None:
-        """Bind the batch to its data, durably, before the first charge; or hold it to what it was bound to.
+        """Bind the batch to its data, durably, before the first charge; or check that it is bound to this data.
 
         Raises:
             UsageError: it began with other data, another release or other options.
         """
         record = self.record
         if not record:
-            self._write({"state": "begun", "digest": digest.text, "target": str(self.target)})
+            self._write_record({"state": "begun", "digest": digest.text, "target": str(self.target)})
         elif record.get("digest") != digest.text:
             raise UsageError(
                 f"batch {cut(self.name)} must be of the table, release and options that it began with, got others: "
@@ -309,33 +309,33 @@ class Batch:
             )
 
     def begin_writing(self, finished: Path) -> None:
-        """Note, durably, that a finished file is about to get the target's name."""
-        self._write({**self.record, "state": "writing", "sha256": sha256(finished)})
+        """Record, durably, that a finished file is about to get the target's name."""
+        self._write_record({**self.record, "state": "writing", "sha256": sha256(finished)})
 
     @property
     def left_target(self) -> bool:
-        """Whether an unfinished run of the batch has left its target, which is as it was written."""
+        """Whether an unfinished run of the batch has written its target, which is unchanged."""
         record = self.record
         mine = record.get("state") == "writing" and record.get("target") == str(self.target)
         return mine and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
     def finish(self, counts: dict[str, Any], source: str) -> None:
-        """Delete the key, once the table is durable; the record stays, so that the name is never used again.
+        """Record the result and delete the key, once the table is durable.
 
         Args:
             counts: of the table's rows.
             source: what it was made of, in words that reveal nothing secret.
         """
-        done = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
-        self._close({**self.record, **done})
+        final_state = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
+        self._close_batch({**self.record, **final_state})
 
     def end(self) -> None:
-        """Delete the key of a batch whose reports others keep; the record remains."""
-        self._close({**self.record, "state": "finished"})
+        """Delete the key of a batch whose reports are stored by others; the record stays."""
+        self._close_batch({**self.record, "state": "finished"})
 
     @property
     def counts(self) -> dict[str, Any] | None:
-        """The counts of a finished batch whose table is still as it was written; else None."""
+        """The counts of a finished batch whose table is unchanged; else None."""
         record = self.record
         if record.get("state") != "finished" or not self.target.is_file():
             return None
@@ -343,16 +343,20 @@ class Batch:
         return record["counts"] if sha256(self.target) == record["sha256"] else None
 
     def forget(self) -> bool:
-        """Delete the key of an unfinished batch; return whether there was one. What it charged stays charged."""
+        """Delete the key of an unfinished batch. Its charges stay.
+
+        Returns:
+            Whether there was a key.
+        """
         record = self.record
         if record.get("state") in ("finished", "forgotten"):
             self._delete_key()
             return False
-        there = (self.folder / _KEY).exists()
-        if not there and not record:
+        has_key = (self.folder / _KEY).exists()
+        if not has_key and not record:
             raise UsageError(f"batch {cut(self.name)} must be one of {self.ledger}, got a name that none has")
-        self._close({**record, "state": "forgotten"})
-        return there
+        self._close_batch({**record, "state": "forgotten"})
+        return has_key
 
     def _delete_key(self) -> None:
         (self.folder / _KEY).unlink(missing_ok=True)
@@ -372,17 +376,17 @@ def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]
     subjects, ids = subjects_of(frame[columns[0]]), texts_of(frame[columns[1]])
     if (ids.is_null() & subjects.is_not_null()).any():
         raise InputError([Fault(TABLE, f"column {columns[1]}", "nothing", "an id of each row")])
-    whose = zip(subjects.fill_null("").to_list(), ids.fill_null("").to_list(), strict=True)
-    return [encoded((subject.encode("utf-8"), own.encode("utf-8"))) for subject, own in whose]
+    pairs = zip(subjects.fill_null("").to_list(), ids.fill_null("").to_list(), strict=True)
+    return [encode_parts((subject.encode("utf-8"), row_id.encode("utf-8"))) for subject, row_id in pairs]
 
 
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
     """Encode each row's secret as canonical bytes, from the texts or numbers of its columns."""
-    return [encoded(_canonical(value) for value in row) for row in zip(*columns, strict=True)]
+    return [encode_parts(_canonical(value) for value in row) for row in zip(*columns, strict=True)]
 
 
 def _canonical(value: object) -> bytes:
-    """Bytes of a cell: text as it is, a number as its shortest decimal, nothing as a mark of its own."""
+    """Return a cell as bytes: text as it is, a number as its shortest decimal, an empty cell as a mark."""
     if value is None:
         return b"\x00"
     if isinstance(value, float):

@@ -21,7 +21,7 @@ from privopt.ledger.subject_names import subject_name
 
 @frozen(kw_only=True)
 class DrawnReports:
-    """Reports that are drawn, and were charged.
+    """Reports that were charged, and are drawn on demand.
 
     Attributes:
         reports: ids of outputs, a block at a time, drawn as they are asked for.
@@ -67,7 +67,7 @@ class Charge:
         sticky: bool = False,
         within: float | None = None,
     ) -> Self | None:
-        """Return the charge that a command was asked for; None for no such option.
+        """Return the charge that a command's options ask for, or None if they ask for none.
 
         Args:
             command: its name.
@@ -79,13 +79,13 @@ class Charge:
         Raises:
             UsageError: one option without the other that it needs.
         """
-        given = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
-        found = " and ".join(name for name, value in given.items() if value is not None)
-        if not found:
+        options = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
+        given_names = " and ".join(name for name, value in options.items() if value is not None)
+        if not given_names:
             return None
         if ledger is None or subject is None:
-            lacks = "--ledger FILE" if ledger is None else f"--subject {whom}"
-            raise UsageError(f"{command}: {found} must be used with {lacks}: {because}")
+            missing = "--ledger FILE" if ledger is None else f"--subject {whom}"
+            raise UsageError(f"{command}: {given_names} must be used with {missing}: {because}")
         return cls(ledger=ledger, subject=subject, sticky=sticky, within=within, key=key)
 
     @property
@@ -94,7 +94,7 @@ class Charge:
         return self.ledger.path if isinstance(self.ledger, Ledger) else Path(self.ledger)
 
     def check_apart(self, folder: Path, *files: Path) -> None:
-        """Refuse a ledger or a key in the release's folder, or under the name of a file of the command.
+        """Refuse a ledger or key inside the release's folder, or under the name of a file of the command.
 
         Raises:
             UsageError: it is there.
@@ -102,16 +102,16 @@ class Charge:
         for option, path in (("--ledger", self.path), ("--hash-subjects", self.key)):
             if path is None:
                 continue
-            place = path.absolute().resolve()
-            if place.is_relative_to(folder.resolve()):
-                wanted = "which holds the release alone; name a file elsewhere"
-                raise UsageError(f"{option} {path}: lies in {folder}, {wanted}")
-            if place in [file.absolute().resolve() for file in files]:
+            location = path.absolute().resolve()
+            if location.is_relative_to(folder.resolve()):
+                rule = "which holds the release alone; name a file elsewhere"
+                raise UsageError(f"{option} {path}: lies in {folder}, {rule}")
+            if location in [file.absolute().resolve() for file in files]:
                 raise UsageError(f"{option} {path} must be a file of its own, got the name of a table")
 
     @contextmanager
     def opened(self, progress: Progress | None = None) -> Iterator[Ledger]:
-        """Yield a ledger: one that is open as its owner left it, or one opened and checked here.
+        """Yield the ledger: the given one if it is open, or one that is opened and checked here.
 
         Raises:
             DoesNotHoldError: an entry that is not as it was written.
@@ -160,15 +160,17 @@ class Charge:
         if isinstance(cost, str):
             raise UsageError(f"--ledger must be used with a method whose noise can be charged, got {cost}")
         if release.sample is not Release.sample:
-            found = f"{privacy.guarantee.kind}, whose reports are drawn later"
+            actual = f"{privacy.guarantee.kind}, whose reports are drawn later"
             raise UsageError(
-                f"--ledger must be used with a method that draws noise now, got {found}: apply charges those"
+                f"--ledger must be used with a method that draws noise now, got {actual}: apply charges those"
             )
-        secret = list(dict.fromkeys(file.name for file in files_of(declared) if file.secret))
-        if self.subject is None and len(secret) != 1:
-            found = f"{len(secret)} secret files" + (f" ({', '.join(secret[:5])})" if secret else "")
-            raise UsageError(f"--ledger must be used with --subject ID, got {found}: one's name would be the subject's")
-        subject = secret[0] if self.subject is None else self.subject
+        secret_files = list(dict.fromkeys(file.name for file in files_of(declared) if file.secret))
+        if self.subject is None and len(secret_files) != 1:
+            actual = f"{len(secret_files)} secret files" + (f" ({', '.join(secret_files[:5])})" if secret_files else "")
+            raise UsageError(
+                f"--ledger must be used with --subject ID, got {actual}: one's name would be the subject's"
+            )
+        subject = secret_files[0] if self.subject is None else self.subject
         with self.opened(progress) as ledger:
             ledger.charge(subject, cost, alone=self.subject is None)
         return f"{self.path}: subject {cut(subject)} was charged {sum_text(cost.amount)} all the same"
@@ -201,23 +203,24 @@ class Charge:
             InputError, DoesNotHoldError: a ledger that cannot be used.
         """
         subject = self.subject or ""
-        subject_name(subject)  # what is none is refused before a ledger is made
+        subject_name(subject)  # an invalid name is refused before a ledger's file is created
         cost = cost_of(folder, result, relation, "sample")
         with self.opened(progress) as ledger:
             if progress is not None:
                 progress("charging", 0, None, None)
+            # The number of charged draws must not depend on the secret, which is read only afterwards.
             granted = ledger.charge_times(subject, count, cost)
             if not granted:
                 raise ledger.refusal(subject, cost)
-            left, limit = ledger.account(subject, unit=cost.account).left_text, ledger.limit_of(cost.account)
+            remaining, limit = ledger.account(subject, unit=cost.account).left_text, ledger.limit_of(cost.account)
         try:
             reports = draw(granted)
         except UsageError as error:
             raise UsageError(f"{error}; charged all the same: {number_of(granted, 'draw')}") from error
         refused = None
-        if granted < count and left is not None:
+        if granted < count and remaining is not None:
             refused = (
                 f"{count - granted:,} of {count:,} draws refused: budget spent: subject {cut(subject)} has "
-                f"{left} left, each takes {sum_text(cost.amount)}"
+                f"{remaining} left, each takes {sum_text(cost.amount)}"
             )
         return DrawnReports(reports=reports, refused=refused, sequence=sequence_of(cost, limit, "draw"))

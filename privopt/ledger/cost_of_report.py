@@ -36,12 +36,12 @@ def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
 
 
 def unit_price(cost: Cost) -> str:
-    """Return what a cost is, in its unit, such as ``epsilon 0.5 per km``."""
+    """Return a cost with its unit, such as ``epsilon 0.5 per km``."""
     return f"{cost.account} {sum_text(cost.amount)} {cost.unit}".rstrip()
 
 
 def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Say what a row costs its subject, and how many rows the limit is enough for, before anything is drawn.
+    """State what a row costs its subject, and for how many rows the limit is enough, before anything is drawn.
 
     Args:
         ledger: its file.
@@ -52,28 +52,32 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
     price = f"each {counted} costs its subject {unit_price(cost)}"
     if limit is None:
         return f"{price}; {ledger} has no limit and only counts (privopt budget {ledger} --set AMOUNT makes one)"
-    count = min(int(most / each) for most, each in zip(limit.sum, cost.amount, strict=True) if each)
-    return f"{price}; the limit of {sum_text(limit.sum)}{_within(limit)} is enough for {number_of(count, counted)}"
+    count = min(
+        int(limit_number / cost_number)
+        for limit_number, cost_number in zip(limit.sum, cost.amount, strict=True)
+        if cost_number
+    )
+    return f"{price}; the limit of {sum_text(limit.sum)}{_period_text(limit)} is enough for {number_of(count, counted)}"
 
 
-def _within(limit: Limit) -> str:
-    """Say in which periods a limit may be spent; empty for once and for ever."""
+def _period_text(limit: Limit) -> str:
+    """Return the periods in which a limit may be spent; empty if it is spent once and for ever."""
     if limit.hours is not None:
         return f" in any {exact_text(limit.hours)} hours"
     return "" if limit.calendar is None else f" in each {limit.calendar}"
 
 
 def window_text(limit: Limit | None) -> str:
-    """Return what a limit by window or calendar leaves open, in words; empty without one."""
-    within = "" if limit is None else _within(limit)
+    """State what a limit by window or calendar does not bound; empty without one."""
+    within = "" if limit is None else _period_text(limit)
     return f"; the limit holds{within}: several such periods add up without a limit" if within else ""
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """Explain what each subject may spend, and what that hides: within one period, for the periods add up.
+    """State what each subject may spend, and what that hides within one period.
 
     Args:
         limit: of the ledger.
         unit: of its amounts; empty before the first charge.
     """
-    return spending_text(limit.account, limit.sum, unit, within=_within(limit))
+    return spending_text(limit.account, limit.sum, unit, within=_period_text(limit))

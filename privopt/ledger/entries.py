@@ -1,4 +1,4 @@
-"""Limits, exactly; entries of a ledger as text, and the hash that chains each to the one before."""
+"""Limits, as exact numbers; entries of a ledger as text, and the hash that chains each entry to the one before."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 
 @lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
-    """Return a sum from its text in an entry."""
+    """Read a sum from its text in an entry."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
@@ -37,26 +37,26 @@ def zero_sum(unit: str) -> Sum:
     return (Fraction(0),) * len(NUMBERS[unit])
 
 
-def added(one: Sum, other: Sum) -> Sum:
-    """Return sums added up, number by number."""
-    return tuple(a + b for a, b in zip(one, other, strict=True))
+def add_sums(first: Sum, second: Sum) -> Sum:
+    """Add two sums, number by number."""
+    return tuple(a + b for a, b in zip(first, second, strict=True))
 
 
-def _limit(value: Amount) -> Fraction:
+def _read_amount(value: Amount) -> Fraction:
     return amount_of(value, "limit", zero=True)
 
 
-def _limit_delta(value: Amount | None) -> Fraction | None:
-    return None if value is None else _limit(value)
+def _read_delta(value: Amount | None) -> Fraction | None:
+    return None if value is None else _read_amount(value)
 
 
-def _hours(value: Amount | None) -> Fraction | None:
+def _read_hours(value: Amount | None) -> Fraction | None:
     return None if value is None else amount_of(value, "window")
 
 
 @frozen(kw_only=True)
 class Limit:
-    """The most that each subject may spend in one of the units that notions add up.
+    """The most that each subject may spend, in one of the units in which notions add up.
 
     Attributes:
         amount: at most.
@@ -70,27 +70,27 @@ class Limit:
         UsageError: amounts that are none, or both a window and a calendar.
     """
 
-    amount: Fraction = field(converter=_limit)
-    delta: Fraction | None = field(default=None, converter=_limit_delta)
-    hours: Fraction | None = field(default=None, converter=_hours)
+    amount: Fraction = field(converter=_read_amount)
+    delta: Fraction | None = field(default=None, converter=_read_delta)
+    hours: Fraction | None = field(default=None, converter=_read_hours)
     calendar: Calendar | None = None
     account: str = field(default=EPSILON, validator=in_(UNITS))
 
     def __attrs_post_init__(self) -> None:
         if (self.delta is None) == (self.account == PAIR):
-            found = f"{sum_text(self.sum)} of {self.account}"
-            raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {found}")
+            actual = f"{sum_text(self.sum)} of {self.account}"
+            raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {actual}")
         if self.hours is not None and self.calendar is not None:
             raise UsageError("limit must have a window or calendar periods, got both")
 
     @property
     def sum(self) -> Sum:
-        """All of it."""
+        """The amount, and delta if there is one."""
         return (self.amount,) if self.delta is None else (self.amount, self.delta)
 
     @property
     def micros(self) -> int | None:
-        """The window in microseconds, rounded up; None for ever."""
+        """The window in microseconds, rounded up; None without a window."""
         return micros_of(self.hours)
 
 
@@ -114,7 +114,7 @@ class AccountKey(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What many entries have in common.
+    """The fields that many entries have in common.
 
     Attributes:
         kind: ``"charge"``, ``"limit"``, ``"names"``, which says how subjects are named, or ``"begin"``.
@@ -150,7 +150,7 @@ class Terms(NamedTuple):
 
     @property
     def cost(self) -> Cost:
-        """What a charge cost."""
+        """The cost of a charge."""
         numbers: dict[str, Any] = dict(zip(NUMBERS[self.unit], sum_of(self.amount), strict=True))
         return Cost(unit=self.relation, notion=self.notion, mechanism=self.mechanism, purpose=self.purpose, **numbers)
 
@@ -177,7 +177,7 @@ class Terms(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 16)
-def _quoted(values: tuple[str, ...]) -> str:
+def _json_text(values: tuple[str, ...]) -> str:
     return json.dumps(values)[1:-1]
 
 
@@ -202,22 +202,28 @@ class Entry(NamedTuple):
     charges: int
     hash: bytes
 
-    def hashed(self, previous: bytes, account: AccountKey | None, terms: Terms) -> bytes:
-        """Return its hash: SHA-256 of its canonical text, a JSON array that begins with the hash before.
+    def compute_hash(self, previous: bytes, account: AccountKey | None, terms: Terms) -> bytes:
+        """Return the hash: SHA-256 of the canonical text, a JSON array that begins with the previous hash.
 
         Args:
             previous: the hash of the entry before; :data:`BEGINNING` for the first.
             account: that it charges; None for none: three empty texts in the array.
             terms: what it says.
         """
-        whose = _quoted(account or ("", "", ""))
-        head = f'["{previous.hex()}", {self.number}, {self.time}, {whose}, {_quoted(terms)}'
+        account_text = _json_text(account or ("", "", ""))
+        head = f'["{previous.hex()}", {self.number}, {self.time}, {account_text}, {_json_text(terms)}'
         return hashlib.sha256(f'{head}, "{self.total}", {self.charges}]'.encode("utf-8", "surrogateescape")).digest()
 
     def follows(self, previous: object, account: AccountKey | None, terms: Terms | None) -> bool:
-        """Return whether it is as it was written after an entry of that hash; SQLite would hold anything in a field."""
+        """Return whether the entry is unchanged and follows an entry of that hash."""
+        # SQLite stores a value of any type in any column.
         numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)
-        plain = isinstance(self.total, str) and all(isinstance(n, int) for n in numbers)
-        if not plain or not isinstance(previous, bytes) or terms is None or (account is None) != (self.account is None):
+        has_valid_types = isinstance(self.total, str) and all(isinstance(n, int) for n in numbers)
+        if (
+            not has_valid_types
+            or not isinstance(previous, bytes)
+            or terms is None
+            or (account is None) != (self.account is None)
+        ):
             return False
-        return self.hash == self.hashed(previous, account, terms)
+        return self.hash == self.compute_hash(previous, account, terms)

@@ -1,6 +1,6 @@
-"""Charges as events of other accountants: OpenDP's and Google's dp-accounting, where these are installed.
+"""Export charges as events of other accountants: OpenDP and Google's dp-accounting, if they are installed.
 
-What they count is pure differential privacy; epsilon per unit of distance has no event there.
+Both count pure differential privacy. Epsilon per unit of distance has no event there.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ LARGEST_EPSILON = 700
 
 
 def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
-    """Count how often each epsilon was charged, of pure or local differential privacy."""
+    """Count how often each epsilon was charged, for pure or local differential privacy only."""
     spent: Counter[Fraction] = Counter()
     for cost in costs:
         kind = registry().kind("notion", cost.notion).load() if cost.notion else object
         if not issubclass(kind, PureDP | LocalDP):
-            found = f"charges of {cost.notion or 'no notion'}, {cost.unit}"
+            actual = f"charges of {cost.notion or 'no notion'}, {cost.unit}"
             raise UsageError(
-                f"ledger: charges must be of differential privacy, which is all that other libraries count, got {found}"
+                f"ledger: charges must be of differential privacy, which is all that other libraries count, "
+                f"got {actual}"
             )
         assert cost.epsilon is not None  # of these notions
         spent[cost.epsilon] += 1
@@ -44,7 +45,8 @@ def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
     return spent
 
 
-def _module(name: str, distribution: str) -> Any:
+def _import_module(name: str, distribution: str) -> Any:
+    """Import an accountant, or say what to install."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -57,10 +59,10 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
     It is a composition (``make_composition``) of one measurement for each charge. Data sets are at distance 0, or at 1
     if one individual differs; invoked, it reveals nothing about its argument. Epsilons are doubles, rounded up.
     """
-    opendp = _module("opendp.prelude", "opendp")
+    opendp = _import_module("opendp.prelude", "opendp")
     opendp.enable_features("contrib", "honest-but-curious")
 
-    def charged(epsilon: float) -> Measurement:
+    def make_measurement(epsilon: float) -> Measurement:
         return opendp.m.make_user_measurement(
             opendp.atom_domain(T=bool),
             opendp.discrete_distance(),
@@ -70,7 +72,9 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
         )
 
     spent = spent_purely(costs)
-    return opendp.c.make_composition([charged(float_up(each)) for each, times in spent.items() for _ in range(times)])
+    return opendp.c.make_composition(
+        [make_measurement(float_up(amount)) for amount, times in spent.items() for _ in range(times)]
+    )
 
 
 def to_dp_accounting(costs: Iterable[Cost]) -> object:
@@ -84,20 +88,20 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
         UsageError: another notion than differential privacy, a charge of more than 700, or no dp-accounting with such
             events is installed.
     """
-    events = _module("dp_accounting", "dp-accounting")
+    events = _import_module("dp_accounting", "dp-accounting")
     spent = spent_purely(costs)
     answers = getattr(events, "RandomizedResponseDpEvent", None)
     if answers is None:
         raise UsageError("dp_accounting must be dp-accounting 0.6 or later, got one without RandomizedResponseDpEvent")
-    each = []
+    responses = []
     for epsilon, times in spent.items():
         if epsilon > LARGEST_EPSILON:
             raise UsageError(f"epsilon of a charge must be at most {LARGEST_EPSILON} for dp-accounting, got {epsilon}")
         # one by one: PLDAccountant 0.6 counts a self-composed response once
-        each += [answers(noise_parameter=_noise(epsilon), num_buckets=2)] * times
-    return events.ComposedDpEvent(each)
+        responses += [answers(noise_parameter=_noise_parameter(epsilon), num_buckets=2)] * times
+    return events.ComposedDpEvent(responses)
 
 
-def _noise(epsilon: Fraction) -> float:
-    """Return how often randomized response between two answers answers at random: at most 2 / (1 + exp(epsilon))."""
+def _noise_parameter(epsilon: Fraction) -> float:
+    """Return how often randomized response between two answers is random: 2 / (1 + exp(epsilon)), rounded down."""
     return 2.0 / (1.0 + math.exp(float_up(epsilon))) * (1.0 - 2.0**-48)

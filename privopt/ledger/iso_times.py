@@ -61,6 +61,7 @@ def read_iso_time(text: str) -> IsoTime | None:
         return None
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
     part = match["part"]
+    # Decimals are of the last unit written: 10.5 is half past ten.
     unit = 1 if match["second"] else 60 if match["minute"] else 3600
     beyond = Fraction(unit * int(part), 10 ** len(part)) if part else Fraction(0)
     is_midnight = hour == 24 and minute == second == 0 and beyond == 0

@@ -1,8 +1,8 @@
-"""First reports that are kept: one for each subject and place, repeated ever after (mathematics T3).
+"""Stored first reports: one for each subject and place, repeated ever after (docs/mathematics.md, T3).
 
-They are in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. ``reports`` holds what was
-reported, ``key`` the key under which subjects and places are hashed: an unkeyed hash of one of a thousand places would
-reveal the place. Nothing is shared between places, subjects or mechanisms.
+They lie in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. ``reports`` has the reports,
+and ``key`` the key under which subjects and places are hashed: an unkeyed hash of one of a thousand places would reveal
+the place. Nothing is shared between places, subjects or mechanisms.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WITHIN: Final = (
 
 
 class KeptReports(LogFile):
-    """The kept reports next to a ledger; made where there are none.
+    """The stored reports next to a ledger. The store is created if there is none.
 
     Args:
         ledger: that charged them, open.
@@ -83,37 +83,44 @@ class KeptReports(LogFile):
             raise
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write whose they are."""
+        """Bind the new store to its ledger."""
         beginning = self.ledger.beginning
-        connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._sealed(beginning)))
+        connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._make_seal(beginning)))
 
     def _check_ledger(self) -> None:
-        """Refuse those of another ledger: what that charged, this one did not."""
+        """Refuse the store of another ledger, whose charges this ledger does not have."""
         with self.reading() as connection:
             rows = connection.execute("SELECT * FROM ledger").fetchall()
         if len(rows) != 1 or not self._is_sealed(rows[0]):
             raise DoesNotHoldError(f"{self.path}: changed: which ledger's they are")
         if rows[0][0] != self.ledger.beginning:
-            found, wanted = "kept reports of another ledger", f"those of {self.ledger.path}, or no such folder"
-            raise InputError([Fault(str(self.folder), "", found, wanted)])
+            actual, expectation = "kept reports of another ledger", f"those of {self.ledger.path}, or no such folder"
+            raise InputError([Fault(str(self.folder), "", actual, expectation)])
 
-    def _hashed(self, *parts: str) -> bytes:
+    def _keyed_hash(self, *parts: str) -> bytes:
+        """Return the keyed hash of texts; JSON keeps lists of parts apart."""
         return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
 
-    def _sealed(self, *values: bytes | int) -> bytes:
+    def _make_seal(self, *values: bytes | int) -> bytes:
+        """Return the seal of a row: an HMAC of its values."""
         texts = [value.hex() if isinstance(value, bytes) else str(value) for value in values]
-        return self._hashed("seal", *texts)
+        return self._keyed_hash("seal", *texts)
 
     def _is_sealed(self, row: tuple[object, ...]) -> bool:
+        """Return whether a row has the seal of its values."""
         *values, seal = row
-        known = [value for value in values if isinstance(value, (bytes, int))]
-        return len(known) == len(values) and isinstance(seal, bytes) and hmac.compare_digest(self._sealed(*known), seal)
+        sealed_values = [value for value in values if isinstance(value, (bytes, int))]
+        return (
+            len(sealed_values) == len(values)
+            and isinstance(seal, bytes)
+            and hmac.compare_digest(self._make_seal(*sealed_values), seal)
+        )
 
     @contextmanager
     def visits(
         self, mechanism: str, visits: Sequence[tuple[str, str]], near: Sequence[Sequence[str]] | None = None
     ) -> Iterator[Visits]:
-        """Find the kept reports of visits; no other process draws for a new place until the block ends.
+        """Find the stored reports of visits. No other process draws for a new place until the block ends.
 
         Args:
             mechanism: what is drawn from, as charged: another one keeps reports of its own.
@@ -124,7 +131,7 @@ class KeptReports(LogFile):
 
         def digest_of(subject: str, place: str) -> bytes:
             if (subject, place) not in digests:
-                digests[subject, place] = self._hashed(mechanism, subject, place)
+                digests[subject, place] = self._keyed_hash(mechanism, subject, place)
             return digests[subject, place]
 
         keys = [digest_of(*visit) for visit in visits]
@@ -133,52 +140,63 @@ class KeptReports(LogFile):
             for (subject, _), of in zip(visits, near or [()] * len(keys), strict=True)
         ]
         with self.writing() as connection:
-            found: dict[bytes, tuple[int, Mark]] = {}
+            stored: dict[bytes, tuple[int, Mark]] = {}
             for digest in digests.values():
                 row = connection.execute("SELECT * FROM reports WHERE place = ?", (digest,)).fetchone()
                 if row is not None and not self._is_sealed(row):
                     raise DoesNotHoldError(f"{self.path}: changed: a kept report is not as it was written")
                 if row is not None:
-                    found[digest] = row[2], (row[3], row[4])
-            standing = self.ledger.standing(mark for _, mark in found.values())
-            kept = {digest: (report, mark[0]) for digest, (report, mark) in found.items() if mark in standing}
-            uncharged = {digest: report for digest, (report, mark) in found.items() if mark not in standing}
-            held = Visits(keys=keys, near=nearby, kept=kept, uncharged=uncharged)
-            yield held
-            whose = {digest: self._hashed("subject", subject) for (subject, _), digest in digests.items()}
-            rows = [(digest, whose[digest], report, *mark) for digest, (report, mark) in held.new.items()]
+                    stored[digest] = row[2], (row[3], row[4])
+            # A restored backup of the ledger may have lost the charge of a stored report.
+            standing = self.ledger.standing(mark for _, mark in stored.values())
+            charged_reports = {
+                digest: (report, mark[0]) for digest, (report, mark) in stored.items() if mark in standing
+            }
+            uncharged = {digest: report for digest, (report, mark) in stored.items() if mark not in standing}
+            block = Visits(keys=keys, near=nearby, kept=charged_reports, uncharged=uncharged)
+            yield block
+            subject_hashes = {digest: self._keyed_hash("subject", subject) for (subject, _), digest in digests.items()}
+            rows = [(digest, subject_hashes[digest], report, *mark) for digest, (report, mark) in block.new.items()]
             connection.executemany(
-                "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?)", [(*row, self._sealed(*row)) for row in rows]
+                "INSERT OR REPLACE INTO reports VALUES (?, ?, ?, ?, ?, ?)",
+                [(*row, self._make_seal(*row)) for row in rows],
             )
 
     def forget(self, subject: str) -> int:
-        """Remove what is kept of a subject, bytes and all: its next visits are drawn, and charged, again.
+        """Remove the stored reports of a subject: its next visits are drawn, and charged, again.
+
+        Returns:
+            The number of removed reports.
 
         Returns:
             How many reports were removed.
         """
         with self.writing() as connection:
-            gone = connection.execute("DELETE FROM reports WHERE subject = ?", (self._hashed("subject", subject),))
+            cursor = connection.execute(
+                "DELETE FROM reports WHERE subject = ?", (self._keyed_hash("subject", subject),)
+            )
+        # The removed bytes would remain in the write-ahead log.
         with translated_errors(self.path):
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return gone.rowcount
+        return cursor.rowcount
 
 
 @define(kw_only=True, eq=False)
 class Visits:
-    """Visits and what is kept of them.
+    """Visits, and the stored reports of their places.
 
-    Of several places of a visit the earliest kept report is given, of before these visits or of an earlier one of them.
-    An earlier one counts whether its charge is granted or not, so places alone say which visits are charged.
+    If several places of a visit have reports, the earliest one is given: one from before these visits, or one of an
+    earlier visit among them. An earlier visit counts whether its charge is granted or not, so that places alone
+    determine which visits are charged.
 
     Attributes:
         keys: of each visit, equal for the same subject and place.
-        near: of each visit, keys of further places whose kept report is given too.
+        near: of each visit, keys of further places whose stored report is given too.
         kept: by key, the report and the number of the ledger's entry by which it was charged.
-        uncharged: what was kept whose charge the ledger does not hold, as one that was restored from a backup: it is
+        uncharged: stored reports whose charge the ledger does not have, as after a restored backup: such a report is
             charged again before it is repeated.
-        new: what was charged now, and by which entry.
-        first: the visits to be charged, by number: no report is kept of their place, nor of one nearby.
+        new: the reports that were charged now, and their entries.
+        first: the visits to be charged, by number: no report is stored of their place, nor of one nearby.
     """
 
     keys: list[bytes]
@@ -190,25 +208,25 @@ class Visits:
     _given: list[bytes] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        seen: dict[bytes, int] = {}
-        for number, (key, near) in enumerate(zip(self.keys, self.near, strict=True)):
-            kept = [each for each in (key, *near) if each in self.kept]
-            asked = [each for each in (key, *near) if each in seen]
-            if kept:
-                self._given.append(min(kept, key=lambda each: self.kept[each][1]))
-            elif asked:
-                self._given.append(min(asked, key=seen.__getitem__))
+        first_visits: dict[bytes, int] = {}
+        for number, (key, nearby_keys) in enumerate(zip(self.keys, self.near, strict=True)):
+            stored_keys = [candidate for candidate in (key, *nearby_keys) if candidate in self.kept]
+            requested_keys = [candidate for candidate in (key, *nearby_keys) if candidate in first_visits]
+            if stored_keys:
+                self._given.append(min(stored_keys, key=lambda candidate: self.kept[candidate][1]))
+            elif requested_keys:
+                self._given.append(min(requested_keys, key=first_visits.__getitem__))
             else:
                 self._given.append(key)
-                seen[key] = number
-        self.first = list(seen.values())
+                first_visits[key] = number
+        self.first = list(first_visits.values())
 
     def keep(self, number: int, report: int, mark: Mark) -> None:
-        """Keep the report of a visit that was charged; an earlier one of its place stays."""
+        """Store the report of a visit that was charged. An earlier report of its place is not replaced."""
         key = self.keys[number]
         self.new[key] = self.uncharged.get(key, report), mark
 
     def report(self, number: int) -> int | None:
-        """Return what is reported of a visit; None where nothing was charged."""
+        """Return the report of a visit; None if nothing was charged."""
         key = self._given[number]
         return self.new[key][0] if key in self.new else self.kept.get(key, (None,))[0]

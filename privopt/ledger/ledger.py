@@ -1,4 +1,4 @@
-"""A ledger of what subjects have spent: an odometer, and a filter before every draw (mathematics T1, T2)."""
+"""A ledger of what subjects have spent: an odometer, and a filter before every draw (docs/mathematics.md, T1, T2)."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ class Ledger(LogFile):
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         try:
-            with self._reading() as book:
+            with self._open_for_reading() as book:
                 self._check_key(book)
         except BaseException:
             self.close()
             raise
 
     def _check_key(self, book: LedgerTransaction) -> None:
-        """Refuse a key that is not that of the charges so far; one that is to be made is made with the first charge."""
+        """Refuse a key other than that of the charges so far. A missing key is created at the first charge."""
         self._label = book.names
         if self.key is None:
             return
@@ -91,22 +91,24 @@ class Ledger(LogFile):
 
     @cached_property
     def _names(self) -> Names:
-        """How subjects are named; a key that there is none of is made with the first name."""
+        """How subjects are named. A missing key is created with the first name."""
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the first entry, which holds a random text."""
+        """Write the first entry, with a random text that identifies the ledger."""
         book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
         book.add(Terms(kind="begin", purpose=f"privopt ledger 1 {secrets.token_hex(16)}"))
         book.close()
 
     @contextmanager
-    def _reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
+    def _open_for_reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
+        """Open a transaction that reads."""
         with self.reading(make=make) as connection:
             yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
 
     @contextmanager
-    def _booking(self) -> Iterator[LedgerTransaction]:
+    def _open_for_writing(self) -> Iterator[LedgerTransaction]:
+        """Open a transaction that writes when the block ends without an error."""
         with self.writing() as connection:
             book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
             yield book
@@ -129,22 +131,22 @@ class Ledger(LogFile):
             InputError: another unit or key than the ledger's.
             UsageError: no name of a subject, or one that is not alone though it must be; nothing was charged.
         """
-        with self._charging(cost) as (book, terms, limit):
+        with self._open_for_charging(cost) as (book, terms, limit):
             name = self._names.of(subject)
             if alone and book.knows_others(name):
-                why = f"a default, {cut(subject)}, could give the same people a second budget"
-                raise UsageError(f"{self.path}: knows other subjects, and {why}; name the subject: --subject ID")
-            charged = book.charge(book.key_of(name, period, limit, cost.account), terms, limit)
-        if not charged:
+                reason = f"a default, {cut(subject)}, could give the same people a second budget"
+                raise UsageError(f"{self.path}: knows other subjects, and {reason}; name the subject: --subject ID")
+            is_charged = book.charge(book.key_of(name, period, limit, cost.account), terms, limit)
+        if not is_charged:
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
-        """Return the error of a charge that was refused: what it takes, and what its subject has left."""
+        """Return the error of a refused charge: what was asked for, and what the subject has left."""
         account = self.account(subject, period=period, unit=cost.account)
-        asked, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
-        left = account.left_text
-        found = "no budget" if left is None else f"asked for {asked} where {left} is left{within}"
-        return BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent: {found}; nothing was charged")
+        request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
+        remaining = account.left_text
+        actual = "no budget" if remaining is None else f"asked for {request} where {remaining} is left{within}"
+        return BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent: {actual}; nothing was charged")
 
     def charge_each(
         self,
@@ -187,9 +189,9 @@ class Ledger(LogFile):
         Raises:
             InputError: another unit or key than the ledger's; nothing was charged.
         """
-        with self._charging(cost) as (book, terms, limit):
+        with self._open_for_charging(cost) as (book, terms, limit):
             key = book.key_of(self._names.of(subject), None, limit, cost.account)
-            return next((done for done in range(times) if not book.charge(key, terms, limit)), times)
+            return next((count for count in range(times) if not book.charge(key, terms, limit)), times)
 
     def booked(
         self,
@@ -203,38 +205,44 @@ class Ledger(LogFile):
 
         Rows of no report are charged nothing, whatever their subject and period, and get the mark before all entries.
         """
-        whose = list(zip(subjects, periods or [None] * len(subjects), strict=True))
-        counts = times or [1] * len(whose)
-        with self._charging(cost) as (book, _, limit):
-            priced = {count: Terms.of_cost(cost.times(count)) for count in dict.fromkeys(counts) if count}
-            charged = dict.fromkeys(each for each, count in zip(whose, counts, strict=True) if count)
-            names = {subject: self._names.of(subject) for subject in dict.fromkeys(subject for subject, _ in charged)}
-            keys = {each: book.key_of(names[each[0]], each[1], limit, cost.account) for each in charged}
+        rows = list(zip(subjects, periods or [None] * len(subjects), strict=True))
+        counts = times or [1] * len(rows)
+        with self._open_for_charging(cost) as (book, _, limit):
+            terms_by_count = {count: Terms.of_cost(cost.times(count)) for count in dict.fromkeys(counts) if count}
+            charged_rows = dict.fromkeys(row for row, count in zip(rows, counts, strict=True) if count)
+            names = {
+                subject: self._names.of(subject) for subject in dict.fromkeys(subject for subject, _ in charged_rows)
+            }
+            keys = {row: book.key_of(names[row[0]], row[1], limit, cost.account) for row in charged_rows}
             marks: list[Mark | None] = []
-            for each, count in zip(whose, counts, strict=True):
+            for row, count in zip(rows, counts, strict=True):
                 if not count:
                     marks.append((0, BEGINNING))
                     continue
-                key = keys[each]
-                least = count + 1 if closed is None else closed.get(key, count + 1)
-                good = count < least and book.charge(key, priced[count], limit)
-                if closed is not None and not good:
-                    closed[key] = min(count, least)
-                marks.append((book.head.number, book.head.hash) if good and book.head else None)
+                key = keys[row]
+                refused_count = count + 1 if closed is None else closed.get(key, count + 1)
+                is_charged = count < refused_count and book.charge(key, terms_by_count[count], limit)
+                if closed is not None and not is_charged:
+                    closed[key] = min(count, refused_count)
+                marks.append((book.head.number, book.head.hash) if is_charged and book.head else None)
             return marks
 
     @contextmanager
-    def _charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
-        with self._booking() as book:
-            known = book.relation
-            if known not in (None, cost.unit):
-                wanted = f"{known or 'no unit'}, as charged (what another relation bounds is for another file)"
-                raise InputError([Fault(str(self.path), "unit", cost.unit or "no unit", wanted)])
+    def _open_for_charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
+        """Open a transaction that charges a cost, after checking its relation, its unit and the names."""
+        with self._open_for_writing() as book:
+            relation = book.relation
+            if relation not in (None, cost.unit):
+                expectation = f"{relation or 'no unit'}, as charged (what another relation bounds is for another file)"
+                raise InputError([Fault(str(self.path), "unit", cost.unit or "no unit", expectation)])
             limit = book.limit_of(cost.account)
-            if limit is None and (limited := book.units("limit")):
-                wanted = f"one in {' or '.join(sorted(limited))}, which is limited, or a limit in {cost.account} too ("
-                wanted += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}")'
-                raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", wanted)])
+            # If only other units are limited, charges of this unit would be unlimited without anyone noticing.
+            if limit is None and (limited_units := book.units("limit")):
+                expectation = (
+                    f"one in {' or '.join(sorted(limited_units))}, which is limited, or a limit in {cost.account} too ("
+                )
+                expectation += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}")'
+                raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", expectation)])
             if not book.names:
                 book.add(Terms(kind="names", purpose=self._names.label))
             book.check_names(self._names.label)
@@ -244,21 +252,21 @@ class Ledger(LogFile):
 
     @property
     def unit(self) -> str | None:
-        """What all amounts are for: whom, or which distance; None before the first charge."""
-        with self._reading() as book:
+        """The relation that all amounts are for: whom, or which distance; None before the first charge."""
+        with self._open_for_reading() as book:
             return book.relation
 
     def limit_of(self, unit: str) -> Limit | None:
         """Return the limit of each subject in a unit; None without a limit."""
-        with self._reading() as book:
+        with self._open_for_reading() as book:
             return book.limit_of(unit)
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Units in which something was charged or is limited; epsilon where nothing is."""
-        with self._reading() as book:
-            known = book.units("charge") | book.units("limit")
-        return tuple(unit for unit in UNITS if unit in known) or (EPSILON,)
+        """The units that have charges or limits; epsilon if there are none."""
+        with self._open_for_reading() as book:
+            units = book.units("charge") | book.units("limit")
+        return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
 
     def set_limit(
         self,
@@ -270,7 +278,7 @@ class Ledger(LogFile):
         zone: str = "UTC",
         unit: str | None = None,
     ) -> None:
-        """Make or change the limit: an entry like every other, so that no one raises it unseen.
+        """Set or change the limit. A limit is an entry like every other, so that raising it leaves a trace.
 
         Args:
             amount: that each subject may spend, exactly: text, whole number or rational.
@@ -292,26 +300,27 @@ class Ledger(LogFile):
         unit = unit or (PAIR if delta is not None else self.units[0])
         calendar = None if per is None else Calendar(per, zone)
         limit = Limit(amount=amount, delta=delta, hours=hours, calendar=calendar, account=unit)
-        with self._booking() as book:
-            old = book.limit_of(unit)
-            before = None if old is None else old.calendar
-            if unit in book.units("charge") and before != calendar:
+        with self._open_for_writing() as book:
+            old_limit = book.limit_of(unit)
+            previous = None if old_limit is None else old_limit.calendar
+            if unit in book.units("charge") and previous != calendar:
                 raise UsageError(
-                    f"{self.path}: calendar must be {before or 'none'}, as charged so far, got {calendar or 'none'}: "
+                    f"{self.path}: calendar must be {previous or 'none'}, as charged so far, got {calendar or 'none'}: "
                     "give the same --per and --zone, or begin a new ledger"
                 )
             book.add(Terms.of_limit(limit))
 
-    def _unit(self, unit: str | None) -> str:
-        found = self.units[0] if unit is None else unit
-        if found not in UNITS:
-            raise UsageError(f"unit must be one of {', '.join(UNITS)}, got {cut(repr(found))}")
-        return found
+    def _select_unit(self, unit: str | None) -> str:
+        """Return the given unit, or the first one of the ledger."""
+        selected = self.units[0] if unit is None else unit
+        if selected not in UNITS:
+            raise UsageError(f"unit must be one of {', '.join(UNITS)}, got {cut(repr(selected))}")
+        return selected
 
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """Return what a subject has spent, and what is left.
+        """Return what a subject has spent, and has left.
 
         Args:
             subject: as the caller calls it; one that was never charged has spent nothing.
@@ -322,33 +331,33 @@ class Ledger(LogFile):
         Raises:
             UsageError: a unit that there is not.
         """
-        unit = self._unit(unit)
-        with self._reading() as book:
+        unit = self._select_unit(unit)
+        with self._open_for_reading() as book:
             book.check_names(self._names.label)
             name, limit = self._names.of(subject), book.limit_of(unit)
             return book.account(book.key_of(name, period, limit, unit), subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
         """Return every subject's account in a unit, by the ledger's names, and by period; see :meth:`account`."""
-        unit = self._unit(unit)
-        with self._reading() as book:
+        unit = self._select_unit(unit)
+        with self._open_for_reading() as book:
             limit, micros = book.limit_of(unit), micros_of(hours)
             return [book.account(key, key.subject, micros, limit) for key in book.accounts(unit)]
 
     def charges(self, subject: str | None = None) -> list[Charge]:
-        """List each charge, oldest first.
+        """List the charges, oldest first.
 
         Args:
             subject: whose; None for everybody's.
         """
-        with self._reading() as book:
+        with self._open_for_reading() as book:
             return book.charges(None if subject is None else self._names.of(subject))
 
     def purposes(self) -> list[str]:
-        """Return the purposes of charges, in words, each once."""
-        with self._reading() as book:
-            found = book.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
-            return [purpose for (purpose,) in found]
+        """Return the different purposes of charges."""
+        with self._open_for_reading() as book:
+            rows = book.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
+            return [purpose for (purpose,) in rows]
 
     def charges_for(self, purpose: str) -> dict[AccountKey, list[Fraction]]:
         """Return epsilon, or rho, of each charge for a purpose, oldest first, by account."""
@@ -356,31 +365,31 @@ class Ledger(LogFile):
             "SELECT a.subject, a.unit, a.period, t.amount FROM entries e JOIN terms t ON t.id = e.terms "
             "JOIN accounts a ON a.id = e.account WHERE t.purpose = ? ORDER BY e.number"
         )
-        found: dict[AccountKey, list[Fraction]] = {}
-        with self._reading() as book:
+        amounts_by_account: dict[AccountKey, list[Fraction]] = {}
+        with self._open_for_reading() as book:
             for *key, amount in book.connection.execute(query, (purpose,)):
-                found.setdefault(AccountKey(*key), []).append(sum_of(amount)[0])
-        return found
+                amounts_by_account.setdefault(AccountKey(*key), []).append(sum_of(amount)[0])
+        return amounts_by_account
 
     def name_of(self, subject: str) -> str:
-        """Return what the ledger calls a subject: its name in the one form, or a keyed hash of that."""
+        """Return the ledger's name for a subject: its normal form, or a keyed hash of that."""
         return self._names.of(subject)
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
-        """Return the entries that are in this ledger: not another ledger's, nor those that a backup has lost."""
-        with self._reading() as book:
+        """Return the entries that this ledger has. Entries of another ledger, or lost with a backup, are left out."""
+        with self._open_for_reading() as book:
             return {(number, digest) for number, digest in set(marks) if book.hash_of(number) == digest}
 
     @property
     def beginning(self) -> bytes:
-        """The hash of the first entry, which no two ledgers have in common: it holds a random text."""
-        with self._reading(make=True) as book:
+        """The hash of the first entry, which identifies the ledger, because the entry has a random text."""
+        with self._open_for_reading(make=True) as book:
             return book.hash_of(1)
 
     @property
     def head(self) -> str:
-        """Number and hash of the last entry, ``N:HASH``: kept elsewhere, it says whether the end was cut off."""
-        with self._reading(make=True) as book:
+        """Number and hash of the last entry, ``N:HASH``. Stored elsewhere, it shows whether the end was cut off."""
+        with self._open_for_reading(make=True) as book:
             assert book.head is not None  # every ledger has the entry that it began with
             return f"{book.head.number}:{book.head.hash.hex()}"
 
@@ -396,5 +405,5 @@ class Ledger(LogFile):
             DoesNotHoldError: something was changed; the entry is named.
             UsageError: ``head`` is not N:HASH.
         """
-        with self._reading() as book:
+        with self._open_for_reading() as book:
             check_chain(book.connection, self.path, head=None if head is None else head_of(head), progress=progress)

@@ -21,14 +21,14 @@ SYSTEMS_OWN: Final = frozenset({"localtime", "posixrules", "Factory"})
 """Names that mean another zone on another machine, or none."""
 
 
-def _week(day: date) -> str:
+def _week_name(day: date) -> str:
     year, week, _ = day.isocalendar()
     return f"{year:04d}-W{week:02d}"
 
 
 PERIODS: Final[dict[str, Callable[[date], str]]] = {
     "day": lambda day: day.isoformat(),
-    "week": _week,
+    "week": _week_name,
     "month": lambda day: f"{day.year:04d}-{day.month:02d}",
 }
 """How each kind of period is called: 2026-03-29, 2026-W13 (ISO 8601), 2026-03."""
@@ -38,23 +38,23 @@ _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
 """What is added to a period's name for the ISO 8601 date of its first day."""
 
 
-def _known_period(instance: object, attribute: object, value: str) -> None:
+def _check_period(instance: object, attribute: object, value: str) -> None:
     if value not in PERIODS:
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
 
 
-def _known_zone(instance: object, attribute: object, value: str) -> None:
+def _check_zone(instance: object, attribute: object, value: str) -> None:
     try:
-        known = ZoneInfo(value).key not in SYSTEMS_OWN
+        is_known = ZoneInfo(value).key not in SYSTEMS_OWN
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a name may be a path, or none
-        known = False
-    if not known:
+        is_known = False
+    if not is_known:
         raise UsageError(f"zone must be a time zone such as Europe/Rome or UTC, got {cut(repr(value))}")
 
 
 @frozen
 class Calendar:
-    """Periods of the calendar in one time zone.
+    """The periods of the calendar in one time zone.
 
     >>> Calendar("week", "Europe/Rome").period_at(datetime(2026, 3, 29, 22, 30, tzinfo=UTC))
     '2026-W14'
@@ -67,12 +67,12 @@ class Calendar:
         UsageError: a period or a zone that is not known.
     """
 
-    per: str = field(validator=_known_period)
-    zone: str = field(default="UTC", validator=_known_zone)
+    per: str = field(validator=_check_period)
+    zone: str = field(default="UTC", validator=_check_zone)
 
     @property
     def text(self) -> str:
-        """The calendar as the ledger's entry of a limit has it, ``day Europe/Rome``."""
+        """The calendar as an entry of a limit has it, such as ``day Europe/Rome``."""
         return f"{self.per} {self.zone}"
 
     @classmethod
@@ -82,7 +82,7 @@ class Calendar:
         return cls(per, zone) if per in PERIODS else None
 
     def period_at(self, moment: date | datetime) -> str:
-        """Name the period of a moment: with an offset the instant counts, without one it is a time of the zone."""
+        """Name the period of a moment. With an offset it is an instant, without one a time of the calendar's zone."""
         if isinstance(moment, datetime):
             if moment.tzinfo is not None:
                 moment = moment.astimezone(ZoneInfo(self.zone))
@@ -90,16 +90,20 @@ class Calendar:
         return PERIODS[self.per](moment)
 
     def check(self, period: str) -> None:
-        """Refuse what is not a period of this calendar.
+        """Refuse a text that does not name a period of this calendar.
+
+        Raises:
+            UsageError: It does not.
 
         Raises:
             UsageError: it is not.
         """
         try:
-            good = PERIODS[self.per](date.fromisoformat(period + _FIRST_DAY[self.per])) == period
+            # Only the canonical name of a period is accepted: another one would have an account of its own.
+            is_valid = PERIODS[self.per](date.fromisoformat(period + _FIRST_DAY[self.per])) == period
         except ValueError:
-            good = False
-        if not good:
+            is_valid = False
+        if not is_valid:
             raise UsageError(
                 f"period must be a {self.per} such as {self.period_at(date(2026, 3, 29))}, got {cut(period)}"
             )
@@ -113,7 +117,7 @@ class Calendar:
 
 
 def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
-    """Name the period of each row of a column of times; None where a row has no usable time.
+    """Name the period of each row of a column of times; None if a row has no usable time.
 
     Args:
         column: ISO 8601 text, dates, or timestamps. Those without an offset are times of the calendar's zone.
@@ -123,19 +127,21 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
         InputError: a column of numbers, which may count from anywhere.
     """
     if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Duration, nw.Time):
-        wanted = "dates and times as ISO 8601 text (2026-05-01T09:00:00+02:00), dates or timestamps"
-        raise InputError([Fault(TABLE, f"column {column.name}", "numbers", wanted)])
+        expectation = "dates and times as ISO 8601 text (2026-05-01T09:00:00+02:00), dates or timestamps"
+        raise InputError([Fault(TABLE, f"column {column.name}", "numbers", expectation)])
     if column.dtype in (nw.Date, nw.Datetime):
         try:
             moments = [value if isinstance(value, date) and value == value else None for value in column.to_list()]
         except (ValueError, OverflowError):
-            wanted = "dates and times of the years 1 to 9999"
-            raise InputError([Fault(TABLE, f"column {column.name}", "a time outside these years", wanted)]) from None
+            expectation = "dates and times of the years 1 to 9999"
+            raise InputError(
+                [Fault(TABLE, f"column {column.name}", "a time outside these years", expectation)]
+            ) from None
     else:
         texts = texts_of(column).to_list()
-        read = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}
-        found = [None if text is None else read[text] for text in texts]
-        moments = [None if each is None else each.second for each in found]
+        time_by_text = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}
+        iso_times = [None if text is None else time_by_text[text] for text in texts]
+        moments = [None if iso_time is None else iso_time.second for iso_time in iso_times]
     # no cache by moment: the two times of an hour that clocks repeat are equal and are different instants
     return [None if moment is None else _period_or_none(calendar, moment) for moment in moments]
 

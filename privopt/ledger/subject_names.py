@@ -1,4 +1,4 @@
-"""Names of subjects in a ledger."""
+"""Names of subjects in a ledger: their normal form, or a keyed hash of it."""
 
 from __future__ import annotations
 
@@ -24,23 +24,25 @@ _KEY_BYTES: Final = 32
 
 
 def subject_name(subject: str) -> str:
-    """Return a subject's name in the one form under which it is charged (:func:`folded`).
+    """Return a subject's name in the normal form under which it is charged (:func:`folded`).
 
     Raises:
         UsageError: not text, or text that shows nothing, is too long, or holds control characters, halves of
             characters, or characters that Unicode has not assigned or left to private use.
     """
     name = folded(subject) if isinstance(subject, str) else ""
-    wrong = fault_of(name)
-    if name and wrong is None:
+    fault = fault_of(name)
+    if name and fault is None:
         return name
-    wanted = f"subject must be text of 1 to {MAX_TEXT_CHARACTERS:,} characters that can be seen"
-    raise UsageError(f"{wanted}, got {wrong or cut(repr(subject))}. Rename the subject in its table, or in the call")
+    expectation = f"subject must be text of 1 to {MAX_TEXT_CHARACTERS:,} characters that can be seen"
+    raise UsageError(
+        f"{expectation}, got {fault or cut(repr(subject))}. Rename the subject in its table, or in the call"
+    )
 
 
 @frozen
 class Names:
-    """What a ledger calls each subject.
+    """How a ledger names subjects.
 
     >>> Names().of("anna"), len(Names(key=bytes(32)).of("anna"))
     ('anna', 64)
@@ -53,19 +55,19 @@ class Names:
 
     @property
     def label(self) -> str:
-        """What the ledger says of it: a fingerprint of the key, never the key."""
+        """The ledger's text for this way of naming: a fingerprint of the key, never the key."""
         if self.key is None:
             return PLAIN
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:
-        """Return what the ledger calls a subject, by the one form of its name."""
+        """Return the ledger's name for a subject."""
         name = subject_name(subject)
         return name if self.key is None else hmac.new(self.key, name.encode("utf-8"), hashlib.sha256).hexdigest()
 
 
 def key_at(path: Path, *, make: bool) -> bytes:
-    """Return the 32 bytes of a key in a file, in hexadecimal; its owner's alone.
+    """Return the 32 bytes of a key from its file, which only its owner may read.
 
     Args:
         path: of the file.
@@ -77,7 +79,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
         StoppedError: it cannot be written.
     """
     if make and not path.exists():
-        _draw(path)
+        _create_key(path)
     try:
         text = read_bytes(path, largest=1024).decode("ascii", "replace").strip()
     except Unreadable as error:
@@ -94,13 +96,14 @@ def key_at(path: Path, *, make: bool) -> bytes:
     return key
 
 
-def _draw(path: Path) -> None:
-    """Write a new key: whole before it has its name. Where another process is first, its key stays."""
+def _create_key(path: Path) -> None:
+    """Create a key file, completely before it has its name. If another process is first, its key stays."""
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} of the key must exist")
     with claimed(path) as work:
         new = work / "key"
         with open_private(new) as stream:
             stream.write(f"{secrets.token_hex(_KEY_BYTES)}\n".encode("ascii"))
+        # A hard link, unlike a rename, does not replace a key that another process has just created.
         with suppress(FileExistsError):
             os.link(new, path)

@@ -1,4 +1,4 @@
-"""Convert accounts in several units to one (epsilon, delta), by a bound that every mechanism meets, rounded up."""
+"""Convert accounts in several units to one (epsilon, delta), by a bound for every mechanism, rounded up."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
     if not 0 < delta < 1:
         raise UsageError(f"delta must be a number above 0 and below 1, got {delta}")
     pure, rho = (sums.get(unit, (Fraction(0),))[0] for unit in (EPSILON, RHO))
-    both = sums.get(PAIR, (Fraction(0), Fraction(0)))
-    rest = delta - both[1]
-    if rest < 0 or (rest == 0 and rho):
+    approximate = sums.get(PAIR, (Fraction(0), Fraction(0)))
+    remaining_delta = delta - approximate[1]
+    if remaining_delta < 0 or (remaining_delta == 0 and rho):
         return None
-    ways = []
+    totals = []
     if rho == 0:
-        ways.append(pure)
-    if rest > 0:
-        ways.append(epsilon_of(rho + (pure**2 if squares is None else squares) / 2, rest))
+        totals.append(pure)
+    if remaining_delta > 0:
+        # Pure DP of epsilon is epsilon^2 / 2 of zero-concentrated DP (Bun and Steinke 2016).
+        totals.append(epsilon_of(rho + (pure**2 if squares is None else squares) / 2, remaining_delta))
         if rho and pure:
-            ways.append(pure + epsilon_of(rho, rest))
-    return both[0] + min(ways)
+            totals.append(pure + epsilon_of(rho, remaining_delta))
+    return approximate[0] + min(totals)

@@ -21,7 +21,7 @@ from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.interfaces.cost import Cost
-from privopt.ledger.batches import Batch, Coins, Digest, encoded, secrets_of
+from privopt.ledger.batches import Batch, Coins, Digest, encode_parts, secrets_of
 from privopt.ledger.entries import AccountKey
 from privopt.ledger.ledger import Ledger
 from privopt.numbers import TOTAL
@@ -294,14 +294,14 @@ def test_reports_of_batches_are_as_likely_as_certified_and_apart(town, tmp_path)
 
 @given(st.lists(st.binary(max_size=4), max_size=4), st.lists(st.binary(max_size=4), max_size=4))
 def test_no_two_lists_of_parts_are_encoded_alike(one, other):
-    assert (encoded(one) == encoded(other)) == (one == other)
+    assert (encode_parts(one) == encode_parts(other)) == (one == other)
 
 
 def test_streams_are_those_of_shake_and_their_bytes_hang_together():
-    coins = Coins(encoded([b"k" * 32, b"x"]))
+    coins = Coins(encode_parts([b"k" * 32, b"x"]))
     whole = coins.stream("output", b"7", "start", b"p1", 0, 40)
     parts = (b"output", b"7", b"start", b"p1")
-    assert whole == hashlib.shake_256(encoded([b"k" * 32, b"x"]) + encoded(parts)).digest(40)
+    assert whole == hashlib.shake_256(encode_parts([b"k" * 32, b"x"]) + encode_parts(parts)).digest(40)
     assert coins.stream("output", b"7", "start", b"p1", 8, 8) == whole[8:16]
     assert secrets_of([[0.0, None], [1.5, 1.5]]) == secrets_of([[-0.0, None], [1.5, 1.5]])
 
