@@ -30,12 +30,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from math import inf
 from numbers import Integral, Real
 from typing import Final, cast
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 __all__ = [
     "MOST_FAULTS",
@@ -56,6 +57,7 @@ __all__ = [
     "UnknownNameError",
     "UsageError",
     "check_number",
+    "conceal",
     "cut",
     "faults_in",
     "number_of",
@@ -82,16 +84,29 @@ class Fault:
         where: key, or row and column, inside the file; empty for the file as a whole.
         found: what is there.
         wanted: what should be there.
+        is_description: whether ``found`` says what kind of thing is there, and quotes nothing of it.
     """
 
     file: str
     where: str
     found: str
     wanted: str
+    is_description: bool = field(default=False, kw_only=True)
 
     def __str__(self) -> str:
         place = f"{self.file}: {self.where}" if self.where else self.file
         return _line(f"{cut(place)}: expected {cut(self.wanted)}, got {cut(self.found)}")
+
+
+def conceal(faults: Iterable[Fault]) -> list[Fault]:
+    """Return faults of a secret file without the values that they quote: the owner finds these by row and column.
+
+    >>> conceal([Fault("counts.csv", "row 2, column groups", "-7", "a whole number of at least 0")])[0].found
+    'another value'
+    >>> conceal([Fault("counts.csv", "column size", "values of type Binary", "numbers", is_description=True)])[0].found
+    'values of type Binary'
+    """
+    return [fault if fault.is_description else evolve(fault, found="another value") for fault in faults]
 
 
 _MAX_SHOWN_CHARACTERS = 300
@@ -227,8 +242,8 @@ class Faults:
         more = self.count - len(self._first)
         if not more:
             return list(self._first)
-        rest = Fault(self._first[0].file, "", f"{more} more fault{'s' * (more > 1)} of these kinds", "no faults")
-        return [*self._first, rest]
+        found = f"{more} more fault{'s' * (more > 1)} of these kinds"
+        return [*self._first, Fault(self._first[0].file, "", found, "no faults", is_description=True)]
 
     def check(self) -> None:
         """Refuse the input if there are any.
@@ -284,18 +299,19 @@ class BudgetSpentError(UsageError):
 class UnknownNameError(UsageError):
     """A name that nothing is registered under."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, is_secret: bool = False) -> None:
         self.kind = kind
         self.name = name
         self.known = known = sorted(known)
-        near = get_close_matches(name, known, n=3, cutoff=0.5)
+        self.is_secret = is_secret  # neither the name nor names near it may be told
+        near = [] if is_secret else get_close_matches(name, known, n=3, cutoff=0.5)
         more = f" and {len(known) - _MAX_LISTED_NAMES:,} more" if len(known) > _MAX_LISTED_NAMES else ""
         listed = ", ".join(known[:_MAX_LISTED_NAMES]) or "none"
         hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}{more}"
-        super().__init__(f"no {kind} is called {name!r}; {hint}")
+        super().__init__(f"no {kind} is called {'as the input says' if is_secret else repr(name)}; {hint}")
 
-    def __reduce__(self) -> tuple[type[UnknownNameError], tuple[str, str, list[str]]]:
-        return UnknownNameError, (self.kind, self.name, self.known)
+    def __reduce__(self) -> tuple[Callable[..., UnknownNameError], tuple[str, str, list[str]]]:
+        return partial(UnknownNameError, is_secret=self.is_secret), (self.kind, self.name, self.known)
 
 
 class RegistryError(PrivoptError):

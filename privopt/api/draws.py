@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from privopt.declare.name_forms import normal_form
-from privopt.errors import UsageError
+from privopt.errors import UnknownNameError, UsageError
 from privopt.interfaces import Release
 
 Draw = Callable[[int], list[str]]
@@ -27,7 +27,14 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
     if type(release).sample is Release.sample:
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
     record = normal_form(input_id)
-    return lambda count: release.sample(record, count)
+
+    def draw(count: int) -> list[str]:
+        try:
+            return release.sample(record, count)
+        except UnknownNameError as error:  # a job's log keeps messages, and the record is the secret
+            raise UnknownNameError(error.kind, error.name, error.known, is_secret=True) from None
+
+    return draw
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:

@@ -35,7 +35,8 @@ def text_of(file: File) -> bytes:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
         row = raw[: error.start].count(b"\n") + 1
-        raise InputError([Fault(file.name, f"row {row}", f"byte 0x{raw[error.start]:02x}", "text in UTF-8")]) from None
+        found = "text in another encoding" if file.secret else f"byte 0x{raw[error.start]:02x}"
+        raise InputError([Fault(file.name, f"row {row}", found, "text in UTF-8")]) from None
     if b"\0" in raw:
         row = raw[: raw.index(b"\0")].count(b"\n") + 1
         raise InputError([Fault(file.name, f"row {row}", "a zero byte", "text")])

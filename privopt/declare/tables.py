@@ -31,7 +31,7 @@ from privopt.declare.frames import (
 )
 from privopt.declare.name_forms import normal_form
 from privopt.declare.schema import File
-from privopt.errors import Fault, Faults, InputError, number_of
+from privopt.errors import Fault, Faults, InputError, conceal, number_of
 from privopt.files.archive import parse_npy
 
 __all__ = [
@@ -156,7 +156,8 @@ def read_table(
         whole = [names for names in any_of if all(name in header for name in names)]
         if len(whole) != 1:
             choices = " or ".join(",".join(names) for names in any_of)
-            found = "columns " + ", ".join(header) if header else "no columns"
+            # Without a header the first row is taken for one, so that a secret file's is not quoted.
+            found = "other columns" if file.secret else f"columns {', '.join(header)}" if header else "no columns"
             faults.append(Fault(file.name, "header", found, f"columns {choices}, one of these alone"))
     if faults:
         raise InputError(faults)
@@ -171,8 +172,13 @@ def read_table(
             if column.rests and not bad.count:
                 written = table[f"{column.name} written"] = _decimals(frame[column.label])
                 table[f"{column.name} rest"] = _rests(written, table[column.name])
-    bad.check()
+    _check_faults(file, bad)
     return table
+
+
+def _check_faults(file: File, faults: Faults) -> None:
+    """Raise the faults of a file, without values if it is secret."""
+    (Faults(conceal(faults.listed), faults.count) if file.secret else faults).check()
 
 
 def _array(series: Series) -> NDArray[Any]:
@@ -195,7 +201,8 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
     try:
         texts = plain_texts(series)
     except pl.exceptions.PolarsError:  # lists, or bytes
-        faults.add(name, f"column {column.label}", f"values of type {series.dtype}", "text or numbers")
+        type_text = f"values of type {series.dtype}"
+        faults.extend([Fault(name, f"column {column.label}", type_text, "text or numbers", is_description=True)])
         return pl.zeros(len(series), eager=True)
     if column.kind == "text" and not column.one_of:  # any text will do
         return texts.fill_null("") if texts.null_count() else texts
@@ -229,7 +236,8 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
 
 def _cell_fault(name: str, column: Column, row: int, text: str, wanted: str) -> Fault:
     hint = pointed(text) if column.kind in ("number", "count") else ""
-    return Fault(name, f"row {row + 2}, column {column.label}", text or "nothing", wanted + hint)
+    where = f"row {row + 2}, column {column.label}"
+    return Fault(name, where, text or "nothing", wanted + hint, is_description=not text)
 
 
 def _decimals(series: Series) -> NDArray[np.str_]:
@@ -259,12 +267,14 @@ def pointed(text: str) -> str:
     return POINT if _COMMA.fullmatch(text) else ""
 
 
-def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id") -> list[Fault]:
-    """Return one fault for each id that occurs twice."""
+def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_secret: bool = False) -> list[Fault]:
+    """Return one fault for each id that occurs twice; an id of a secret file is not quoted."""
     _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse] != np.arange(len(ids)))
     faults = Faults()
-    faults.add_rows(file, column, again.tolist(), lambda row: f"{ids[row]!s} again", "ids that differ")
+    faults.add_rows(
+        file, column, again.tolist(), lambda row: f"{'an id' if is_secret else ids[row]} again", "ids that differ"
+    )
     return faults.listed
 
 
@@ -280,7 +290,7 @@ def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, w
     position = order[place]
     faults = Faults()
     faults.add_rows(file.name, column, np.flatnonzero(known[position] != ids).tolist(), ids.__getitem__, what)
-    faults.check()
+    _check_faults(file, faults)
     return position.astype(np.int64)
 
 
@@ -301,7 +311,9 @@ def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if line and line in seen:
-            faults.append(Fault(file.name, f"row {number}", f"{line} again", "ids that differ"))
+            faults.append(
+                Fault(file.name, f"row {number}", f"{'an id' if file.secret else line} again", "ids that differ")
+            )
         seen[line] = number
     Faults(faults).check()
     return ids
@@ -352,7 +364,7 @@ def read_array(
         if lost.any():
             sound += ", whole ones up to 2^53, or doubles"
         faults = (Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), sound) for r, c in places)
-        Faults(faults, len(places)).check()
+        _check_faults(file, Faults(faults, len(places)))
     return read_only(values)
 
 
@@ -362,7 +374,7 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
     Raises:
         InputError: ids that are unknown, missing or there twice.
     """
-    if faults := duplicate_faults(file.name, table_ids):
+    if faults := duplicate_faults(file.name, table_ids, is_secret=file.secret):
         raise InputError(faults)
     place = check_ids(file, table_ids, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
     missing = np.setdiff1d(np.arange(len(ids)), place)

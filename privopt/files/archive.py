@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from privopt.errors import Fault, Faults, InputError, reason_of
+from privopt.errors import Fault, Faults, InputError, UsageError, reason_of
 from privopt.files.regular import Unreadable, open_regular
 
 __all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_arrays", "read_npz"]
@@ -66,9 +66,16 @@ def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def npy_bytes(array: object) -> bytes:
-    """Return an array as an ``.npy`` file."""
-    stream = io.BytesIO()
-    np.save(stream, np.asarray(array), allow_pickle=False)
+    """Return an array as an ``.npy`` file.
+
+    Raises:
+        UsageError: the array holds Python objects, which the file could only hold as code to run.
+    """
+    stream, values = io.BytesIO(), np.asarray(array)
+    if values.dtype.hasobject:
+        wanted = "an array of a type of numbers"
+        raise UsageError(f"expected {wanted}, got one of type {values.dtype}: array.astype(float) makes doubles of it")
+    np.save(stream, values, allow_pickle=False)
     return stream.getvalue()
 
 

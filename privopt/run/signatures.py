@@ -88,7 +88,9 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
         code, said, why = _run(asked, sums)
         if code == 0:
             key = said.decode("utf-8", "replace").strip().rpartition(" with ")[2]
-            return evolve(verdict, signed_by=f"{name} ({key})")
+            # A pattern is nobody's name, so that only the key says who signed.
+            signer = f"{key}, a key for any name like {name}" if set("*?!") & set(name) else f"{name} ({key})"
+            return evolve(verdict, signed_by=signer)
     return _unsigned(verdict, f"{SIGNATURE}: no signature by whom {allowed} allows ({why or 'no such signer'})")
 
 

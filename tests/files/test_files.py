@@ -13,7 +13,7 @@ import pytest
 from helpers.toys import write_toy
 
 from privopt.errors import InputError, UsageError
-from privopt.files.archive import parse_npy, parse_npz, read_npz
+from privopt.files.archive import npy_bytes, parse_npy, parse_npz, read_npz
 from privopt.files.regular import LARGEST, Unreadable, open_private, private_folder, read_bytes
 from privopt_metric_dp.matrix.release import MatrixRelease
 
@@ -167,3 +167,9 @@ def test_no_link_is_followed_where_private_files_are_written(tmp_path):
     assert (tmp_path / "mine").read_text() == "kept"
     assert (tmp_path / "x.npz").read_bytes() == b"secret"
     assert not (tmp_path / "x.npz").is_symlink()
+
+
+@pytest.mark.parametrize("values", [[[0.5, None]], [["a", 1.0]], [[0.25, 0.75]]])
+def test_array_of_objects_is_refused_with_its_type(values):
+    with pytest.raises(UsageError, match="type object"):
+        npy_bytes(np.array(values, dtype=object))

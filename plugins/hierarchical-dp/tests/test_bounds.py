@@ -152,7 +152,7 @@ def test_bounds_that_clash_are_named(tmp_path, bounds, words):
         (
             "region,at_least,at_most\na,5,4\n",
             "hierarchical-dp",
-            "row 2, column at_most: expected 5 or more, as at_least says, got 4",
+            "row 2, column at_most: expected at_least of that row or more",
         ),
         ("region,at_most\na,many\n", "hierarchical-dp", "row 2, column at_most"),
         ("region,sizes,at_most\na,1,4\n", "hierarchical-dp", "columns region, and at_least or at_most or both"),

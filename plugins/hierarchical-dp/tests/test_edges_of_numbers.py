@@ -197,7 +197,5 @@ def test_weights_and_grids_that_pass_64_bits_are_coarser_or_refused():
 
 def test_counts_that_no_integer_adds_up_are_refused(tmp_path):
     rows = [(f"r{k}", 1, 2**50 - 1) for k in range(9)]
-    with pytest.raises(
-        InputError, match=r"c.csv: column groups: expected fewer than 2\^50.*, got 1.01331e\+16 groups in all"
-    ):
+    with pytest.raises(InputError, match=r"c.csv: column groups: expected fewer than 2\^50.*, got more groups in all"):
         solve("hierarchical-dp", _problem(tmp_path, rows), tmp_path / "out", Options())

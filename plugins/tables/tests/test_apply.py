@@ -346,8 +346,8 @@ def test_a_position_is_sampled_as_its_nearest_record(town, solved_toy, privopt):
         assert done.returncode == 0, done.stderr
         assert all(line[0] in known for line in done.stdout.splitlines())
         assert done.stderr.count("what holds is between records") == 1
-        assert "km from every record" not in done.stderr
-    assert "km from every record" in privopt("sample", town, "--at", "12.4099,41.9001").stderr
+        assert "far from every record" not in done.stderr
+    assert "far from every record" in privopt("sample", town, "--at", "12.4099,41.9001").stderr
     opened = open_verified(town)
     drawn = handle_of(opened).draws_at((41.9001, 12.4099), degrees=True)(20_000)
     counts = [drawn.count(name) for name in opened.release.outputs]

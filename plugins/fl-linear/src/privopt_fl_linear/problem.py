@@ -250,14 +250,14 @@ def _check_rows(name: str, columns: Table, *, whole: bool) -> None:
     Raises:
         InputError: the faults.
     """
-    faults = Faults(duplicate_faults(name, columns["id"]))
+    faults = Faults(duplicate_faults(name, columns["id"], is_secret=True))
     if not columns.get("candidate", np.ones(1)).any():
         faults.add(name, "column candidate", "0 everywhere", "1 for some location")
     noisy = columns.get("noisy_clients", np.zeros(1))
     if whole:
         broken = np.flatnonzero(noisy != np.rint(noisy)).tolist()
         wanted = 'a whole number, for noise = "discrete"'
-        faults.add_rows(name, "noisy_clients", broken, noisy.__getitem__, wanted)
+        faults.add_rows(name, "noisy_clients", broken, lambda row: "another number", wanted)
     faults.check()
 
 

@@ -108,7 +108,7 @@ def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str,
     faults, rows = region_faults(source.name, regions, known_regions), list(zip(regions, lows, highs, strict=True))
     for row, (_, lower, upper) in enumerate(rows, start=2):
         if lower > upper:
-            faults.add(source.name, f"row {row}, column at_most", str(upper), f"{lower} or more, as at_least says")
+            faults.add(source.name, f"row {row}, column at_most", "a smaller number", "at_least of that row or more")
     faults.check()
     return rows
 
@@ -140,8 +140,8 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str) -
     if broken := limits.find_violations(totals):
         Faults(
             [
-                Fault(name, region, f"{number} {noun}", f"{expectation}, as hierarchy.bounds has it")
-                for region, number, expectation in broken
+                Fault(name, region, f"another number of {noun}", f"{expectation}, as hierarchy.bounds has it")
+                for region, _, expectation in broken
             ]
         ).check()
 

@@ -51,8 +51,8 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         Column(name="groups", kind="count", least=0, most=GROUPS_LIMIT - 1),
     )
     regions, leaf = table.place_rows(listed)
-    if (in_all := float(groups.cast(pl.Float64).sum())) >= GROUPS_LIMIT:
-        raise InputError([Fault(source.name, "column groups", f"{in_all:.6g} groups in all", "fewer than 2^50")])
+    if float(groups.cast(pl.Float64).sum()) >= GROUPS_LIMIT:
+        raise InputError([Fault(source.name, "column groups", "more groups in all", "fewer than 2^50")])
     tree, classes, faults = regions.tree, sizes + 1 - first, Faults()
     cells = _cell_indices(leaf, size, classes, first)
     rows = np.bincount(cells)
@@ -120,7 +120,7 @@ def check_totals(source: File, groups: Groups) -> None:
 
     Raises:
         InputError: a region that is unknown or occurs twice, a total that is not a whole number or not
-            the sum of the leaves below it: the fault says by how much.
+            the sum of the leaves below it: the fault says in which direction, not by how much.
     """
     columns = [Column(name="region", kind="id"), Column(name="total", kind="count", least=0.0, unit="groups")]
     regions, totals = (column.tolist() for column in read_table(source, columns).values())
@@ -130,10 +130,9 @@ def check_totals(source: File, groups: Groups) -> None:
         for names, level in zip(groups.tree.names, sums, strict=True)
         for region, value in zip(names, level, strict=True)
     }
-    faults = region_faults(source.name, regions, sum_by_region)
+    faults = region_faults(source.name, regions, sum_by_region, is_secret=source.secret)
     for row, (region, value) in enumerate(zip(regions, totals, strict=True), start=2):
         if (short := value - sum_by_region.get(region, value)) != 0:
-            difference = f"which fall {short} short of it" if short > 0 else f"{-short} more"
-            expectation = f"{sum_by_region[region]}, the sum over its leaves, {difference}"
-            faults.add(source.name, f"row {row}, region {region!r}", str(value), expectation)
+            difference = "a greater number" if short > 0 else "a smaller number"
+            faults.add(source.name, f"row {row}, region {region!r}", difference, "the sum over its leaves")
     faults.check()

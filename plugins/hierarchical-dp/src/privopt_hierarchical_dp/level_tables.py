@@ -12,12 +12,12 @@ from operator import or_
 from typing import Final
 
 import polars as pl
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from privopt.declare import File
 from privopt.declare.frames import repeated
 from privopt.declare.tables import Column, check_column, table_of
-from privopt.errors import Fault, Faults, InputError
+from privopt.errors import Fault, Faults, InputError, conceal
 from privopt_hierarchical_dp.tree import Regions
 
 __all__ = ["GROUPS_LIMIT", "LevelTable", "match_columns", "read_regions", "region_faults"]
@@ -88,12 +88,8 @@ class LevelTable:
             cells = self.frame[column.name]
             cells = cells.str.strip_chars() if cells.dtype == pl.String else cells
             checked_columns.append(check_column(self.source.name, cells, column, faults))
-        if not self.quoted:
-            hidden_faults = (
-                column if column.found == "nothing" else evolve(column, found="another value")
-                for column in faults.listed
-            )
-            faults = Faults(hidden_faults, faults.count)
+        if self.source.secret or not self.quoted:
+            faults = Faults(conceal(faults.listed), faults.count)
         faults.check()
         return checked_columns
 
@@ -154,12 +150,18 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
     return written, faults
 
 
-def region_faults(name: str, regions: Iterable[str], known_regions: Container[str]) -> Faults:
-    """Return faults of regions, a row each, that are none of those known, or are repeated."""
+def region_faults(
+    name: str, regions: Iterable[str], known_regions: Container[str], *, is_secret: bool = False
+) -> Faults:
+    """Return faults of regions, a row each, that are none of those known, or are repeated.
+
+    Of a secret file only the known regions are quoted, because another cell may stand in place of a name.
+    """
     faults, listed_regions = Faults(), set[str]()
     for row, region in enumerate(regions, start=2):
         if region not in known_regions:
-            faults.add(name, f"row {row}, column region", repr(region), "a region of the hierarchy")
+            found = "another name" if is_secret else repr(region)
+            faults.add(name, f"row {row}, column region", found, "a region of the hierarchy")
         elif region in listed_regions:
             faults.add(name, f"row {row}, column region", f"{region!r} again", "one row for each region")
         listed_regions.add(region)

@@ -313,13 +313,13 @@ class ReleasedMatrix(ReleasedRows):
             made = protector.protect(nw.from_native(rows, eager_only=True))
             if protector.refusals:
                 found = next(iter(protector.refusals))
-                raise UsageError(f"{at[0]:g},{at[1]:g}: must be {' and '.join(names)} of a record's row, got {found}")
+                raise UsageError(f"the position must be {' and '.join(names)} of a record's row, got {found}")
             while unsaid:
                 say = unsaid.pop()
                 for sentence in protector.notes(self.opened.result.guarantee):
                     say(sentence)
                 if protector.strays.rows:
-                    far = f"the position lies {protector.strays.farthest:,.0f} km from every record"
+                    far = "the position lies far from every record"
                     cure = "are its numbers swapped? (this note is for its owner alone)"
                     say(f"{far} and is drawn for as the nearest: {cure}")
             drawn: list[str] = made[protector.report_columns[0]].to_list()
@@ -333,5 +333,5 @@ def _pair(position: object, name: str) -> tuple[float, float]:
     try:
         first, second = map(float, np.asarray(position, dtype=np.float64))
     except (TypeError, ValueError):
-        raise UsageError(f"{name} must be two numbers, got {position!r}") from None
+        raise UsageError(f"{name} must be two numbers, got another value") from None
     return first, second

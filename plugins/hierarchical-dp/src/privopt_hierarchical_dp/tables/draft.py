@@ -194,7 +194,7 @@ def _recognise(source: File, choices: _Choices) -> _Recognised:
             "columns level_1, ..., level_L, the regions from the whole (the same name in every row) to the smallest: "
             f"rename yours, or add one. Others are attributes, and {COUNT} is how many individuals a row counts"
         )
-        raise InputError([Fault(source.name, "header", ", ".join(header), expectation)])
+        raise InputError([Fault(source.name, "header", number_of(len(header), "other column"), expectation)])
     named_columns = [] if choices.count is None else [choices.count]
     table = LevelTable.read(
         source, *named_columns, optional="" if named_columns or choices.persons else COUNT, quoted=False

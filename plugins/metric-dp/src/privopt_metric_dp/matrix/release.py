@@ -265,7 +265,7 @@ class MatrixRelease(Release):
         """
         row = np.flatnonzero(self.records == input_id)
         if row.size != 1:
-            raise UnknownNameError("record", input_id, self.records.tolist())
+            raise UnknownNameError("record", input_id, self.records.tolist(), is_secret=True)
         samples: list[str] = self.outputs[draw(self.weights[row[0]], count)].tolist()
         return samples
 
