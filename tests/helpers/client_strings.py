@@ -70,4 +70,4 @@ def hash_in_python(folder: Path, chunk: int, count: int) -> str:
 @cache
 def _rows_of(folder: Path) -> list[Mixture]:
     """Return the rows and shares that each input leads to."""
-    return [opened(folder)._where(secret) for secret in inputs_of(opened(folder))]
+    return [opened(folder)._find_rows(secret) for secret in inputs_of(opened(folder))]

@@ -39,4 +39,4 @@ def test_blocks_do_not_touch_and_hold_every_internal_node(graph, data):
     inside = edges[~made.boundary[edges].any(axis=1)]
     assert (made.block[inside[:, 0]] == made.block[inside[:, 1]]).all()
     assert made.sizes.sum() == (~made.boundary).sum() > 0
-    assert made.ends == boundary_of(subset, edges).sum() >= (made.boundary.sum() if nodes > 1 else 0)
+    assert made.border_count == boundary_of(subset, edges).sum() >= (made.boundary.sum() if nodes > 1 else 0)

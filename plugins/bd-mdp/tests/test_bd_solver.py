@@ -130,11 +130,14 @@ def test_one_end_of_each_crossing_pair_is_boundary_enough(make_grid):
     """The master is smaller than with the paper's Definition 3.2, and the blocks still fall apart."""
     instance = make_grid(10, 20, 1.0)
     made = partition_of(instance, Decomposition(partition="minimum-boundary"), 4)
-    assert made.boundary.sum() <= 0.6 * made.ends
-    assert all(made.ends <= partition_of(instance, Decomposition(partition=other), 4).ends for other in PARTITIONS)
+    assert made.boundary.sum() <= 0.6 * made.border_count
+    assert all(
+        made.border_count <= partition_of(instance, Decomposition(partition=other), 4).border_count
+        for other in PARTITIONS
+    )
     inside = instance.pairs[~made.boundary[instance.pairs].any(axis=1)]
     assert (made.block[inside[:, 0]] == made.block[inside[:, 1]]).all()
-    assert len(made.touching(instance.pairs)) == len(made.sizes)
+    assert len(made.count_neighbours(instance.pairs)) == len(made.sizes)
 
 
 def test_cbc_and_highs_agree_on_64_records(make_grid, make_context):
@@ -230,7 +233,7 @@ def test_path_rows_are_proved_by_the_rows_along_the_path(make_grid):
     z = rng.uniform(size=(int(made.boundary.sum()), instance.outputs))
     rows = PathRows(pmo, made)(z.ravel())
     assert rows is not None
-    outer = pmo.columns(np.flatnonzero(made.boundary))
+    outer = pmo.columns_of(np.flatnonzero(made.boundary))
     combined = -(rows.proof @ pmo.form.A).toarray()
     wide = np.zeros((len(rows), pmo.form.shape[1]))
     wide[:, outer] = rows.matrix.toarray()

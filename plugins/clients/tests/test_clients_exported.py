@@ -82,7 +82,7 @@ def test_a_position_mixes_the_rows_that_the_core_draws_from(releases, exported, 
     positions = np.round(positions, 6 if client.limits[0][0] == -1000 else 7)  # as both read it, but for ties
     snapped = Snapper.of(data.region, data.epsilon).snap(positions)
     for row, position in enumerate(positions.tolist()):
-        shares = client._where(position)
+        shares = client._find_rows(position)
         wanted = zip(snapped.corners[row].tolist(), snapped.exact(row), strict=True)
         total = sum(share for _, share in shares)
         found = {(corner, Fraction(share, total)) for corner, share in shares if share}
@@ -91,7 +91,7 @@ def test_a_position_mixes_the_rows_that_the_core_draws_from(releases, exported, 
 
 def test_a_record_of_a_region_has_its_own_row(releases, exported):
     client, release = opened(exported["streets anywhere"]), MatrixRelease.alone(releases["streets anywhere"])
-    assert client._where("r1c2") == ((release.records.tolist().index("r1c2"), 1),)
+    assert client._find_rows("r1c2") == ((release.records.tolist().index("r1c2"), 1),)
 
 
 @pytest.mark.parametrize("name", ["earth", "plane", "streets"])
@@ -115,13 +115,13 @@ def test_a_position_is_its_nearest_record(releases, exported, name):
 
 def test_positions_across_the_date_line_are_near():
     from privopt_clients.client import Places as Read
-    from privopt_clients.client import _nearest, _units
+    from privopt_clients.client import _find_nearest, _to_units
 
     places = Places.of(("a", "b"), np.array([[0.0, 179.9], [0.0, 190.0]]), degrees=True)
     assert places.kind == KIND_DEGREES
     read = Read(places.ids, KIND_DEGREES, tuple(map(tuple, places.points.tolist())), (65536, 65536))
     easts = (-179.9, 180.1, -171.0, 188.0, 360.0)
-    assert [_nearest(read, *_units(KIND_DEGREES, 0.0, east)) for east in easts] == [0, 0, 1, 1, 1]
+    assert [_find_nearest(read, *_to_units(KIND_DEGREES, 0.0, east)) for east in easts] == [0, 0, 1, 1, 1]
 
 
 RIMS = {

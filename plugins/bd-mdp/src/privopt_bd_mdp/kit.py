@@ -10,7 +10,7 @@ from privopt_metric_dp.kit import MetricCase, metric_profile
 __all__ = ["PROFILE"]
 
 
-def _tables(case: MetricCase) -> dict[str, dict[str, Any]]:
+def _make_tables(case: MetricCase) -> dict[str, dict[str, Any]]:
     """Return a table that uses every partitioner, by the size of the case; Benders' own rounds too, in some cases."""
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]
     table: dict[str, Any] = {"partition": kind, "subsets": min(2, case.records)}
@@ -19,4 +19,4 @@ def _tables(case: MetricCase) -> dict[str, dict[str, Any]]:
     return {"bd-mdp": table}
 
 
-PROFILE: Final = metric_profile(extra=_tables, monotone="never")
+PROFILE: Final = metric_profile(extra=_make_tables, monotone="never")

@@ -43,8 +43,8 @@ class PMO:
 
         def length(a: Ints, b: Ints) -> Floats:
             low, high = np.minimum(a, b), np.maximum(a, b)
-            found: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
-            return found
+            pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
+            return pair_lengths
 
         model = Model("perturbation-matrix")
         X, Y = IndexSet("X", n), IndexSet("Y", count)
@@ -54,11 +54,11 @@ class PMO:
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
         model.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
         if len(instance.pairs):
-            both = np.concatenate([instance.pairs, instance.pairs[:, ::-1]])
-            model.require("geo-ind", Le(z[i, k], exp(d[i, j]) * z[j, k]), forall=(i, j, k), where=both)
+            directed_pairs = np.concatenate([instance.pairs, instance.pairs[:, ::-1]])
+            model.require("geo-ind", Le(z[i, k], exp(d[i, j]) * z[j, k]), forall=(i, j, k), where=directed_pairs)
         return cls(instance=instance, form=model.compile())
 
-    def columns(self, records: Ints) -> Ints:
+    def columns_of(self, records: Ints) -> Ints:
         """Return columns of the entries of some records."""
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
@@ -69,12 +69,12 @@ class PMO:
         z = np.maximum(x[start : start + self.instance.cost.size].reshape(self.instance.cost.shape), 0.0)
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
-    def prices(self, duals: Floats) -> Floats:
+    def mass_prices(self, duals: Floats) -> Floats:
         """Return (N,) multipliers of the mass rows."""
         mass = self.form.family("mass")
         return duals[mass.start : mass.stop]
 
-    def vector(self, multipliers: Multipliers) -> Floats:
+    def to_duals(self, multipliers: Multipliers) -> Floats:
         """Return multipliers of privacy rows as a vector over all rows, with the best prices next to them."""
         duals = np.zeros(self.form.shape[0])
         if len(self.instance.pairs):
@@ -92,8 +92,8 @@ class PMO:
         if not shape[1]:
             return Multipliers.zero()
         rows = self.form.family("geo-ind")
-        own = np.maximum(-duals[rows.start : rows.stop], 0.0).reshape(shape)
-        return Multipliers.whole(own[0], own[1])
+        values = np.maximum(-duals[rows.start : rows.stop], 0.0).reshape(shape)
+        return Multipliers.whole(values[0], values[1])
 
 
 class PathRows:
@@ -121,8 +121,8 @@ class PathRows:
         self._number = np.full((n, n), -1, dtype=np.int64)
         self._number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
         self._number[pairs[:, 1], pairs[:, 0]] = len(pairs) + np.arange(len(pairs))
-        apart = self._number[np.ix_(self.boundary, self.boundary)] < 0
-        a, b = np.nonzero(apart & (between < self.DEEPEST) & ~np.eye(len(self.boundary), dtype=np.bool_))
+        has_no_pair = self._number[np.ix_(self.boundary, self.boundary)] < 0
+        a, b = np.nonzero(has_no_pair & (between < self.DEEPEST) & ~np.eye(len(self.boundary), dtype=np.bool_))
         self._from, self._to, self._length = a, b, between[a, b]
 
     def __call__(self, z: Floats) -> ValidRows | None:
@@ -144,26 +144,26 @@ class PathRows:
             ),
             shape=(len(path), z.size),
         )
-        return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._proof(path, k, half))
+        return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
-    def _proof(self, path: Ints, k: Ints, half: Floats) -> Any:
+    def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
         """Row r as minus the rows along its path, each times the growth up to it."""
         form, instance = self.pmo.form, self.pmo.instance
         start = form.family("geo-ind").start
         steps: dict[int, tuple[list[int], list[float]]] = {}
         places: list[int] = []
         values: list[float] = []
-        ends = [0]
+        row_ends = [0]
         for p, output, scale in zip(path.tolist(), k.tolist(), half.tolist(), strict=True):
             if p not in steps:
-                steps[p] = self._steps(p)
+                steps[p] = self._iter_steps(p)
             numbers, growth = steps[p]
             places += [start + number * instance.outputs + output for number in numbers]
             values += [-scale * g for g in growth]
-            ends.append(len(places))
-        return sparse.csr_matrix((values, places, ends), shape=(len(path), form.shape[0]))
+            row_ends.append(len(places))
+        return sparse.csr_matrix((values, places, row_ends), shape=(len(path), form.shape[0]))
 
-    def _steps(self, p: int) -> tuple[list[int], list[float]]:
+    def _iter_steps(self, p: int) -> tuple[list[int], list[float]]:
         """Numbers of the directed pairs along a path from its first record, and the growth before each."""
         first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])
         nodes = [node]

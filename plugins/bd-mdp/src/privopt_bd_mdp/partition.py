@@ -24,26 +24,26 @@ class Partition:
         boundary: (N,) which nodes the master keeps.
         block: (N,) block of each internal node, from 0 in the order of first occurrence; -1 on the boundary.
         crossing: number of edges between subsets.
-        ends: number of nodes with an edge into another subset (the paper's boundary).
+        border_count: number of nodes with an edge into another subset (the paper's boundary).
     """
 
     subset: Ints
     boundary: NDArray[np.bool_]
     block: Ints
     crossing: int
-    ends: int
+    border_count: int
 
     @property
     def sizes(self) -> Ints:
         """(blocks,) number of nodes in each block."""
         return np.bincount(self.block[self.block >= 0])
 
-    def touching(self, edges: Ints) -> Ints:
+    def count_neighbours(self, edges: Ints) -> Ints:
         """Count, (blocks,), the boundary nodes that an edge joins to each block."""
-        both = np.concatenate([edges, edges[:, ::-1]])
-        out = both[(self.block[both[:, 0]] >= 0) & self.boundary[both[:, 1]]]
-        met = np.unique(np.column_stack([self.block[out[:, 0]], out[:, 1]]), axis=0)
-        return np.bincount(met[:, 0], minlength=len(self.sizes))
+        directed_edges = np.concatenate([edges, edges[:, ::-1]])
+        outgoing = directed_edges[(self.block[directed_edges[:, 0]] >= 0) & self.boundary[directed_edges[:, 1]]]
+        block_neighbours = np.unique(np.column_stack([self.block[outgoing[:, 0]], outgoing[:, 1]]), axis=0)
+        return np.bincount(block_neighbours[:, 0], minlength=len(self.sizes))
 
     def members(self) -> list[Ints]:
         """Return the nodes of each block."""
@@ -53,9 +53,9 @@ class Partition:
 def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
     """Return nodes with an edge into another subset."""
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
-    found = np.zeros(len(subset), dtype=np.bool_)
-    found[crossing.ravel()] = True
-    return found
+    is_on_boundary = np.zeros(len(subset), dtype=np.bool_)
+    is_on_boundary[crossing.ravel()] = True
+    return is_on_boundary
 
 
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
@@ -69,12 +69,12 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
     koenig = _bipartite_cover(nodes, edges)
     if koenig is not None:
         return koenig
-    left = np.ones(len(edges), dtype=np.bool_)
-    while left.any():
-        degree = np.bincount(edges[left].ravel(), minlength=nodes)
+    is_uncovered = np.ones(len(edges), dtype=np.bool_)
+    while is_uncovered.any():
+        degree = np.bincount(edges[is_uncovered].ravel(), minlength=nodes)
         best = int(degree.argmax())
         cover[best] = True
-        left &= (edges != best).all(axis=1)
+        is_uncovered &= (edges != best).all(axis=1)
     for node in np.flatnonzero(cover):
         others = edges[(edges == node).any(axis=1)]
         if cover[others[others != node]].all():
@@ -91,9 +91,9 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     cover = np.zeros(nodes, dtype=np.bool_)
     for part in sorted(nx.connected_components(graph), key=min):
         piece = graph.subgraph(sorted(part))
-        top = sorted(nx.bipartite.sets(piece)[0])
-        matching = nx.bipartite.hopcroft_karp_matching(piece, top)
-        cover[sorted(nx.bipartite.to_vertex_cover(piece, matching, top))] = True
+        first_side = sorted(nx.bipartite.sets(piece)[0])
+        matching = nx.bipartite.hopcroft_karp_matching(piece, first_side)
+        cover[sorted(nx.bipartite.to_vertex_cover(piece, matching, first_side))] = True
     return cover
 
 
@@ -108,14 +108,16 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
     subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)
     nodes = len(subset)
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
-    ends = boundary_of(subset, edges)
-    boundary = vertex_cover(nodes, crossing) if cover else ends
+    has_crossing_edge = boundary_of(subset, edges)
+    boundary = vertex_cover(nodes, crossing) if cover else has_crossing_edge
     if boundary.all() and nodes > 1:
         boundary = boundary.copy()
         boundary[0] = False  # something must be inside
-    inside = edges[~boundary[edges].any(axis=1)]
+    inner_edges = edges[~boundary[edges].any(axis=1)]
     # what falls apart once the boundary is fixed is solved apart (Property 3.1)
     block = np.full(nodes, -1, dtype=np.int64)
     inner = np.flatnonzero(~boundary)
-    block[inner] = rank_by_first_use(components(nodes, inside)[inner])
-    return Partition(subset=subset, boundary=boundary, block=block, crossing=len(crossing), ends=int(ends.sum()))
+    block[inner] = rank_by_first_use(components(nodes, inner_edges)[inner])
+    return Partition(
+        subset=subset, boundary=boundary, block=block, crossing=len(crossing), border_count=int(has_crossing_edge.sum())
+    )

@@ -46,8 +46,8 @@ class Records:
         from scipy.sparse.csgraph import dijkstra
 
         table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
-        far = np.isfinite(table)
-        return np.where(far, table, 2.0 * float(table[far].max(initial=1.0)))
+        is_reachable = np.isfinite(table)
+        return np.where(is_reachable, table, 2.0 * float(table[is_reachable].max(initial=1.0)))
 
 
 def partition(kind: str, records: Records, subsets: int) -> Ints:
@@ -74,9 +74,9 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
     if kind == "adjacency":
         return _k_means(records.adjacency.toarray(), count)
     if kind == "spectral":
-        return _spectral(records, count)
+        return _cluster_spectrally(records, count)
     if kind == "minimum-boundary":
-        return _multilevel(records, count)
+        return _partition_by_metis(records, count)
     raise UnknownNameError("partition", kind, PARTITIONS)
 
 
@@ -90,7 +90,7 @@ def _k_means(rows: Floats, count: int) -> Ints:
     return np.asarray(labels, dtype=np.int64)
 
 
-def _spectral(records: Records, count: int) -> Ints:
+def _cluster_spectrally(records: Records, count: int) -> Ints:
     """k-means on the rows of the first eigenvectors of L = D - W (Equations (43) to (46))."""
     from scipy.linalg import eigh
 
@@ -101,7 +101,7 @@ def _spectral(records: Records, count: int) -> Ints:
     return _k_means(vectors * np.sign(vectors[largest, np.arange(count)]), count)
 
 
-def _multilevel(records: Records, count: int) -> Ints:
+def _partition_by_metis(records: Records, count: int) -> Ints:
     """METIS's multilevel partition into parts of about one size with a small boundary ("communication volume").
 
     Parts may differ by a fifth: held to one size METIS leaves nearly twice the boundary on a grid.

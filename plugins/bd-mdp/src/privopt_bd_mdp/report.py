@@ -34,13 +34,13 @@ class BDmDPReporting(MetricReporting):
 
 def sections(result: Result) -> Sequence[Section]:
     """Return a section for each connected part that was decomposed; none if none was."""
-    told = result.details.told
-    parts = told.get("parts", ())
+    solver_figures = result.details.told
+    parts = solver_figures.get("parts", ())
     if not parts:
         return ()
     lead = (
-        f"The records were partitioned by {told.get('partition')}; each connected part was decomposed on its own. "
-        "These figures are the solver's word; loss, bound and privacy above do not rest on them."
+        f"The records were partitioned by {solver_figures.get('partition')}; each connected part was decomposed on its "
+        "own. These figures are the solver's word; loss, bound and privacy above do not rest on them."
     )
     rows = [tuple(part.get(name, "") for name in COLUMNS) for part in parts]
     return (table_section("The decomposition", tuple(COLUMNS.values()), rows, lead),)

@@ -61,7 +61,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         SolverError: a solver failed.
     """
     parts = Parts(instance, options, context)
-    found = solve(
+    answer = solve(
         instance,
         method=parts,
         gap=context.gap,
@@ -69,7 +69,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
         memory=context.free_memory,
         progress=context.report,
     )
-    return evolve(found, details={"parts": tuple(parts.figures), "path": found.details["path"]})
+    return evolve(answer, details={"parts": tuple(parts.figures), "path": answer.details["path"]})
 
 
 class Parts:
@@ -88,8 +88,8 @@ class Parts:
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
         subsets = max(1, round(options.subsets * part.instance.records / self.records))
-        made = partition_of(part.instance, options, subsets)
-        figures = _figures(part.instance, made)
+        division = partition_of(part.instance, options, subsets)
+        figures = _count_figures(part.instance, division)
         self.figures.append(figures)
         ours = context.method == OWN
         if ours and options.start != "cold":
@@ -98,22 +98,22 @@ class Parts:
             if part.starred:
                 yield ColumnGeneration(most_left=HALF_SHARE)
             yield InteriorPoint()
-        yield _Rounds(made, options, evolve(context, checkpoint=folder), figures)
+        yield _Rounds(division, options, evolve(context, checkpoint=folder), figures)
 
 
-def _figures(instance: Instance, division: Partition) -> dict[str, Any]:
+def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
     """Figures of a part before anything is solved."""
     return {
         "records": instance.records,
         "pairs": len(instance.pairs),
         "subsets": int(division.subset.max()) + 1,
         "boundary": int(division.boundary.sum()),
-        "boundary_both_sides": division.ends,
+        "boundary_both_sides": division.border_count,
         "pairs_between_subsets": division.crossing,
         "blocks": len(division.sizes),
         "largest_block": int(division.sizes.max(initial=0)),
         "block_sizes": division.sizes.tolist(),
-        "block_boundaries": division.touching(instance.pairs).tolist(),
+        "block_boundaries": division.count_neighbours(instance.pairs).tolist(),
         "rounds": 0,
     }
 
@@ -141,7 +141,7 @@ class _Rounds:
         instance = part.instance
         records, outputs = instance.cost.shape
         numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
-        slopes = outputs * float(self.partition.touching(instance.pairs).sum())
+        slopes = outputs * float(self.partition.count_neighbours(instance.pairs).sum())
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * slopes + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
@@ -151,7 +151,7 @@ class _Rounds:
             RegistryError: a decomposer returned something else than a decomposition's answer.
         """
         pmo = PMO.of(part.instance)
-        blocks = [pmo.columns(members) for members in self.partition.members()]
+        blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
             """Offer a point and multipliers as the part's."""
@@ -166,7 +166,7 @@ class _Rounds:
             )
 
         if self.name == OWN:
-            result = self._benders(pmo, blocks, offers, offer)
+            result = self._run_benders(pmo, blocks, offers, offer)
         else:
             decomposer: Decomposer = registry().kind("decomposer", self.name).load()()
             result = decomposer.solve(pmo.form, blocks, self.context)
@@ -175,11 +175,11 @@ class _Rounds:
         self.figures.update({"rounds": result.rounds, **result.details})
         offer(result.duals, result.x)
 
-    def _benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Improve) -> Decomposed:
+    def _run_benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Improve) -> Decomposed:
         best = offers.best
         start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
         if self.options.start != "cold" and best.proof is not None:
-            start = evolve(start, multipliers=[pmo.vector(evaluate(best.proof))])
+            start = evolve(start, multipliers=[pmo.to_duals(evaluate(best.proof))])
         context, valid = evolve(self.context, gap=offers.gap), PathRows(pmo, self.partition)
         try:
             return Benders(solver=self.context.solver).solve(

@@ -104,7 +104,7 @@ class Places:
 
     def to_bytes(self) -> bytes:
         """Return ids, then coordinates; of degrees the cosine of each latitude in 2^-16 too."""
-        parts = [_text(name) for name in self.ids]
+        parts = [_pack_text(name) for name in self.ids]
         parts.append(self.points.astype("<i4").tobytes())
         if self.kind == KIND_DEGREES:
             cosines = np.floor(np.cos(np.radians(self.points[:, 0] / PER_DEGREE)) * 65536 + 0.5)
@@ -175,35 +175,35 @@ class Everywhere:
             UsageError: a region of more than :data:`WIDEST`, whose products are beyond 64 bits.
         """
         snapper = self.snapper
-        vertices, simplices, ends = snapper.vertices, snapper.simplices, snapper.ends
-        wide = int((vertices.max(axis=0) - vertices.min(axis=0)).max())
-        if max(wide, int(np.abs(vertices).max())) > WIDEST:
+        vertices, simplices, edges = snapper.vertices, snapper.simplices, snapper.ends
+        width_mm = int((vertices.max(axis=0) - vertices.min(axis=0)).max())
+        if max(width_mm, int(np.abs(vertices).max())) > WIDEST:
             raise UsageError(
                 f"export: a region must be at most {WIDEST / PER_KM:,.0f} km wide and as near to its origin, got "
-                f"{wide / PER_KM:,.0f} km: export a smaller one"
+                f"{width_mm / PER_KM:,.0f} km: export a smaller one"
             )
-        rim = ends[:0] if simplices.shape[1] == 2 else ends
-        whole = math.lcm(*(reach.denominator for reach in snapper.reaches))
-        reaches = [int(reach * whole) for reach in snapper.reaches]
-        block = (self._greatest_sum(whole, max(reaches, default=0)).bit_length() + SPARE_BITS + 7) // 8
+        rim = edges[:0] if simplices.shape[1] == 2 else edges
+        denominator = math.lcm(*(reach.denominator for reach in snapper.reaches))
+        reaches = [int(reach * denominator) for reach in snapper.reaches]
+        block = (self._greatest_sum(denominator, max(reaches, default=0)).bit_length() + SPARE_BITS + 7) // 8
         parts = [self.rows.to_bytes(), struct.pack("<BBH", simplices.shape[1], snapper.steps, block)]
         if (on_earth := snapper.projection) is not None:
             parts.append(struct.pack("<iiQQ", *on_earth.origin, on_earth.east, on_earth.north))
         parts.append(vertices.astype("<i4").tobytes())
         for groups in (simplices, rim):
             parts += [struct.pack("<I", len(groups)), groups.astype("<u4").tobytes()]
-        return b"".join(parts + [_large(number) for number in [whole, *reaches] if snapper.steps])
+        return b"".join(parts + [_pack_integer(number) for number in [denominator, *reaches] if snapper.steps])
 
-    def _greatest_sum(self, whole: int, reach: int) -> int:
+    def _greatest_sum(self, denominator: int, reach: int) -> int:
         """Return a bound from above of the sums of all mixtures' weights."""
         snapper = self.snapper
-        ways = snapper.vertices[snapper.ends[:, 1]] - snapper.vertices[snapper.ends[:, 0]]
-        greatest: int = max(1, *(x * x + y * y for x, y in ways.tolist()))
+        directions = snapper.vertices[snapper.ends[:, 1]] - snapper.vertices[snapper.ends[:, 0]]
+        greatest: int = max(1, *(x * x + y * y for x, y in directions.tolist()))
         if snapper.simplices.shape[1] == 3:
             a, b, c = (snapper.vertices[snapper.simplices[:, corner]].astype(object) for corner in range(3))
             greatest = max(greatest, *((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]))
         if snapper.steps:
-            greatest *= 2 * (2 * snapper.steps * whole + reach) ** snapper.steps
+            greatest *= 2 * (2 * snapper.steps * denominator + reach) ** snapper.steps
         return greatest << 63
 
 
@@ -224,9 +224,9 @@ def artefact(
     body = b"".join(
         [
             struct.pack("<BBBB", mechanism.kind, records.kind, 0 if outputs is None else 1, reported.kind),
-            _text(promise),
-            _text(release),
-            _text(proof),
+            _pack_text(promise),
+            _pack_text(release),
+            _pack_text(proof),
             struct.pack("<II", len(records.ids), len(reported.ids)),
             records.to_bytes(),
             b"" if outputs is None else outputs.to_bytes(),
@@ -236,13 +236,13 @@ def artefact(
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _large(number: int) -> bytes:
+def _pack_integer(number: int) -> bytes:
     """Return a whole number of any size as how many bytes it takes, a byte, and these."""
     size = (number.bit_length() + 7) // 8
     return struct.pack("<B", size) + number.to_bytes(size, "little")
 
 
-def _text(text: str) -> bytes:
+def _pack_text(text: str) -> bytes:
     """Return a text as its length in bytes, 4 of them, and UTF-8."""
     encoded = text.encode("utf-8")
     return struct.pack("<I", len(encoded)) + encoded

@@ -120,7 +120,7 @@ class _Columns:
     """One weight a place: row i has weight X_k T[D_ik], D in steps along a graph."""
 
     def __init__(self, reader: _Reader, records: int) -> None:
-        factor, top = reader.numbers("Q", 2)
+        factor, first_entry = reader.numbers("Q", 2)
         (longest,), (self.block,), (tries,), (edges,) = (reader.numbers(form, 1) for form in "IBHI")
         if not (self.block and tries):
             raise DamagedArtefactError("mechanism.bin must have blocks of entropy, got none: export again")
@@ -132,7 +132,7 @@ class _Columns:
                 raise DamagedArtefactError("mechanism.bin must join places, got an edge beyond them: export again")
             self._after[tail].append((head, length))
             self._after[head].append((tail, length))
-        self._table = [top]
+        self._table = [first_entry]
         for _ in range(longest):
             self._table.append((self._table[-1] * factor + (1 << 64) - 1) >> 64)
         self.entropy = self.block * tries
@@ -154,18 +154,18 @@ class _Columns:
 
     def _steps_from(self, row: int) -> list[int]:
         """Return the steps of the shortest path to each place (Dijkstra)."""
-        far = len(self._table) - 1
-        found, open_ = [-1] * len(self._after), [(0, row)]
-        while open_:
-            steps, place = heapq.heappop(open_)
-            if found[place] < 0:
-                found[place] = steps
-                for other, length in self._after[place]:
-                    if found[other] < 0:
-                        heapq.heappush(open_, (steps + length, other))
-        if min(found) < 0 or max(found) > far:
+        max_steps = len(self._table) - 1
+        steps_by_place, queue = [-1] * len(self._after), [(0, row)]
+        while queue:
+            steps, current = heapq.heappop(queue)
+            if steps_by_place[current] < 0:
+                steps_by_place[current] = steps
+                for neighbour, length in self._after[current]:
+                    if steps_by_place[neighbour] < 0:
+                        heapq.heappush(queue, (steps + length, neighbour))
+        if min(steps_by_place) < 0 or max(steps_by_place) > max_steps:
             raise DamagedArtefactError("mechanism.bin must join all its places, got one out of reach: export again")
-        return found
+        return steps_by_place
 
 
 class Client:
@@ -179,16 +179,21 @@ class Client:
 
     def __init__(self, body: bytes) -> None:
         reader = _Reader(body)
-        kind, places, own, reported = reader.numbers("B", 4)
-        if not FORM_ROWS <= kind <= FORM_PREDICTIVE or own not in (0, 1) or not {places, reported} <= {*KINDS}:
+        kind, places, has_own_outputs, output_kind = reader.numbers("B", 4)
+        if (
+            not FORM_ROWS <= kind <= FORM_PREDICTIVE
+            or has_own_outputs not in (0, 1)
+            or not {places, output_kind} <= {*KINDS}
+        ):
             raise DamagedArtefactError(
-                f"mechanism.bin must be of kind 1 to 4, got {kind}, {places}, {own}, {reported}: update the client"
+                f"mechanism.bin must be of kind 1 to 4, got {kind}, {places}, {has_own_outputs}, {output_kind}: "
+                "update the client"
             )
         self.promise, self.release, self.proof = reader.text(), reader.text(), reader.text()
         count, outputs = reader.numbers("I", 2)
         self._records = reader.places(places, count)
-        self._outputs = reader.places(reported, outputs) if own else self._records
-        if kind == FORM_COLUMNS and (own or outputs != count):
+        self._outputs = reader.places(output_kind, outputs) if has_own_outputs else self._records
+        if kind == FORM_COLUMNS and (has_own_outputs or outputs != count):
             raise DamagedArtefactError("mechanism.bin must report its records by column weights: export again")
         self._mechanism: _Rows | _Columns | Everywhere
         self._mechanism = _Columns(reader, count) if kind == FORM_COLUMNS else _Rows(reader, count, outputs)
@@ -230,11 +235,11 @@ class Client:
         Raises:
             ValueError: no record has that id, or no such position can be.
         """
-        where = self._where(secret)
+        where = self._find_rows(secret)
         output = None
         while output is None:
             output = self._mechanism.draw(where, os.urandom(self.entropy))
-        return self._reported(output)
+        return self._make_report(output)
 
     def report_from(self, secret: str | Sequence[float], entropy: bytes) -> Report:
         """Draw a report from given bytes; the same bytes give the same report in every client.
@@ -247,15 +252,15 @@ class Client:
         Raises:
             ValueError: as :meth:`report`, too few bytes, or no block that counts.
         """
-        where, least = self._where(secret), self._mechanism.block
-        if len(entropy) < least:
-            raise ValueError(f"entropy must be {least} bytes at least, got {len(entropy)}")
+        where, min_bytes = self._find_rows(secret), self._mechanism.block
+        if len(entropy) < min_bytes:
+            raise ValueError(f"entropy must be {min_bytes} bytes at least, got {len(entropy)}")
         output = self._mechanism.draw(where, entropy)
         if output is None:
             raise ValueError("entropy must have a block that counts, got none: give more blocks")
-        return self._reported(output)
+        return self._make_report(output)
 
-    def _where(self, secret: str | Sequence[float]) -> Mixture:
+    def _find_rows(self, secret: str | Sequence[float]) -> Mixture:
         """Return the row of a record or of the record nearest to a position; or those that a position is a mixture of.
 
         Every row has a share, a whole number.
@@ -268,17 +273,20 @@ class Client:
         if not self._records.kind:
             raise ValueError("the secret must be the id of a record, got a position: these records have none")
         first, second = secret
-        at = _units(self._records.kind, float(first), float(second))
+        position = _to_units(self._records.kind, float(first), float(second))
         if isinstance(self._mechanism, Everywhere):
-            return self._mechanism.at(*at)
-        return ((_nearest(self._records, *at), 1),)
+            return self._mechanism.at(*position)
+        return ((_find_nearest(self._records, *position), 1),)
 
-    def _reported(self, output: int) -> Report:
+    def _make_report(self, output: int) -> Report:
         places = self._outputs
         report: Report = {"id": places.ids[output]}
         if places.kind:
             unit = PER_UNIT[places.kind]
-            report |= {name: at / unit for name, at in zip(NAMES[places.kind], places.points[output], strict=True)}
+            report |= {
+                name: coordinate / unit
+                for name, coordinate in zip(NAMES[places.kind], places.points[output], strict=True)
+            }
         return report
 
 
@@ -301,29 +309,29 @@ def open_artefact(data: bytes, sha256: str | None = None) -> Client:
     return Client(data[start:])
 
 
-def _units(kind: int, first: float, second: float) -> tuple[int, int]:
+def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
     """Return a position in the artefact's units, by the kind of places."""
-    for number, (low, high) in zip((first, second), LIMITS[kind], strict=True):
-        if not low <= number <= high:
-            raise ValueError(f"a position must lie between {low:g} and {high:g}, got another number")
+    for number, (lower, upper) in zip((first, second), LIMITS[kind], strict=True):
+        if not lower <= number <= upper:
+            raise ValueError(f"a position must lie between {lower:g} and {upper:g}, got another number")
     unit = PER_UNIT[kind]
     a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
     return a, b - 2 * HALF_TURN if kind == KIND_DEGREES and b >= HALF_TURN else b
 
 
-def _nearest(places: Places, a: int, b: int) -> int:
+def _find_nearest(places: Places, a: int, b: int) -> int:
     """Return the place nearest to a position in units, the first of several; all are looked at.
 
     Degrees east are as long as at the place's latitude, so that places near a position are distinguished well.
     """
     degrees = places.kind == KIND_DEGREES
-    best, least = 0, -1
-    for row, (one, other) in enumerate(places.points):
-        across = b - other
+    nearest_row, min_square = 0, -1
+    for row, (row_a, row_b) in enumerate(places.points):
+        across = b - row_b
         if degrees:
             across += 2 * HALF_TURN * ((across < -HALF_TURN) - (across >= HALF_TURN))
             across = (across * places.cosines[row]) >> 16
-        square = (a - one) ** 2 + across**2
-        if least < 0 or square < least:
-            best, least = row, square
-    return best
+        square = (a - row_a) ** 2 + across**2
+        if min_square < 0 or square < min_square:
+            nearest_row, min_square = row, square
+    return nearest_row

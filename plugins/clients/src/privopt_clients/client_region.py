@@ -53,9 +53,9 @@ class Everywhere:
         flat = reader.numbers("i", 2 * len(rows))
         self._vertices = list(zip(flat[::2], flat[1::2], strict=True))
         (count,) = reader.numbers("I", 1)
-        self._simplices = _groups(reader.numbers("I", corners * count), corners)
+        self._simplices = _split_into_groups(reader.numbers("I", corners * count), corners)
         (sides,) = reader.numbers("I", 1)
-        rim = _groups(reader.numbers("I", 2 * sides), 2)
+        rim = _split_into_groups(reader.numbers("I", 2 * sides), 2)
         self._sides = self._simplices if corners == 2 else rim
         self._triangles = self._simplices if corners == 3 else []
         if corners not in (2, 3) or not self._sides or max(map(max, self._simplices + self._sides)) >= len(rows):
@@ -67,26 +67,26 @@ class Everywhere:
         """Return the mixture of a position, in the artefact's units."""
         x, y = self._millimetres(first, second)
         for triangle in self._triangles:
-            shares = self._inside(triangle, x, y)
+            shares = self._corner_shares(triangle, x, y)
             if shares is not None:
                 return tuple(zip(triangle, shares, strict=True))
-        side, gone, length = nearest_side([(self._vertices[a], self._vertices[b]) for a, b in self._sides], x, y)
-        a, b = self._sides[side]
+        side_number, gone, length = nearest_side([(self._vertices[a], self._vertices[b]) for a, b in self._sides], x, y)
+        a, b = self._sides[side_number]
         if self._steps:
-            gone, length = self._curved(gone, length, self._reaches[side])
+            gone, length = self._bend_share(gone, length, self._reaches[side_number])
         return (a, length - gone), (b, gone)
 
     def draw(self, mixture: Mixture, entropy: bytes) -> int | None:
         """Return the output that the first block below the greatest multiple of the row's sum answers to."""
         weights = [0] * len(self._rows[0])
-        for row, share in mixture:
-            weights = [sum_ + share * weight for sum_, weight in zip(weights, self._rows[row], strict=True)]
-        total = TOTAL * sum(share for _, share in mixture)
-        often = (1 << 8 * self.block) // total
-        if not often:
+        for row, corner_share in mixture:
+            weights = [sum_ + corner_share * weight for sum_, weight in zip(weights, self._rows[row], strict=True)]
+        total = TOTAL * sum(corner_share for _, corner_share in mixture)
+        multiple = (1 << 8 * self.block) // total
+        if not multiple:
             raise DamagedArtefactError("mechanism.bin must have rows that a block covers, got others: export again")
         for start in range(0, len(entropy) - self.block + 1, self.block):
-            number = int.from_bytes(entropy[start : start + self.block], "little") // often
+            number = int.from_bytes(entropy[start : start + self.block], "little") // multiple
             if number < total:
                 return index_below(number, weights)
         return None
@@ -98,7 +98,7 @@ class Everywhere:
         east = (second - self._origin[1] + FULL_TURN // 2) % FULL_TURN - FULL_TURN // 2
         return (east * self._scales[0] + HALF) >> 24, ((first - self._origin[0]) * self._scales[1] + HALF) >> 24
 
-    def _inside(self, triangle: Sequence[int], x: int, y: int) -> tuple[int, int, int] | None:
+    def _corner_shares(self, triangle: Sequence[int], x: int, y: int) -> tuple[int, int, int] | None:
         """Return barycentric coordinates times twice the triangle's area; None outside it."""
         (ax, ay), (bx, by), (cx, cy) = (self._vertices[corner] for corner in triangle)
         if not (min(ax, bx, cx) <= x <= max(ax, bx, cx) and min(ay, by, cy) <= y <= max(ay, by, cy)):
@@ -108,21 +108,21 @@ class Everywhere:
         w = (ax - x) * (by - y) - (ay - y) * (bx - x)
         return (u, v, w) if u >= 0 and v >= 0 and w >= 0 else None
 
-    def _curved(self, gone: int, length: int, reach: int) -> tuple[int, int]:
+    def _bend_share(self, gone: int, length: int, reach: int) -> tuple[int, int]:
         """Turn the part of a street that is gone, ``gone / length``, into the far end's share: whole numbers too.
 
         With d = 2 n Q and R / Q = epsilon l, t = R / d. On piece j of the near half the share is
         ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), r of the piece gone; the other half is its mirror.
         """
         if 2 * gone > length:
-            near, of = self._curved(length - gone, length, reach)
-            return of - near, of
+            mirrored, denominator = self._bend_share(length - gone, length, reach)
+            return denominator - mirrored, denominator
         if not reach:
             return gone, length
         n, d = self._steps, 2 * self._steps * self._whole
         piece = min(2 * n * gone // length, n - 1)
-        rest = 2 * n * gone - piece * length
-        risen = (d + reach) ** piece * (length * d + rest * reach) - length * d ** (piece + 1)
+        remainder = 2 * n * gone - piece * length
+        risen = (d + reach) ** piece * (length * d + remainder * reach) - length * d ** (piece + 1)
         return risen * d ** (n - 1 - piece), 2 * length * ((d + reach) ** n - d**n)
 
 
@@ -137,26 +137,26 @@ def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: in
         Number of the side, and two whole numbers: how far the point is along it, and all of it; 0 and 1 of a side that
         is a point.
     """
-    apart, reach = [], 0.0
+    squares, reach = [], 0.0
     for (ax, ay), (bx, by) in sides:
         tx, ty, wx, wy = float(ax - x), float(ay - y), float(bx - ax), float(by - ay)
         length = wx * wx + wy * wy
         gone = min(max(-(tx * wx + ty * wy) / length, 0.0), 1.0) if length else 0.0
-        apart.append((tx + gone * wx) ** 2 + (ty + gone * wy) ** 2)
+        squares.append((tx + gone * wx) ** 2 + (ty + gone * wy) ** 2)
         reach = max(reach, length)
-    near = min(apart)
-    best, found = -1, (0, 1, 0)
-    for side, square in enumerate(apart):
-        if square <= near + (near + reach) * ROOM:
-            exact = _foot(sides[side], x, y)
-            if best < 0 or exact[2] * found[1] < found[2] * exact[1]:
-                best, found = side, exact
-    return best, found[0], found[1]
+    min_square = min(squares)
+    best, best_foot = -1, (0, 1, 0)
+    for number, square in enumerate(squares):
+        if square <= min_square + (min_square + reach) * ROOM:
+            exact = _project_onto_side(sides[number], x, y)
+            if best < 0 or exact[2] * best_foot[1] < best_foot[2] * exact[1]:
+                best, best_foot = number, exact
+    return best, best_foot[0], best_foot[1]
 
 
-def _foot(side: tuple[tuple[int, int], tuple[int, int]], x: int, y: int) -> tuple[int, int, int]:
+def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: int, y: int) -> tuple[int, int, int]:
     """Return how far along a side its nearest point is, all of the side, and the square of the distance times that."""
-    (ax, ay), (bx, by) = side
+    (ax, ay), (bx, by) = endpoints
     tx, ty, wx, wy = ax - x, ay - y, bx - ax, by - ay
     length, along = wx * wx + wy * wy, -(tx * wx + ty * wy)
     if not length:
@@ -167,9 +167,9 @@ def _foot(side: tuple[tuple[int, int], tuple[int, int]], x: int, y: int) -> tupl
 
 def index_below(number: int, weights: Sequence[int]) -> int:
     """Return how many cumulated weights are at most a number below their sum; all are looked at."""
-    return sum(above <= number for above in accumulate(weights))
+    return sum(cumulated <= number for cumulated in accumulate(weights))
 
 
-def _groups(numbers: Sequence[int], size: int) -> list[tuple[int, ...]]:
+def _split_into_groups(numbers: Sequence[int], size: int) -> list[tuple[int, ...]]:
     """Return numbers in groups of a size."""
-    return [tuple(numbers[at : at + size]) for at in range(0, len(numbers), size or 1)]
+    return [tuple(numbers[start : start + size]) for start in range(0, len(numbers), size or 1)]

@@ -47,7 +47,7 @@ class Columns:
 
     Attributes:
         kind: of mechanism.
-        ends: (E, 2) places of each edge.
+        edge_ends: (E, 2) places of each edge.
         steps: (E,) its length.
         weights: (N,) uint32, X.
         factor: q, of at most 2^64 - 1.
@@ -56,12 +56,12 @@ class Columns:
         block: bytes of one try.
         tries: blocks of one draw.
         sums: (N,) S, whole numbers.
-        apart: (N, N) D.
+        step_counts: (N, N) D.
     """
 
     kind: ClassVar[int] = 2
 
-    ends: Ints
+    edge_ends: Ints
     steps: Ints
     weights: NDArray[np.uint32]
     factor: int
@@ -70,30 +70,30 @@ class Columns:
     block: int
     tries: int
     sums: tuple[int, ...]
-    apart: Ints
+    step_counts: Ints
 
     def to_bytes(self) -> bytes:
         """Return the artefact's part."""
-        head = struct.pack("<QQIBHI", self.factor, self.top, self.longest, self.block, self.tries, len(self.ends))
-        edges = np.concatenate([self.ends[:, 0], self.ends[:, 1], self.steps])
+        head = struct.pack("<QQIBHI", self.factor, self.top, self.longest, self.block, self.tries, len(self.edge_ends))
+        edges = np.concatenate([self.edge_ends[:, 0], self.edge_ends[:, 1], self.steps])
         return head + edges.astype("<u4").tobytes() + self.weights.astype("<u4").tobytes()
 
     def probabilities(self) -> Floats:
         """Return (N, N) doubles near to what is drawn with, for the loss."""
-        table = np.array(_table(self.factor, self.top, self.longest), dtype=np.float64)
-        made: Floats = table[self.apart] * self.weights
-        made /= made.sum(axis=1, keepdims=True)
-        return made
+        table = np.array(_falling_table(self.factor, self.top, self.longest), dtype=np.float64)
+        probabilities: Floats = table[self.step_counts] * self.weights
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        return probabilities
 
     def holds(self, pairs: Ints, distances: Floats, epsilon: Fraction) -> bool:
         """Prove the certificate's inequality for pairs (P, 2) of records at distances (P,), both ways."""
         ratio = Fraction(1 << 64, self.factor)
-        most = _powers_up(ratio, int(self.apart[tuple(pairs.T)].max(initial=0)))
+        max_powers = _powers_up(ratio, int(self.step_counts[tuple(pairs.T)].max(initial=0)))
         for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
-            one, other = sorted((self.sums[i], self.sums[j]))
+            smaller_sum, greater_sum = sorted((self.sums[i], self.sums[j]))
             exponent = epsilon * Fraction(distance)
             bound = exp_fixed(exponent, FRACTION_BITS)[0] if exponent else 1 << FRACTION_BITS
-            if other * most[int(self.apart[i, j])] > one * bound:
+            if greater_sum * max_powers[int(self.step_counts[i, j])] > smaller_sum * bound:
                 return False
         return True
 
@@ -115,9 +115,9 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 
     if not len(pairs) or not (distances > 0).all():
         return None
-    pairs, distances = _each_once(pairs, distances)
-    first, second = pairs.T
-    graph = csr_array((distances, (first, second)), shape=(count, count))
+    pairs, distances = _drop_repeated_pairs(pairs, distances)
+    tails, heads = pairs.T
+    graph = csr_array((distances, (tails, heads)), shape=(count, count))
     reach = float(dijkstra(graph, directed=False, indices=0).max())
     if not math.isfinite(reach):
         return None
@@ -125,44 +125,44 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     steps = np.floor(distances / step).astype(np.int64)
     if not (steps > 0).all():
         return None
-    whole = csr_array((steps.astype(np.float64), (first, second)), shape=(count, count))
-    apart = np.rint(dijkstra(whole, directed=False)).astype(np.int64)
+    step_graph = csr_array((steps.astype(np.float64), (tails, heads)), shape=(count, count))
+    step_counts = np.rint(dijkstra(step_graph, directed=False)).astype(np.int64)
 
-    def at_share(share: float) -> Columns | None:
-        tried = _at_rate(float(epsilon) * step * share, pairs, steps, apart)
-        return tried if tried is not None and tried.holds(pairs, distances, epsilon) else None
+    def at_share(epsilon_share: float) -> Columns | None:
+        columns = _at_rate(float(epsilon) * step * epsilon_share, pairs, steps, step_counts)
+        return columns if columns is not None and columns.holds(pairs, distances, epsilon) else None
 
     best = at_share(1.0 - EPSILON_SLACK)
     if best is not None:
         return best
-    low, high = 0.5 * (1.0 - EPSILON_SLACK), 1.0
-    best = at_share(low)
+    lower, upper = 0.5 * (1.0 - EPSILON_SLACK), 1.0
+    best = at_share(lower)
     for _ in range(MAX_HALVINGS):
-        middle = (low + high) / 2
-        found = at_share(middle)
-        if found is None:
-            high = middle
+        middle = (lower + upper) / 2
+        columns = at_share(middle)
+        if columns is None:
+            upper = middle
         else:
-            low, best = middle, found
+            lower, best = middle, columns
     return best
 
 
-def _each_once(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
+def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
     """Return each pair once, at the least of its distances: a sparse matrix would add repeated pairs."""
-    ends = np.sort(pairs, axis=1)
-    order = np.lexsort((distances, ends[:, 1], ends[:, 0]))
-    ends = ends[order]
-    first = np.concatenate([[True], (ends[1:] != ends[:-1]).any(axis=1)])
-    return ends[first], distances[order][first]
+    edge_ends = np.sort(pairs, axis=1)
+    order = np.lexsort((distances, edge_ends[:, 1], edge_ends[:, 0]))
+    edge_ends = edge_ends[order]
+    is_first = np.concatenate([[True], (edge_ends[1:] != edge_ends[:-1]).any(axis=1)])
+    return edge_ends[is_first], distances[order][is_first]
 
 
-def _at_rate(rate: float, pairs: Ints, steps: Ints, apart: Ints) -> Columns | None:
+def _at_rate(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Columns | None:
     """Return column weights whose rows' sums are as alike as may be, for a rate a step."""
     factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))
     if not 0 < factor < 1 << 64:
         return None
-    count, longest = len(apart), int(apart.max())
-    kernel = np.exp(-rate * apart)
+    count, longest = len(step_counts), int(step_counts.max())
+    kernel = np.exp(-rate * step_counts)
     try:
         solved = np.linalg.solve(kernel, np.ones(count))
     except np.linalg.LinAlgError:
@@ -172,10 +172,10 @@ def _at_rate(rate: float, pairs: Ints, steps: Ints, apart: Ints) -> Columns | No
         solved = np.ones(count)
     weights = np.rint(solved / solved.max() * (2.0**32 - 1)).astype(np.uint32)
     top = 1 << 63
-    greatest = max(_sums(_table(factor, top, longest), weights, apart))
+    greatest = max(_row_sums(_falling_table(factor, top, longest), weights, step_counts))
     block = (greatest.bit_length() - 1) // 8
     top = (top * (1 << 8 * block) * ((1 << 20) - 1)) // (greatest << 20)
-    sums = _sums(_table(factor, top, longest), weights, apart)
+    sums = _row_sums(_falling_table(factor, top, longest), weights, step_counts)
     if max(sums) > 1 << 8 * block or min(sums) == 0:
         return None
     missed = 1.0 - min(sums) / (1 << 8 * block)
@@ -183,7 +183,7 @@ def _at_rate(rate: float, pairs: Ints, steps: Ints, apart: Ints) -> Columns | No
     if tries > MOST_TRIES:
         return None
     return Columns(
-        ends=pairs,
+        edge_ends=pairs,
         steps=steps,
         weights=weights,
         factor=factor,
@@ -192,11 +192,11 @@ def _at_rate(rate: float, pairs: Ints, steps: Ints, apart: Ints) -> Columns | No
         block=block,
         tries=tries,
         sums=tuple(sums),
-        apart=apart,
+        step_counts=step_counts,
     )
 
 
-def _table(factor: int, top: int, longest: int) -> list[int]:
+def _falling_table(factor: int, top: int, longest: int) -> list[int]:
     """Return T[0], ..., T[longest]."""
     table = [top]
     for _ in range(longest):
@@ -204,14 +204,14 @@ def _table(factor: int, top: int, longest: int) -> list[int]:
     return table
 
 
-def _sums(table: list[int], weights: NDArray[np.uint32], apart: Ints) -> list[int]:
+def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) -> list[int]:
     """Return the sums of all rows, exactly: limbs of 16 bits of T, so that no sum passes 2^64."""
-    sums = [0] * len(apart)
-    wide = weights.astype(np.uint64)
+    sums = [0] * len(step_counts)
+    wide_weights = weights.astype(np.uint64)
     for limb in range(4):
         part = np.array([entry >> 16 * limb & 0xFFFF for entry in table], dtype=np.uint64)
-        for row, line in enumerate(apart):
-            sums[row] += int((part[line] * wide).sum()) << 16 * limb
+        for row, line in enumerate(step_counts):
+            sums[row] += int((part[line] * wide_weights).sum()) << 16 * limb
     return sums
 
 

@@ -39,9 +39,9 @@ def export(folder: Path, target: str, out: Path, quiet: bool, force: bool) -> No
     from privopt_clients.export import export as run
 
     with progress_display(quiet=quiet) as progress:
-        made = run(folder, out, force=force, progress=progress)
+        result = run(folder, out, force=force, progress=progress)
     warn_of_no_privacy(folder)
-    for line in made.notes:
+    for line in result.notes:
         complain(f"note: {out}: {line}")
     if not quiet:
-        complain(f"{out}: mechanism.bin, {made.size:,} bytes ({made.zipped:,} gzipped), SHA-256 {made.digest}")
+        complain(f"{out}: mechanism.bin, {result.size:,} bytes ({result.zipped:,} gzipped), SHA-256 {result.digest}")

@@ -111,32 +111,34 @@ def export(
     data = problem.data
     release = release.for_every_record(data)
     if release.records.tolist() != list(data.records.ids) or release.outputs.tolist() != list(data.outputs.ids):
-        found = f"{len(release.records):,} rows for {len(data.records):,} records"
-        raise UsageError(f"{folder}: export takes a row for every record of the problem, got {found}: solve it for all")
-    chosen = _chosen(release, data, form, largest)
-    before = _loss(release.weights, data.weighted)
-    made = artefact(
-        chosen.mechanism,
-        _places(data, data.records),
-        None if chosen.kept is None else _places(data, data.outputs, chosen.kept),
+        actual = f"{len(release.records):,} rows for {len(data.records):,} records"
+        raise UsageError(
+            f"{folder}: export takes a row for every record of the problem, got {actual}: solve it for all"
+        )
+    client_form = _choose_form(release, data, form, largest)
+    release_loss = _expected_loss(release.weights, data.weighted)
+    contents = artefact(
+        client_form.mechanism,
+        _make_places(data, data.records),
+        None if client_form.kept is None else _make_places(data, data.outputs, client_form.kept),
         claim(opened.result),
-        release=_digest(opened.folder / "SHA256SUMS"),
-        proof=_digest(opened.folder / "proof.npz"),
+        release=_hash_file(opened.folder / "SHA256SUMS"),
+        proof=_hash_file(opened.folder / "proof.npz"),
     )
     unit = opened.result.objective.unit
-    price = f"the loss is {chosen.loss:.6g} {unit}, that of the release's rows {before:.6g}"
-    notes = (f"{chosen.note}: {price}",) if chosen.note else ()
+    price = f"the loss is {client_form.loss:.6g} {unit}, that of the release's rows {release_loss:.6g}"
+    notes = (f"{client_form.note}: {price}",) if client_form.note else ()
     with new_folder(Path(out), force=force, known_by=MODULE) as work:
-        _write_artefact(work, made)
-        _write_modules(work, made)
+        _write_artefact(work, contents)
+        _write_modules(work, contents)
     return ExportResult(
         folder=Path(out),
-        size=len(made),
-        zipped=len(gzip.compress(made, mtime=0)),
-        digest=hashlib.sha256(made).hexdigest(),
-        form=chosen.form,
-        loss=chosen.loss,
-        price=chosen.loss - before,
+        size=len(contents),
+        zipped=len(gzip.compress(contents, mtime=0)),
+        digest=hashlib.sha256(contents).hexdigest(),
+        form=client_form.form,
+        loss=client_form.loss,
+        price=client_form.loss - release_loss,
         notes=notes,
     )
 
@@ -153,7 +155,7 @@ def _check_scope(opened: OpenedFolder) -> None:
 
 
 @frozen(kw_only=True)
-class _Chosen:
+class _ClientForm:
     """What a client will draw from, the outputs kept of the release's (None: the records), loss, and what to say."""
 
     form: Form
@@ -163,7 +165,7 @@ class _Chosen:
     note: str = ""
 
 
-def _chosen(release: MatrixRelease, data: MetricData, form: Form | None, largest: int) -> _Chosen:
+def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, largest: int) -> _ClientForm:
     """Return what a client will draw from, certified.
 
     Raises:
@@ -171,21 +173,23 @@ def _chosen(release: MatrixRelease, data: MetricData, form: Form | None, largest
         CertificationError: it does not keep epsilon.
     """
     entry = 12 if isinstance(release, TraceRelease) else 8  # bytes: a weight, and a distance in steps
-    most = largest // (entry * len(release.records))
-    used = int(release.weights.any(axis=0).sum())
-    columns = None if form == "rows" or (form is None and used <= most) else _by_columns(release, data)
+    max_outputs = largest // (entry * len(release.records))
+    output_count = int(release.weights.any(axis=0).sum())
+    columns = None if form == "rows" or (form is None and output_count <= max_outputs) else _by_columns(release, data)
     if form == "columns":
         if columns is None:
-            wanted = "outputs that are the records, few pairs that imply all others and a graph of them that is whole"
-            raise UsageError(f"export: column weights must have {wanted}, got another release: take whole rows")
+            requirement = (
+                "outputs that are the records, few pairs that imply all others and a graph of them that is whole"
+            )
+            raise UsageError(f"export: column weights must have {requirement}, got another release: take whole rows")
         return columns
-    if columns is not None and not most:
+    if columns is not None and not max_outputs:
         return columns
-    rows = _by_rows(release, data, most)
+    rows = _by_rows(release, data, max_outputs)
     return columns if columns is not None and columns.loss < rows.loss else rows
 
 
-def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
+def _by_columns(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
     """Return column weights over the graph of the pairs that the certificate checks, which prove themselves."""
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
     if data.region is not None or isinstance(release, TraceRelease):
@@ -194,54 +198,58 @@ def _by_columns(release: MatrixRelease, data: MetricData) -> _Chosen | None:
         return None
     if len(pairs) > MAX_EDGES_PER_RECORD * len(release.records):
         return None
-    found = column_weights(pairs, distances, len(release.records), data.epsilon)
-    if found is None:
+    weights = column_weights(pairs, distances, len(release.records), data.epsilon)
+    if weights is None:
         return None
-    loss = float((found.probabilities() * data.weighted).sum())
+    loss = float((weights.probabilities() * data.weighted).sum())
     note = "rows are computed from one weight a place, in place of the release's own"
-    return _Chosen(form="columns", mechanism=found, kept=None, loss=loss, note=note)
+    return _ClientForm(form="columns", mechanism=weights, kept=None, loss=loss, note=note)
 
 
-def _by_rows(release: MatrixRelease, data: MetricData, max_outputs: int) -> _Chosen:
+def _by_rows(release: MatrixRelease, data: MetricData, max_outputs: int) -> _ClientForm:
     """Return whole rows of at most ``max_outputs`` outputs, certified for the release's own pairs or region."""
-    weights, kept = fewer_outputs(release.weights, data.weighted, max_outputs)
+    weights, kept_outputs = fewer_outputs(release.weights, data.weighted, max_outputs)
     rows = Rows(weights=weights)
     mechanism: Mechanism = rows
     if isinstance(release, TraceRelease):
         numbers = release.prediction
-        mechanism = Predictive(rows=rows, prediction=evolve(numbers, steps=numbers.steps[:, kept]))
+        mechanism = Predictive(rows=rows, prediction=evolve(numbers, steps=numbers.steps[:, kept_outputs]))
     if data.region is None:
         measured = certify(weights, release.pairs, data.not_above(release.pairs, release.distances), data.epsilon)
     else:
         measured = certify_everywhere(weights, data.region, data.epsilon)
         mechanism = Everywhere(rows=rows, snapper=Snapper.of(data.region, data.epsilon))
     if not measured.holds:
-        found = f"{measured.failed:,} pairs or simplices and {len(measured.wrong_rows):,} rows that do not hold"
-        raise CertificationError(f"export: rows must keep epsilon {float(data.epsilon):g}, got {found}")
-    dropped = int(release.weights.any(axis=0).sum()) - len(kept)
-    note = f"{dropped:,} of {dropped + len(kept):,} outputs were joined to others, so that rows fit" if dropped else ""
-    loss = _loss(weights, data.weighted[:, kept])
-    return _Chosen(form="rows", mechanism=mechanism, kept=kept, loss=loss, note=note)
+        actual = f"{measured.failed:,} pairs or simplices and {len(measured.wrong_rows):,} rows that do not hold"
+        raise CertificationError(f"export: rows must keep epsilon {float(data.epsilon):g}, got {actual}")
+    dropped = int(release.weights.any(axis=0).sum()) - len(kept_outputs)
+    note = (
+        f"{dropped:,} of {dropped + len(kept_outputs):,} outputs were joined to others, so that rows fit"
+        if dropped
+        else ""
+    )
+    loss = _expected_loss(weights, data.weighted[:, kept_outputs])
+    return _ClientForm(form="rows", mechanism=mechanism, kept=kept_outputs, loss=loss, note=note)
 
 
-def _loss(weights: Unsigned, weighted: Floats) -> float:
+def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
     """Return the expected loss of rows of weights."""
     return float((weights / 2.0**63 * weighted).sum())
 
 
-def _places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
+def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
     """Return places of a problem, or some of them, as the artefact has them: in degrees where positions are."""
-    kept = slice(None) if rows is None else rows
-    ids, points = np.asarray(space.ids, dtype=np.str_)[kept].tolist(), space.on_map
+    selection = slice(None) if rows is None else rows
+    ids, points = np.asarray(space.ids, dtype=np.str_)[selection].tolist(), space.on_map
     if points is None:
         return Places.of(ids, None, degrees=False)
     on_earth = data.region.projection if isinstance(data.region, Plane) else None
     if on_earth is not None and space.kind == "planar":
         points = on_earth.to_earth(read_positions(points, None))
-    return Places.of(ids, points[kept], degrees=space.kind == "geographic" or on_earth is not None)
+    return Places.of(ids, points[selection], degrees=space.kind == "geographic" or on_earth is not None)
 
 
-def _digest(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     """Return the SHA-256 of a file, empty where there is none."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
@@ -249,7 +257,7 @@ def _digest(path: Path) -> str:
 def _write_artefact(folder: Path, contents: bytes) -> None:
     """Write the artefact, and the vectors that every client of it must give."""
     (folder / "mechanism.bin").write_bytes(contents)
-    vectors = json.dumps(list(_vectors(open_artefact(contents), contents)), indent=1, ensure_ascii=False)
+    vectors = json.dumps(list(_iter_vectors(open_artefact(contents), contents)), indent=1, ensure_ascii=False)
     (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
 
 
@@ -260,13 +268,13 @@ def _write_modules(folder: Path, contents: bytes) -> None:
         for ending in (".d.ts", ".d.mts"):  # TypeScript looks for the second next to an .mjs
             shutil.copyfile(path.with_suffix(".d.ts"), folder / (path.stem + ending))
     page = (CLIENT / "index.html").read_text("utf-8")
-    inside = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
-    page = page.replace("/* MODULES */", inside)
+    modules = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
+    page = page.replace("/* MODULES */", modules)
     page = page.replace("<!-- MECHANISM -->", base64.b64encode(contents).decode("ascii"))
     (folder / "index.html").write_text(page, "utf-8")
 
 
-def _vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
+def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
     """Yield inputs, entropy and reports that every client must give; they follow from the artefact."""
     ids, points = client.ids, client.positions
     for number in range(MAX_VECTORS):
@@ -274,7 +282,9 @@ def _vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
         row = number * 7919 % len(ids)
         secret: str | list[float] = ids[row]
         if number % 2 and points:
-            near = (points[row][0] + (number % 5 - 2) * 1e-3, points[row][1] + (number % 3 - 1) * 1e-3)
-            limits = zip(near, client.limits, strict=True)
-            secret = [min(max(at, low), high) for at, (low, high) in limits]  # a place may lie at a pole
+            shifted = (points[row][0] + (number % 5 - 2) * 1e-3, points[row][1] + (number % 3 - 1) * 1e-3)
+            limits = zip(shifted, client.limits, strict=True)
+            secret = [
+                min(max(coordinate, lower), upper) for coordinate, (lower, upper) in limits
+            ]  # a place may lie at a pole
         yield {"input": secret, "entropy": entropy.hex(), "report": client.report_from(secret, entropy)}

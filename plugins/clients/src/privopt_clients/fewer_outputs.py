@@ -31,16 +31,16 @@ def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tupl
     if max_outputs < 1:
         raise UsageError(f"export: rows must fit into 1 MB, got {len(weights):,} records: export fewer places")
     probabilities = weights / 2.0**63
-    used = np.flatnonzero(weights.any(axis=0))
-    if len(used) <= max_outputs:
-        return weights[:, used], used
-    often = probabilities[:, used].mean(axis=0)
-    kept = np.sort(used[np.argsort(-often, kind="stable")[:max_outputs]])
-    place = {output: column for column, output in enumerate(kept.tolist())}
-    made = weights[:, kept].copy()
-    left = np.setdiff1d(used, kept)
-    best = (probabilities[:, left].T @ weighted[:, kept]).argmin(axis=1)
-    for output, column in zip(left.tolist(), best.tolist(), strict=True):
-        assert output not in place
-        made[:, column] += weights[:, output]
-    return made, kept
+    used_outputs = np.flatnonzero(weights.any(axis=0))
+    if len(used_outputs) <= max_outputs:
+        return weights[:, used_outputs], used_outputs
+    frequencies = probabilities[:, used_outputs].mean(axis=0)
+    kept_outputs = np.sort(used_outputs[np.argsort(-frequencies, kind="stable")[:max_outputs]])
+    column_by_output = {output: column for column, output in enumerate(kept_outputs.tolist())}
+    joined_weights = weights[:, kept_outputs].copy()
+    dropped_outputs = np.setdiff1d(used_outputs, kept_outputs)
+    best_columns = (probabilities[:, dropped_outputs].T @ weighted[:, kept_outputs]).argmin(axis=1)
+    for output, column in zip(dropped_outputs.tolist(), best_columns.tolist(), strict=True):
+        assert output not in column_by_output
+        joined_weights[:, column] += weights[:, output]
+    return joined_weights, kept_outputs
