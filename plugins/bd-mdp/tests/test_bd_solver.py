@@ -115,7 +115,7 @@ def test_the_printed_cut_counts_the_boundary_twice_and_cuts_off_the_optimum(make
     instance = make_grid(2, 5, 1.0)
     form = PMO.of(instance).form
     made = partition_of(instance, Decomposition(partition="minimum-boundary"), 2)
-    split = split_form(form, [PMO.of(instance).columns(members) for members in made.members()])
+    split = split_form(form, [PMO.of(instance).columns_of(members) for members in made.members()])
     whole = get("highs").solve(form)
     z, boundary_cost = whole.x[split.outer], float(split.outer_form.c @ whole.x[split.outer])
     assert boundary_cost > 0

@@ -42,7 +42,7 @@ def whole_weights(columns):
     table = [columns.top]
     for _ in range(columns.longest):
         table.append(-(-table[-1] * columns.factor // 2**64))
-    return [[int(x) * table[d] for x, d in zip(columns.weights, line, strict=True)] for line in columns.apart.tolist()]
+    return [[int(x) * table[d] for x, d in zip(columns.weights, line, strict=True)] for line in columns.step_counts.tolist()]
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(4), Fraction(20)])
@@ -89,7 +89,7 @@ def test_places_apart_or_at_one_place_have_no_columns():
 def test_streets_go_both_ways_whichever_end_is_named_first():
     made = column_weights(np.array([[0, 2], [1, 2]]), np.ones(2), 3, Fraction(1))
     assert made is not None
-    assert made.apart[0, 1] == made.apart[1, 0] == 2 * made.apart[0, 2]
+    assert made.step_counts[0, 1] == made.step_counts[1, 0] == 2 * made.step_counts[0, 2]
 
 
 def test_reports_follow_the_weights(exported):

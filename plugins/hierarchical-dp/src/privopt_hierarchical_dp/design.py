@@ -1,7 +1,6 @@
-"""The base class of a release's design: budgets, noise, draw, consistent fit, checks and expected errors.
+"""The base class of a release's design: budgets, noise, measurement, fit, checks and expected errors.
 
-A release is of one table of groups by size (:mod:`.sizes`) or of several tables of individuals (:mod:`.tables.design`);
-what is asked of either is asked here.
+:mod:`.sizes` implements it for one table of groups by size, :mod:`.tables.design` for several tables of individuals.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ LARGEST_SCALE: Final = 1 << 40
 
 @frozen(kw_only=True, eq=False)
 class FitOptions:
-    """How a fit works; a design takes the options that its methods have.
+    """Options of a fit. A method ignores the options that it has no use for.
 
     Attributes:
-        gap: relative gap to stop at.
-        backend: of integer programs.
-        at_once: whether to take the quickest method that gives a release of the same form.
-        report: called with what is fitted, and its number.
+        gap: Relative gap at which an iteration stops.
+        backend: Solver of integer programs.
+        at_once: Whether to use the quickest method that gives a release of the same form.
+        report: Called with the name and the number of each step.
     """
 
     gap: float = 1e-3
@@ -58,23 +57,24 @@ DEFAULT: Final = FitOptions()
 
 @frozen(kw_only=True, eq=False)
 class Design(ABC):
-    """What is measured with which noise, and what a fit has to keep: decided once of a problem and a method.
+    """Which values are measured with which noise, and which constraints a fit must satisfy, for one problem and method.
 
     Attributes:
-        problem: what was asked.
-        file: its name, for faults.
-        method: its name.
-        tree: the regions.
-        limits: public bounds on regions' numbers; None without any.
-        split: shares of the levels, and of the tables, whose sums are 1.
-        delta: sensitivity that noise is scaled for.
-        exact: number of levels, from the root's, whose numbers are published exactly.
-        hides: whether something is left to hide: where no region has two cells, its exact number is all.
-        valid: whether releases are always consistent.
-        statement: what releases promise.
-        claimed: what else a guarantee says.
-        in_words: what is measured, and which numbers are exact, for a report's paragraph of methods.
-        parts: what errors are stated for, level by level each table, with its numbers of regions or cells.
+        problem: The declared problem.
+        file: The name of the problem file, for faults.
+        method: The name of the method.
+        tree: The regions.
+        limits: Public bounds on the regions' numbers; None if there are none.
+        split: Shares of the levels, and of the tables; each adds up to 1.
+        delta: The sensitivity for which noise is scaled.
+        exact: The number of levels, from the root's, whose numbers are published exactly.
+        hides: Whether the noise hides anything. It does not if all numbers are exact and no region has two cells.
+        valid: Whether releases are always consistent.
+        statement: The promise of a release, in words.
+        claimed: Further entries of the guarantee.
+        in_words: The measured values and the exact numbers, for a report's paragraph of methods.
+        parts: Names of the parts for which errors are stated: for each level every table, with the number of its
+            regions or cells.
     """
 
     problem: Any
@@ -93,55 +93,56 @@ class Design(ABC):
     parts: tuple[str, ...]
 
     def with_method(self, method: str) -> Design:
-        """Return what is decided of another method."""
+        """Return the design of another method for the same problem."""
         return self
 
     def with_split(self, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> Self:
-        """Return the same with other shares."""
+        """Return the design with other shares."""
         return evolve(self, split=(normalize_shares(levels), normalize_shares(tables)))
 
     @property
     def law(self) -> NoiseDistribution:
-        """Return the distribution of the noise."""
+        """The distribution of the noise."""
         law: NoiseDistribution = self.problem.privacy.law
         return law
 
     @cached_property
     def layout(self) -> Layout:
-        """Return the files of a release."""
+        """The files of a release."""
         layout: Layout = self.problem.layout
         return layout
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """Return for each table each level's part of the budget: in all at most it, exactly."""
+        """For each table, each level's part of the budget. Together they are at most the budget, exactly."""
         levels, tables = self.split
+        # split_budget rounds in privacy's favour; its flat list is by level, then by table.
         parts = split_budget(self.problem.privacy.budget, [level * table for level in levels for table in tables])
         return tuple(parts[number :: len(tables)] for number in range(len(tables)))
 
     @cached_property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
-        """Return scales of the noise, for each table on each level."""
+        """The scales of the noise, for each table on each level."""
         return tuple(
             tuple(self.law.scale(budget, self.delta) for budget in table_budgets) for table_budgets in self.budgets
         )
 
     def noise_of(self, scales: Sequence[Sequence[Scale]]) -> list[list[Noise]]:
-        """Return moments of noise of scales, for each table on each level."""
+        """Return the moments of noise of given scales, for each table on each level."""
         return [list(map(self.law.moments, table_scales)) for table_scales in scales]
 
-    # --- what is measured ---------------------------------------------------------------------------------
+    # --- measurement --------------------------------------------------------------------------------------
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Return what noise is added to: counts, or sums of them."""
+        """Compute the true values to which noise is added: counts, or sums of counts."""
         return counts
 
     def draw(self, counts: Tables, *, seed: int | None) -> tuple[Tables, list[list[NoiseRecord | None]]]:
-        """Measure true counts with noise, for each table on each level: the only step that reads them.
+        """Add noise to the true counts, for each table on each level.
 
         Returns:
-            Noisy values, those of a level that has no part of the budget the sums of the level below; and records, None
-            for what was not measured.
+            Noisy values, and a record of each draw. A level without a part of the budget has no record, and its values
+            are the sums of the level below.
         """
         noisy: Tables = []
         records: list[list[NoiseRecord | None]] = []
@@ -155,13 +156,15 @@ class Design(ABC):
         return self.fill_unmeasured(noisy, self.budgets), records
 
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]]) -> Tables:
-        """Return noisy values, those of a level that is not measured the sums of the level below.
+        """Replace the values of each unmeasured level by the sums of the level below.
 
         Args:
-            noisy: for each table, for each level (R_l, ...).
-            measured: likewise, what is true where it was measured: its part of the budget, or its scale.
+            noisy: For each table, for each level (R_l, ...) its noisy values.
+            measured: For each table and level a value that is true if it was measured: its part of the budget, or its
+                scale.
         """
         filled = [list(levels) for levels in noisy]
+        # Either all tables of a level have a part of the budget or none has, unless a table has no share at all.
         is_measured = [any(level) for level in zip(*measured, strict=True)]
         for level, start in reversed(list(enumerate(self.tree.start))):
             for levels in filled if not is_measured[level] else ():
@@ -169,55 +172,55 @@ class Design(ABC):
         return filled
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
-        """Return what one change that the relation covers costs under the scales of a release, exactly."""
+        """Return the exact privacy loss of one change that the relation covers, under the scales of a release."""
         losses = (self.law.spend_of(scale, self.delta) for table_scales in release.scales for scale in table_scales)
         return sum(losses, Fraction(0))
 
-    # --- what is made of it -------------------------------------------------------------------------------
+    # --- fit ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Make consistent counts of noisy values; projections end at the point reached when time is over.
+        """Fit consistent counts to noisy values. Projections stop where they are when the time is over.
 
         Args:
-            noisy: for each table, for each level the noisy values.
-            totals: for each level (R_l,) exact numbers, of as many levels as have them.
-            how: gap, solver, speed, progress.
+            noisy: For each table, for each level the noisy values.
+            totals: For each of the first levels (R_l,) the exact numbers, as far as they are published.
+            how: The options of the fit.
         """
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Return what the noisy values of a release prove of its objective, and whether it is reached."""
+        """Return the lower bound on the loss that the noisy values of a release prove, and whether it is reached."""
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
-        """Return what a squared distance from a noisy value weighs in the objective; the largest is 1."""
+        """Return the weight of a squared distance from a noisy value in the loss; the largest weight is 1."""
 
     @abstractmethod
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return intervals for every count, for each table on each level; None without any."""
+        """Compute the intervals of all counts, for each table on each level; None if the method has none."""
 
     @abstractmethod
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return what else ``result.json`` says of a release."""
+        """Return further details of a release for ``result.json``."""
 
-    # --- what can go wrong --------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Refuse what cannot be done, and noise too wide for 64 bits, before anything is drawn.
+        """Check before anything is drawn that the method can solve the problem, and that 64 bits hold the noise.
 
         Raises:
-            InputError: with the key.
-            UsageError: an integer program of a size that it cannot take.
+            InputError: A key of the problem that the method cannot use, or whose noise is too wide.
+            UsageError: The problem is too large for an integer program.
         """
         Faults([Fault(self.file, *fault) for fault in self.faults()][:1]).check()
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
-        """Refuse a part of the budget whose noise would be wider than ``max_scale``.
+        """Check that no part of the budget has noise wider than double geometric noise of scale ``max_scale``.
 
         Raises:
-            InputError: with the part, where it is spent, and the noise.
+            InputError: The part, where it is spent, and its noise.
         """
         key, widest = KINDS[self.problem.privacy.kind][1][0], self.law.max_drawable_scale(max_scale)
         for level in range(self.tree.depth):
@@ -233,33 +236,38 @@ class Design(ABC):
 
     @abstractmethod
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return key, what is there and what must be there, for everything that cannot be done."""
+        """Return the key, the actual value and the expectation of everything that the method cannot do."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return whether as many values were measured as the method measures; one line for each that fails."""
+        """Return a line for each part of a release that has another number of values than the method measures."""
         if len(release.totals) == self.exact:
             return []
         return [f"{NOISY}: totals of {len(release.totals)} levels; those of {self.exact} are published"]
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return numbers that are not those that the noisy values give where they are not public."""
+        """Return a line for each estimated number that differs from the one that the noisy values give."""
 
-    # --- what is expected ---------------------------------------------------------------------------------
+    # --- forecast -----------------------------------------------------------------------------------------
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether a table cannot do without a share, where others have those given."""
+        """Return for each table whether it needs a share of the budget, given the shares of the others."""
         return [True] * len(tables)
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return sums of absolute errors of the linear fit, level by level each table's, for shares of the tables."""
+        """Return the expected sums of absolute errors of the linear fit, for each level every table's.
+
+        Args:
+            noise: The noise on one value, for each table on each level.
+            tables: The shares of the tables.
+        """
 
     @abstractmethod
     def leaves_only(self) -> Floats:
-        """Return errors where the leaves have all of the budget, level by level each table's."""
+        """Return the expected errors if the leaves have all of the budget, for each level every table's."""
 
 
 def _format_short(value: Fraction) -> str:
-    """Return three digits of a rational that may be no double."""
+    """Format a rational with three digits; it may be too large or too small for a double."""
     return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"

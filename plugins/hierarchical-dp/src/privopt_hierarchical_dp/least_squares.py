@@ -40,16 +40,16 @@ __all__ = [
 
 
 Weights: TypeAlias = Sequence[float] | Sequence[Floats]
-"""Of each level: one for all values, or (S,)."""
+"""For each level one weight for all values, or (S,) weights."""
 
 
 @frozen(kw_only=True)
 class Noise:
-    """What is known of the noise on one value.
+    """The moments of the noise on one value.
 
     Attributes:
-        variance: above 0.
-        fourth: its fourth cumulant (3 variance^2 for Laplace noise, 0 for Gaussian).
+        variance: Its variance, above 0.
+        fourth: Its fourth cumulant (3 variance^2 for Laplace noise, 0 for Gaussian noise).
     """
 
     variance: float
@@ -57,7 +57,7 @@ class Noise:
 
 
 UNMEASURED: Final = Noise(variance=1e100)
-"""Of values that say nothing: next to this variance no other counts, and sums of it stay finite."""
+"""The noise of values that carry no information. Any other variance is negligible next to it, and sums stay finite."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -88,7 +88,7 @@ class Estimate:
         )
 
     def map_moments(self, change: Callable[[Floats], Floats]) -> Estimate:
-        """Return estimates whose mean and moments are all changed alike."""
+        """Apply one function to the mean and to all moments."""
         return Estimate(
             mean=change(self.mean),
             variance=change(self.variance),
@@ -97,12 +97,12 @@ class Estimate:
         )
 
     def sum_children(self, start: Ints) -> Estimate:
-        """Return sums over the children of each region of the level above."""
+        """Add up the children of each region of the level above; errors of different children are independent."""
         return self.map_moments(lambda moments: np.add.reduceat(moments, start[:-1], axis=0))
 
 
 def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
-    """Return values with noise, weighed by its inverse variance unless a weight is given."""
+    """Make estimates from noisy values, weighed by their inverse variance unless a weight is given."""
     column = np.ones((len(values), 1))
     return Estimate(
         mean=np.asarray(values, dtype=np.float64),
@@ -113,17 +113,18 @@ def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | N
 
 
 def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Sequence[Noise]) -> list[Estimate]:
-    """Estimate each region from its own noisy values and its descendants'.
+    """Estimate each region from its own noisy values and those of its descendants.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, S) noisy values.
-        noise: for each level that of its values.
+        tree: The hierarchy.
+        noisy: For each level (R_l, S) the noisy values.
+        noise: For each level the noise on one value.
     """
     return _pool_levels(tree, [_to_estimate(*level) for level in zip([*noisy], noise, strict=True)])
 
 
 def _pool_levels(tree: Tree, levels: Sequence[Estimate], is_isolated: Sequence[bool] | None = None) -> list[Estimate]:
+    # A region's own value and the sum of its children's estimates have independent errors.
     pooled = [levels[-1]]
     for level, start in reversed(list(enumerate(tree.start))):
         parent_level = levels[level]
@@ -145,21 +146,22 @@ def least_squares(
     weights: Weights | None = None,
     down: bool = False,
 ) -> list[Estimate]:
-    """Estimate each region from the noisy values of the whole tree.
+    """Estimate each region from the noisy values of the whole tree, by one pass up and one down.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, S) noisy values.
-        noise: for each level that of its values.
-        root: (S,) the root's values where they are known exactly.
-        weights: of each level in the sum of squares that is made least, or (S,); by default 1 / variance.
-        down: whether each level is fitted to the one above, which is not changed any more (``top-down``).
+        tree: The hierarchy.
+        noisy: For each level (R_l, S) the noisy values.
+        noise: For each level the noise on one value.
+        root: (S,) The root's values, if they are known exactly.
+        weights: For each level its weight, or (S,) weights, in the minimised sum of squares; 1 / variance by default.
+        down: Whether each level is fitted to the level above, which stays as it is (``top-down``).
     """
     given_weights = [None] * tree.depth if weights is None else weights
     own_estimates = [_to_estimate(*level) for level in zip([*noisy], noise, given_weights, strict=True)]
     is_isolated = [down and level is not UNMEASURED for level in noise]
     pooled = _pool_levels(tree, own_estimates, is_isolated)
-    estimates, outer = [pooled[0]], own_estimates[0]  # what is known of a level without its descendants
+    # outer: the estimates of a level that use everything but its descendants
+    estimates, outer = [pooled[0]], own_estimates[0]
     if root is not None:
         outer = _to_estimate(root[None, :], Noise(variance=0.0))
         estimates = [outer]
@@ -168,7 +170,9 @@ def least_squares(
         if is_isolated[level]:
             outer = evolve(estimates[-1], weighed=0.0 * estimates[-1].weighed)
         total = inner.sum_children(start)
-        outer_estimate = Estimate(  # the parent less the siblings
+        # A child is its parent less its siblings. Their errors are independent of the child's own, so variances add up;
+        # the child's share of the siblings' total is taken out again.
+        outer_estimate = Estimate(
             mean=(outer.mean - total.mean)[parent] + inner.mean,
             variance=np.maximum((outer.variance + total.variance)[parent] - inner.variance, 0.0),
             fourth=np.maximum((outer.fourth + total.fourth)[parent] - inner.fourth, 0.0),
@@ -181,9 +185,9 @@ def least_squares(
 
 @frozen(kw_only=True, eq=False)
 class NearestSums:
-    """Find the values that add up over the tree with the least weighted squares of distances.
+    """The projection on values that add up over the tree, by weighted least squares.
 
-    `least_squares` finds their errors too, at each call; a joint projection calls this hundreds of times.
+    It does the same as `least_squares` without computing errors; a joint projection calls it hundreds of times.
 
     Attributes:
         tree: the hierarchy.
@@ -198,7 +202,7 @@ class NearestSums:
 
     @classmethod
     def of(cls, tree: Tree, weights: Weights) -> NearestSums:
-        """Compute what depends on the weights alone, one for each level; 0 for a level that does not count."""
+        """Prepare the projection for one weight for each level; a level of weight 0 has no influence."""
         level_own_weights: list[Floats] = []
         level_child_shares: list[Floats] = []
         variance = np.ones((tree.widths[-1], 1)) / np.maximum(weights[-1], 1e-100)
@@ -211,7 +215,9 @@ class NearestSums:
         return cls(tree=tree, own_weights=tuple(level_own_weights), child_shares=tuple(level_child_shares))
 
     def __call__(self, values: Sequence[Floats]) -> list[Floats]:
-        """Return the values (R_l, S) nearest to those of each level (R_l, S)."""
+        """Return the consistent values (R_l, S) nearest to given values of each level (R_l, S)."""
+        # Upwards: each region is the weighted mean of its own value and its children's sum. Downwards: each region's
+        # correction is dealt to its children.
         sums: list[Floats] = []
         fitted = [values[-1]]
         for start, own_weight, noisy in zip(
@@ -226,12 +232,12 @@ class NearestSums:
 
 
 def exactly(totals: Ints) -> Estimate:
-    """Return (R, 1) values that are known."""
+    """Make (R, 1) estimates without error from exact totals."""
     return _to_estimate(totals[:, None], Noise(variance=0.0))
 
 
 def increments(courses: Estimate, end: Estimate) -> Estimate:
-    """Return counts (R, N) as differences of independent cumulative ones (R, N - 1) and their end (R, 1)."""
+    """Return counts (R, N) as differences of independent cumulative counts (R, N - 1) and their last value (R, 1)."""
     edge, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
@@ -257,7 +263,7 @@ def _difference_upwards(courses: Estimate) -> Estimate:
 
 @lru_cache(maxsize=8)
 def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
-    """Two-sided quantiles, in standard deviations, over 1 / shape from 0 to 1."""
+    """Tabulate two-sided quantiles, in standard deviations, over 1 / shape from 0 (normal) to 1 (Laplace)."""
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, ndtri
 
@@ -275,16 +281,16 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
 
 
 def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
-    """Return how far an error of that variance and fourth cumulant goes, in both directions, with that confidence.
+    """Return the two-sided quantile of errors with given variances and fourth cumulants.
 
-    Errors of one Laplace value are the most peaked that there are; nothing more peaked is supposed.
+    The error of one Laplace value has the greatest kurtosis that is taken into account; greater ones are cut to it.
     """
     thin = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
     return np.asarray(np.interp(thin, *_quantile_table(confidence)) * np.sqrt(variance))
 
 
 def mean_absolute(error: Estimate) -> Floats:
-    """Return mean absolute errors of those variances and fourth cumulants.
+    """Return the mean absolute errors of estimates, from their variances and fourth cumulants.
 
     A normal error whose variance is gamma of shape k has sqrt(2 / pi) Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) of its
     standard deviation: .707 for Laplace's, .798 if many are pooled. An error that is more peaked than Laplace's is
@@ -302,18 +308,18 @@ def mean_absolute(error: Estimate) -> Floats:
 
 UNBOUNDED: Final = 1 << 62
 SLACK_GROUPS: Final = 1e-6
-"""Groups by which machines may place an end of an interval apart: they round its sums differently."""
+"""Difference, in groups, up to which two machines may compute the same end: they round its sums differently."""
 
 
 @frozen(kw_only=True, eq=False)
 class Ends:
-    """Where the true counts of one level lie, before ends are whole.
+    """The intervals of the true counts of one level, before their ends are rounded to whole numbers.
 
     Attributes:
-        mean: (R, N) estimates.
-        reach: (R, 1) or (R, N) how far from them a true count lies, with the confidence asked for.
-        max_counts: no count is above it: the region's total or the root's, where one is known.
-        released: (R, N) released counts, which intervals are widened to hold.
+        mean: (R, N) The estimates.
+        reach: (R, 1) or (R, N) The half-widths, for the required confidence.
+        max_counts: Upper bounds on the counts: the region's total or the root's, if one is known.
+        released: (R, N) The released counts, which the intervals are widened to contain.
     """
 
     mean: Floats
@@ -322,9 +328,9 @@ class Ends:
     released: Ints
 
     def round_outwards(self, slack: float = 0.0) -> tuple[Ints, Ints]:
-        """Return low and high (R, N), integers from 0 to the total, of ends moved outwards by ``slack``.
+        """Return the lower and upper ends (R, N): integers from 0 to the total, moved outwards by ``slack``.
 
-        Above 1e7, where doubles are coarser, it is by so much more.
+        The slack grows in proportion above 1e7, where doubles are coarser.
         """
         reach = self.reach + slack * np.maximum(1.0, (np.abs(self.mean) + self.reach) * 1e-7)
         lower = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.max_counts)
@@ -342,17 +348,18 @@ def intervals(
     cumulative: bool,
     confidence: float,
 ) -> list[Ends]:
-    """Compute where each true count lies, each with the confidence asked for, by level, from public values alone.
+    """Compute the intervals of all true counts by level, from public values alone.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level noisy counts (R_l, N), or cumulative ones (R_l, N), (R_l, N - 1) where totals are known.
-        counts: for each level (R_l, N) released counts, which the intervals are widened to hold.
-        totals: exact numbers of groups: for each level (R_l,), or the root's alone; none where none is known.
-        noise: for each level that of its values.
-        cumulative: whether the noisy values are cumulative counts: of size s or less, or where no total is known of
-            size s or more.
-        confidence: of each interval by itself, between 0 and 1.
+        tree: The hierarchy.
+        noisy: For each level noisy counts (R_l, N), or cumulative counts: (R_l, N - 1) if totals are known, else
+            (R_l, N).
+        counts: For each level (R_l, N) the released counts, which the intervals are widened to contain.
+        totals: Exact numbers of groups: for each level (R_l,), or the root's alone; empty if none is known.
+        noise: For each level the noise on one value.
+        cumulative: Whether the noisy values are cumulative counts: of size s or less, or, if no total is known, of size
+            s or more.
+        confidence: The confidence of each interval by itself, between 0 and 1.
     """
     size = counts[0].shape[1]
     steps = (
@@ -366,7 +373,7 @@ def intervals(
 def ends_of(
     estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
 ) -> list[Ends]:
-    """Return where counts lie that were estimated, by level; other arguments as of `intervals`."""
+    """Return the intervals of estimated counts by level; the other arguments are those of `intervals`."""
     root_total = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     return [
         Ends(
@@ -382,7 +389,7 @@ def ends_of(
 def _estimate_counts(
     tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]
 ) -> list[Estimate]:
-    """Return counts, moved equally by size so that they add up to a known total."""
+    """Estimate counts from noisy counts; the difference to a known total is spread evenly over the sizes."""
     estimates = least_squares(tree, noisy, noise)
     size = noisy[0].shape[1]
     part = 1.0 / size
@@ -403,7 +410,7 @@ def _estimate_increments(
     noise: Sequence[Noise],
     size: int,
 ) -> list[Estimate]:
-    """Return counts as differences of cumulative counts, whose errors are independent from size to size."""
+    """Estimate counts as differences of cumulative counts, whose errors are independent from size to size."""
     if not totals:
         return [_difference_upwards(level) for level in least_squares(tree, noisy, noise)]
     inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)

@@ -1,4 +1,9 @@
-"""The mechanisms: measure every table with noise, fit all together, publish."""
+"""The two mechanisms, hierarchical-dp and hierarchical-tables: measure every table with noise, fit, and publish.
+
+Both share :class:`CountsMechanism`; they differ in their problem files and in their :mod:`designs <.design>`. True
+counts are read by ``draw`` of a design, which adds the noise, and by ``errors``, which writes for the owner alone.
+Everything after the noise is post-processing and costs no privacy.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +52,16 @@ from privopt_hierarchical_dp.tree import add_up
 __all__ = ["CountsMechanism", "HierarchicalDP", "HierarchicalTables"]
 
 LARGEST_GAP: Final = 1e-4
-"""Relative gap that the fits go on to at most."""
+"""Smallest relative gap that a fit is asked for."""
 BYTES_PER_COUNT: Final = 500.0
-"""Bytes that a region's count of groups of one size takes, with its noise, fit, files and their proof."""
+"""Peak memory per count of groups of one size in one region, including noise, fit, files and proof."""
 BYTES_PER_CELL: Final = 600.0
-"""Likewise a region's cell of one of several tables."""
+"""Peak memory per cell of one of several tables in one region."""
 ROOM: Final = Fraction(1, 10**9)
-"""Share by which less is stated than a fit proves: machines round its sums differently."""
+"""Relative amount by which the stated bound is below the one that a fit proves.
+
+Another machine may round the sums of doubles differently, and must still reach the stated bound.
+"""
 
 
 class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
@@ -61,10 +69,10 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
     release_class = HierarchyRelease
     secret: ClassVar[str]
-    """What the problem file has to name, in words."""
+    """The secret input that the problem file must name, in words."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return noise on every table and level."""
+        """Return the privacy constraint: noise on every table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
@@ -73,12 +81,12 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return kind
 
     def utility(self, problem: Instance, method: str) -> PostProcessing:
-        """Return the post-processing objective at the noisy values."""
+        """Return the utility loss: the squared distance of a release from the noisy values."""
         design = problem.design(method)
         return PostProcessing(design=design, unit=f"{design.layout.noun} squared")
 
     def check_problem(self, problem: Instance, method: str) -> None:
-        """Refuse a published copy, what the method cannot do, and noise too wide for 64 bits."""
+        """Refuse a published copy, and problems that the method cannot solve or whose noise is too wide for 64 bits."""
         design = problem.design(method)
         if problem.truth is None:
             actual = f"no {design.layout.noun}, as in a published copy"
@@ -86,16 +94,18 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         design.check()
 
     def solve(self, problem: Instance, context: SolveContext) -> Outcome[HierarchyRelease]:
-        """Measure with noise, fit, publish."""
+        """Add noise to the true counts, fit consistent counts to the noisy values, and build the release."""
         assert problem.truth is not None  # check_problem
         design = problem.design(context.method)
         with context.timed("build"):
+            # The release depends on the true counts through these noisy values and the exact public numbers alone.
             counts = [add_up(design.tree, own) for own in problem.truth.leaves]
             public = numbers_of(counts)[: design.exact]
             noisy, records = design.draw(counts, seed=context.seed)
         how = FitOptions(gap=max(context.gap, LARGEST_GAP), backend=context.solver, report=context.report)
         with context.timed("solve"):
             fitted, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
+        # A fit also notes itself that a limit ended it early, for example an integer program.
         stopped |= bool(fitted.details.get("stopped"))
         release = HierarchyRelease(
             tree=design.tree,
@@ -119,7 +129,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             and remaining_seconds is not None
             and (stopped or remaining_seconds < context.times["solve"])
         ):
-            details, bound = {"lower_bound": bound, **details}, None  # no time to fit again, as `verify` would
+            # The folder is verified before it is published, and verifying a bound repeats the fit. Without the time
+            # for it, the bound is only reported among the details.
+            details, bound = {"lower_bound": bound, **details}, None
         return Outcome(
             release=release,
             lower_bound=bound,
@@ -131,7 +143,12 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         )
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return errors by table and level, shares of intervals that hold, and what contradicts bounds."""
+        """Compare a release with the true counts; the result is written for the owner alone.
+
+        Returns:
+            L1 errors and shares of intervals that contain the true count, by table and level, and the number of regions
+            whose true number is outside the public bounds.
+        """
         errors: dict[str, list[int]] = {}
         hold_rates: dict[str, list[float]] = {}
         for number, (form, true_counts) in enumerate(zip(release.layout.forms, true, strict=True)):
@@ -152,7 +169,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def details(
         self, problem: Instance, release: HierarchyRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return budgets, scales, weights and intervals by table and level; what else the design states."""
+        """Return the details for ``result.json``: budgets, scales, weights and interval widths by table and level."""
         design, tables = problem.design(method), {}
         for number, form in enumerate(release.layout.forms):
             tables[form.title] = {
@@ -174,11 +191,16 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         }
 
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
-        """Check counts, intervals and bounds kept; consistent where a method's releases always are."""
+        """Check counts, intervals, unmeasured levels, estimated totals and public bounds of a release.
+
+        Returns:
+            One line for each condition that fails.
+        """
         design = problem.design(result.method)
         if overflows := release.past_sums():
-            return overflows
+            return overflows  # the sums below would overflow
         complaints = release.complaints()
+        # Methods that round each count by itself may be inconsistent, and say so; negative counts are never allowed.
         if not design.valid and not any("negative" in line for line in complaints):
             complaints = []
         shapes = design.shape_faults(release)
@@ -192,7 +214,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
     def proved(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
-        """Return what the released noisy values prove once more."""
+        """Return the lower bound on the loss that follows from the released noisy values; None if there is none."""
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
             return None
@@ -200,14 +222,14 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return _certified_bound(self.utility(problem, result.method), release, bound)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
-        """Return errors by table and level, from what is public alone: no secret file is opened."""
+        """Return the expected errors by table and level, computed from public inputs alone."""
         from privopt_hierarchical_dp.plan import plan
 
         assert isinstance(declared, (HierarchyProblem, TablesProblem))  # problem_class
         return plan(declared, file, context)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return numbers that are exact and regions that look alike; to the owner alone, what was not read."""
+        """Warn of regions whose names look alike, of exact numbers, and (the owner alone) of columns not read."""
         lines = list(problem.truth.unread) if problem.truth is not None else []
         lines += warn_of_alike_regions(release.tree)
         if len(release.totals) == release.tree.depth:
@@ -215,10 +237,10 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return lines
 
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
-        """Return epsilon claimed, and what one individual's change really costs under the scales used."""
+        """Return the claimed epsilon, and the privacy loss of one change under the scales that were used."""
         epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
         claimed, achieved = None if epsilon is None else float(epsilon), None
-        if release.law is GEOMETRIC:  # of others no epsilon bounds the odds of every release
+        if release.law is GEOMETRIC:  # no epsilon bounds the likelihood ratio of Gaussian noise for every release
             achieved = float_up(problem.design(result.method).real_loss(release))
         return {"epsilon": {"claimed": claimed, "achieved": achieved}}
 
@@ -233,11 +255,11 @@ class HierarchicalDP(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: HierarchyProblem, file: str) -> Instance:
-        """Return the problem and its groups."""
+        """Read the public files and the groups of a problem."""
         return read_groups(declared, file)
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Return what is published: nothing that is secret."""
+        """Read a published release and its problem, which has no secret files any more."""
         declared.check_keys(file)
         regions = declared.hierarchy.regions
         listed = None if regions is None else read_regions(regions).tree
@@ -245,20 +267,20 @@ class HierarchicalDP(CountsMechanism):
         return Instance(public=SizesDesign.of(declared, DEFAULT_METHOD, release.tree, file)), release
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return noise on every level; the published chain claims nothing."""
+        """Return noise on every level; the constraint of the published chain claims nothing."""
         chain = METHODS[method].query == "chain"
         return PublishedChain(design=problem.design(method)) if chain else super().privacy(problem, method)
 
     def notion(self, problem: Instance, method: str) -> str | None:
-        """Return ``privacy.kind``, but for the published chain."""
+        """Return ``privacy.kind``; None for the published chain, which has no guarantee."""
         return None if METHODS[method].query == "chain" else super().notion(problem, method)
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Return bytes of each region's counts by size (tests/run/test_memory.py, 120,000)."""
+        """Estimate the peak memory in bytes (tests/run/test_memory.py measures it with 120,000 counts)."""
         return BYTES_PER_COUNT * problem.public.tree.regions * float(problem.declared.hierarchy.sizes)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Warn where one change moves more cumulative counts than counts: the noise is for all."""
+        """Add a warning if one change moves more cumulative counts than plain counts, because the noise covers all."""
         lines = super().warnings(problem, release, result)
         relation, max_quantity = problem.declared.relation, problem.declared.settings.max_quantity
         moved, counts = (relation.sensitivity(query, max_quantity) for query in ("cumulative", "counts"))
@@ -272,7 +294,7 @@ class HierarchicalDP(CountsMechanism):
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Return errors by level too, and what was omitted."""
+        """Add errors by level, and the number of omitted groups of size 0."""
         assert problem.truth is not None  # solve
         totals = [int(np.abs(a - b).max()) for a, b in zip(release.numbers, numbers_of(true), strict=True)]
         first_size = problem.declared.hierarchy.first_size
@@ -297,16 +319,16 @@ class HierarchicalTables(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: TablesProblem, file: str) -> Instance:
-        """Return the problem and its individuals."""
+        """Read the public files and the individuals of a problem."""
         return read_tables(declared, file)
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Return what is published: nothing that is secret."""
+        """Read a published release and its problem, which has no secret files any more."""
         public = TablesDesign.of(declared, file)
         return Instance(public=public), HierarchyRelease.read(folder, (declared, public.tree))
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Return bytes of each region's cells in every table (tests/run/test_memory.py, 120,000)."""
+        """Estimate the peak memory in bytes (tests/run/test_memory.py measures it with 120,000 cells)."""
         design = problem.design(method)
         return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
 
@@ -328,16 +350,19 @@ class HierarchicalTables(CountsMechanism):
 
 
 def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: SolveContext) -> tuple[Fit, bool]:
-    """Fit noisy values, or at once if an interrupt comes; return whether that or a limit ended it early.
+    """Fit the noisy values, with the quickest method if an interrupt or the time limit ends the fit.
+
+    Returns:
+        The fit, and whether it was ended early.
 
     Raises:
-        StoppedError: nothing could be fitted: a library whose import was broken off may fail in any way.
+        StoppedError: Nothing could be fitted. A library whose import was interrupted may fail in any way.
     """
     with suppress(KeyboardInterrupt), limit(context.remaining):
         fitted = fit(how)
         return fitted, clock().left == 0.0
     try:
-        with limit(0.0):
+        with limit(0.0):  # the projections of the quick methods stop at their first check of the clock
             return fit(evolve(how, at_once=True)), True
     except Exception as error:
         raise StoppedError("stopped before anything could be fitted; nothing written") from error
@@ -345,7 +370,10 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 
 
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
-    """Return how noise was drawn, by level, of each table that has a name; None where nothing was measured."""
+    """Return how the noise was drawn, by table and level; None for a level that was not measured.
+
+    A single table without a name is given by its levels alone.
+    """
     records_by_table = {
         form.name: [None if record is None else {"engine": record.engine, "draws": record.draws} for record in levels]
         for form, levels in zip(forms, records, strict=True)
@@ -360,22 +388,29 @@ def _certified_bound(
     *,
     tolerance: Fraction = Fraction(0),
 ) -> float | None:
-    """Return what a fit proves of the objective of any valid release of the noisy values, less the share ``tolerance``.
+    """Return a lower bound on the loss of every valid release of the same noisy values; None if the fit has none.
 
-    If no number is exact, it covers any release with the same estimated numbers. If the fit is the proved optimum, up
-    to the rounding of sums of doubles, it is the objective itself.
+    If no number is exact, the bound holds for releases with the same estimated numbers. If the fit is a proved optimum,
+    up to the rounding of sums of doubles, the bound is the loss itself.
+
+    Args:
+        loss: The loss of this problem.
+        release: The release.
+        fitted: The bound that the fit computed in doubles, and whether the fit is proved to be optimal.
+        tolerance: Relative amount by which the bound is lowered.
     """
     fitted_bound, is_optimal = fitted
     if fitted_bound is None:
         return None
     value = loss.exactly(release)
+    # The fit's bound is a sum of doubles: it is lowered by 1e-12, which covers its rounding.
     bound = max(Fraction(0), Fraction(fitted_bound) * (1 - Fraction(1, 10**12)) * (1 - tolerance))
     is_reached = is_optimal and fitted_bound > value * (1 - Fraction(1, 10**9))
     return float_down(value if is_reached else min(bound, value))
 
 
 def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
-    """Return levels, not measured, that are not the sums of the level below."""
+    """Return a line for each unmeasured level whose noisy values are not the sums of the level below."""
     wrong_levels = {
         level
         for noisy_levels, filled_levels in zip(
@@ -389,7 +424,11 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
 
 
 def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
-    """Return where intervals differ from those that the noisy values give; whole ends may be rounded either way."""
+    """Return a line for each interval that differs from the one that the noisy values give.
+
+    An end that is within `SLACK_GROUPS` of a whole number may be rounded either way, because machines round sums of
+    doubles differently.
+    """
     if release.bounds is None:
         return []
     recomputed, lines = design.compute_ends(release), []

@@ -1,4 +1,4 @@
-"""Errors to expect before epsilon is chosen: from public counts like the secret ones, or from the noise alone."""
+"""``privopt plan``: expected errors for several budgets, from public counts like the secret ones or the noise alone."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from privopt_hierarchical_dp.tree import add_up
 __all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "forecast_errors", "least_split", "plan"]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
-"""Budgets that errors are stated for, as multiples of the problem's own."""
+"""Budgets for which errors are stated, as multiples of the problem's own budget."""
 BUDGET_TRIALS: Final = 3
 SMALL_COUNTS: Final = 20_000
-"""Counts (regions times sizes) up to which each split has as many trials as each budget, not one."""
+"""Number of counts (regions times sizes) up to which each split gets as many trials as each budget, instead of one."""
 FRESH_SEED: Final = 1000
-"""Seed of the trials that judge the winner, which are none of those that it won."""
+"""First seed of the trials that judge the winner; they differ from the trials in which it won."""
 JUDGE_TRIALS: Final = 30
-"""Those trials where counts are few, and as many as each budget has where they are not."""
+"""Number of these trials if there are few counts; else it is `BUDGET_TRIALS`."""
 SURE_DEVIATIONS: Final = 2.0
-"""Standard errors of the difference, trial by trial, by which another split must win."""
+"""Number of standard errors of the paired difference by which another split must win."""
 ENOUGH_SHARE: Final = 0.995
-"""Of the own split's errors of the linear fit: another that saves less is not told."""
+"""Another split is proposed only if its errors are below this share of those of the problem's own split."""
 SPARSE: Final = "Before cells are made non-negative: where most are empty releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
 )
 LEAVES_ONLY: Final = "leaves-only"
-"""The simplest way of all: the whole budget on the counts of the leaf regions, added up, and nothing else done."""
+"""The simplest baseline: the leaf regions' counts have the whole budget and are added up, without any fit."""
 
 Splits = tuple[Split, Split]
 
@@ -112,10 +112,13 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
 
 
 def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple[Design, Ints | None, str]:
-    """Return the design, public counts (R_L, N) where there are any, and what errors rest on.
+    """Read the public files of a problem.
+
+    Returns:
+        The design, public counts (R_L, N) if there are any, and a phrase that says what the errors rest on.
 
     Raises:
-        InputError: no table has the regions, one is not of its form, or has regions that another lacks.
+        InputError: No table has the regions, or one is malformed or has regions that another one lacks.
     """
     if not isinstance(declared, HierarchyProblem):
         return TablesDesign.of(declared, file, method), None, "least squares over all tables and levels"
@@ -153,13 +156,13 @@ def _by_part(split: Splits) -> Split:
 
 
 def _budget_of(privacy: Privacy) -> tuple[str, Fraction]:
-    """Return the name of the key that says how much may leak, and its value."""
+    """Return the name of the key of the budget, and its value."""
     name = KINDS[privacy.kind][1][0]
     return name, getattr(privacy, name)
 
 
 def _allowed_design(design: Design, split: Splits, budget: Fraction | None = None) -> Design | None:
-    """Return the design with another split and budget; None where its noise is too wide, as ``solve`` would say."""
+    """Return the design with another split and budget; None if ``solve`` would refuse it, because of wide noise."""
     changed = design.with_split(*split)
     if budget is not None:
         privacy = changed.problem.privacy
@@ -173,10 +176,10 @@ def _allowed_design(design: Design, split: Splits, budget: Fraction | None = Non
 
 
 def _error_weights(design: Design) -> tuple[Fraction, ...]:
-    """Return what an error of each part weighs: as ``[plan] errors`` has it, or all the same.
+    """Return the weight of each part's errors: as ``[plan] errors`` says, or equal weights.
 
     Raises:
-        InputError: a table or a level that is not there.
+        InputError: A weight of an unknown table or level.
     """
     given_weights, depth, file = design.problem.plan.errors, design.tree.depth, design.file
     names = [form.name for form in design.layout.forms]
@@ -197,7 +200,7 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
 
 
 def forecast_errors(design: Design) -> Floats:
-    """Return sums of absolute errors of the linear fit, level by level each table's."""
+    """Return the expected sums of absolute errors of the linear fit, for each level every table's."""
     return design.forecast(design.noise_of(design.scales), [float(table_share) for table_share in design.split[1]])
 
 
@@ -208,15 +211,19 @@ def least_split(
     *,
     share_below: float = ENOUGH_SHARE,
 ) -> Splits:
-    """Return shares of levels and tables with the least weighted errors of the linear fit; the own where that is.
+    """Search the shares of levels and tables with the least weighted errors of the linear fit.
 
-    A level may have none, for it is the sum of the one below; a table may where another one holds it.
+    A level may have no share, because it is the sum of the level below. A table may have none if another measured table
+    has all of its attributes.
 
     Args:
-        design: what is asked.
-        weights: what errors of each part weigh.
-        progress: called before each split is looked at.
-        share_below: share of the own split's errors that another one has to stay below.
+        design: The design with the problem's own shares.
+        weights: The weight of each part's errors.
+        progress: Called before each evaluation.
+        share_below: Share of the own split's errors below which another split must be.
+
+    Returns:
+        The best split, or the problem's own one if no other is sufficiently better.
     """
     law, total = design.law, design.problem.privacy.budget
     weight_vector = np.array([float(weight) for weight in weights])
@@ -245,7 +252,7 @@ def least_split(
 
 
 def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, trials: int) -> Splits:
-    """Return the best split on public counts: the own, the linear fit's, the leaves alone, or an even one."""
+    """Return the best of four splits on public counts: the own, the linear fit's, all on the leaves, or an even one."""
     depth = design.tree.depth
 
     def value(split: Split) -> float:
@@ -262,19 +269,19 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, tr
 
 
 def _is_surely_better(challenger: Floats, current: Floats) -> bool:
-    """Return whether errors (trials,) are less by more than chance makes them; the same seeds are paired."""
+    """Return whether a challenger's errors (trials,) are smaller by more than chance; trials are paired by seed."""
     savings = current - challenger
     standard_error = savings.std(ddof=1) / np.sqrt(len(savings)) if len(savings) > 1 else 0.0
     return bool(savings.mean() > SURE_DEVIATIONS * standard_error)
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Return (trials, parts) errors on public counts, from a seed on; without any, of the linear fit."""
+    """Measure errors (trials, parts) on public counts; without public counts, forecast those of the linear fit."""
     return forecast_errors(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
 
 
 def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Floats:
-    """Return (trials, L) the L1 errors by level on known counts (R_L, N)."""
+    """Measure the L1 errors (trials, L) by level on known counts (R_L, N)."""
     errors = []
     for trial, leaf_counts in enumerate(leaves, start=seed):
         levels = add_up(design.tree, leaf_counts)

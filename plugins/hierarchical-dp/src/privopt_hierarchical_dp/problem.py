@@ -21,7 +21,10 @@ __all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Set
 
 
 def by_level(value: Sequence[Fraction] | None) -> str | None:
-    """Check shares or weights of the levels: the leaves' is not 0, for nothing else measures them."""
+    """Return what is expected of shares or weights by level if they are invalid.
+
+    The leaves need a share, because no other level can be added up to them.
+    """
     is_valid = value and min(value) >= 0 and value[-1] > 0
     return None if is_valid else "numbers of at least 0, one a level, the last above 0"
 
@@ -33,7 +36,7 @@ def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
 
 @frozen(kw_only=True)
 class HierarchyTable:
-    """Where the counts are."""
+    """The regions and the files with counts: the table ``[hierarchy]`` of a problem file."""
 
     counts: File | None = key(
         default=None,
@@ -77,7 +80,7 @@ class HierarchyTable:
 
     @property
     def classes(self) -> int:
-        """Return how many sizes there are."""
+        """The number of size classes."""
         return self.sizes + 1 - self.first_size
 
 
@@ -115,12 +118,12 @@ class Privacy:
 
     @property
     def law(self) -> NoiseDistribution:
-        """Return the noise of the notion asked for."""
+        """The noise distribution of the notion."""
         return KINDS[self.kind][0]
 
     @cached_property
     def budget(self) -> Fraction:
-        """Return what the levels may spend: epsilon, rho, or the largest rho proved to imply epsilon and delta."""
+        """The budget of all levels together: epsilon, rho, or the largest rho proved to imply epsilon and delta."""
         if self.rho is not None:
             return self.rho
         assert self.epsilon is not None  # the other kinds have it
@@ -128,7 +131,7 @@ class Privacy:
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """Return what a guarantee says of rho and delta."""
+        """The guarantee's rho and delta, as doubles and as exact texts; those that the problem file gives."""
         stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
             key: entry
@@ -137,10 +140,10 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that the notion has the keys that say how much, and no others.
+        """Check that exactly the keys of the notion and of the relation are given.
 
         Raises:
-            InputError: it has not.
+            InputError: A key is missing, or is not a key of this notion or relation.
         """
         required_keys = KINDS[self.kind][1]
         amounts = {name: getattr(self, name) for name in ("epsilon", "rho", "delta")}
@@ -179,10 +182,10 @@ class Settings:
     max_quantity: int = key(default=1, help="Q: what one individual may count for", unit="quantity", check=at_least(1))
 
     def check_lengths(self, depth: int, file: str) -> None:
-        """Refuse lists that have not a number for each level.
+        """Check that lists have one number for each level.
 
         Raises:
-            InputError: with each of them.
+            InputError: A fault for each list of another length.
         """
         lists = {"budget": self.budget, "level_weights": self.level_weights}
         faults = [
@@ -196,7 +199,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """What matters to the user of a plan."""
+    """The weights of errors in a plan: the table ``[plan]`` of a problem file."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,
@@ -216,7 +219,7 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """Return which inputs are alike."""
+        """The neighbouring relation."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -227,12 +230,12 @@ class HierarchyProblem:
 
     @property
     def confidence(self) -> float:
-        """Return the confidence of each interval."""
+        """The confidence of each interval."""
         return self.settings.confidence
 
     @property
     def layout(self) -> Layout:
-        """Return the files of a release: one table by size."""
+        """The files of a release: one table of groups by size."""
         table = self.hierarchy
         sizes = range(table.first_size, table.sizes + 1)
         form = Form(
@@ -247,11 +250,11 @@ class HierarchyProblem:
         return Layout(forms=(form,), noun="groups")
 
     def check_keys(self, file: str) -> None:
-        """Check that the notion has its keys, and that the relation makes sense.
+        """Check that the keys of privacy fit the notion, and that the relation fits the sizes.
 
         Raises:
-            InputError: a key is missing, too many, or contradicts another; individuals that join or leave, and vacant
-                units, which make that a move between sizes.
+            InputError: A key is missing, unexpected, or contradicts another one. In particular ``individuals`` is
+                refused with first_size = 0, which makes joining a unit a move between sizes.
         """
         self.privacy.check_keys(file)
         if self.privacy.relation == "replaced" and (max_quantity := self.settings.max_quantity) > 1:

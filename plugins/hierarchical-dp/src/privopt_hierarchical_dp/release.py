@@ -1,4 +1,4 @@
-"""What is published: counts of every region and cell, and the noisy values that they were fitted to."""
+"""The release: counts of every region and cell, their intervals, and the noisy values that they were fitted to."""
 
 from __future__ import annotations
 
@@ -98,19 +98,20 @@ class HierarchyRelease(Release):
 
     @property
     def numbers(self) -> list[Ints]:
-        """Return for each level (R_l,) released numbers, by the first table."""
+        """For each level (R_l,) the released numbers, by the first table."""
         return numbers_of(self.counts)
 
     @classmethod
     def read(cls, folder: Path, problem: tuple[Any, Tree | None]) -> HierarchyRelease:
-        """Read what :meth:`write` wrote.
+        """Read a release that :meth:`write` wrote.
 
         Args:
-            folder: DIR.
-            problem: what the problem file says, of either mechanism, and the regions; None: those that the files have.
+            folder: The release's folder.
+            problem: The problem of either mechanism, and its regions. If the regions are None, those of the files are
+                taken.
 
         Raises:
-            InputError: a file is missing or malformed, or has other rows than the problem's regions and values.
+            InputError: A file is missing or malformed, or has other rows than the problem's regions and values.
         """
         declared, tree = problem
         layout: Layout = declared.layout
@@ -139,7 +140,7 @@ class HierarchyRelease(Release):
         )
 
     def past_sums(self) -> list[str]:
-        """Return files whose numbers no sum in 64 bits can be trusted with; a line each."""
+        """Return a line for each file and level whose numbers are so large that sums in 64 bits could overflow."""
         levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
             levels_by_file.append((form.file, [past_sums(level) for level in counts]))
@@ -153,7 +154,11 @@ class HierarchyRelease(Release):
         ]
 
     def complaints(self) -> list[str]:
-        """Return conditions that fail: non-negative, children adding up, tables agreeing, exact totals."""
+        """Return a line for each kind of condition that fails, with the first region where it does.
+
+        Counts must not be negative, children must add up to their parent, tables must agree on the attributes that they
+        share, and exact totals must be those published.
+        """
         if lines := self.past_sums():
             return lines
         forms, tree = self.layout.forms, self.tree
@@ -188,17 +193,23 @@ class HierarchyRelease(Release):
 
 
 def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
-    """Return arrays of levels (R_l, ...) by a name with a place for the level, rows sorted by region."""
+    """Return the arrays of all levels (R_l, ...) by name, with their rows sorted by region.
+
+    Args:
+        name: A name with a place for the number of the level.
+        tree: The regions.
+        levels: For each level its array, in the order of the tree.
+    """
     return {name.format(k): values[tree.by_name(k - 1)] for k, values in enumerate(levels, start=1)}
 
 
 def _read_noisy(
     path: Path, tree: Tree, layout: Layout, law: NoiseDistribution
 ) -> tuple[Tables, list[tuple[Scale, ...]], list[Ints]]:
-    """Return noisy values and scales of each table by level, and the totals of the first levels.
+    """Read the noisy values and the scales of each table by level, and the totals of the first levels.
 
     Raises:
-        InputError: a file that cannot be read, arrays that are missing, of another type or shape, or unknown.
+        InputError: The file cannot be read, or an array is missing, unknown, or of another type or shape.
     """
     widths, scales_name = list(enumerate(tree.widths, start=1)), law.scales_name
     required_arrays: dict[str, Any] = {form.prefix + scales_name: (np.str_, (tree.depth,)) for form in layout.forms}
@@ -209,6 +220,7 @@ def _read_noisy(
     values = 1 + max(int(np.prod(form.shape)) for form in layout.forms)
     headers = 4096 * (len(required_arrays) + len(total_arrays))
     arrays = read_arrays(path, required_arrays, optional=total_arrays, largest=8 * values * tree.regions + headers)
+    # Rows are stored by name; the inverse permutation puts them back into the order of the tree.
     row_orders = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
     noisy = [
         [arrays[(form.prefix + LEVELS).format(k)][rows] for k, rows in enumerate(row_orders, start=1)]
@@ -223,15 +235,17 @@ def _read_noisy(
 
 
 def numbers_of(counts: Tables) -> list[Ints]:
-    """Return for each level (R_l,) numbers of groups or individuals, by the first table."""
+    """Add up the first table: return for each level (R_l,) the numbers of groups or individuals."""
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
 
 
 def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]:
-    """Return errors of one level (R, N), each summed over its regions.
+    """Return the errors of one level (R, N), each summed over its regions.
 
-    ``l1_error``: counts, in groups. ``earth_movers``: groups times sizes that they have to be moved. ``individuals``:
-    individuals that the counts imply, where size N counts N.
+    Returns:
+        ``l1_error``: The sum of absolute errors of the counts, in groups. ``earth_movers``: The number of groups times
+        the sizes by which they have to be moved. ``individuals``: The absolute error of the number of individuals that
+        the counts imply, where each group of size N or more counts N.
     """
     errors = released - true
     individuals = np.abs(errors @ np.arange(first_size, errors.shape[1] + first_size))
@@ -244,7 +258,7 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
 
 
 def violations(tree: Tree, counts: Tables) -> int:
-    """Return how many (region, cell) are not the sum of their children (the paper's #CV)."""
+    """Count the pairs of region and cell that are not the sum of their children (#CV in the paper)."""
     return sum(
         int(np.count_nonzero(np.add.reduceat(child_counts, start[:-1], axis=0) != counts_of_level))
         for levels in counts

@@ -1,4 +1,4 @@
-"""Groups by size, one table: what its methods measure, fit and can keep."""
+"""The design of hierarchical-dp: one table of groups by size, with the queries, fits and checks of its methods."""
 
 from __future__ import annotations
 
@@ -40,31 +40,33 @@ BOUNDS: Final = {
     True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
 }
-"""What they say, by whether numbers of groups are the same in all inputs that are alike."""
+"""Sentences on public bounds, by whether all neighbouring inputs have the same numbers of groups."""
 PROGRAM_SCALE: Final = 1 << 20
-"""Squares of noise of this scale are still exact in doubles, which integer programs are given."""
+"""Widest noise for integer programs: squares of noise of this scale are still exact in doubles."""
 
 
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return weights of the levels: as given, or all 1 as in the paper's models; 0 where nothing is measured.
+    """Return the weights of the levels: as given, or all 1 as in the paper's models; 0 for unmeasured levels.
 
-    Inverse variances measured worse: the constraints bias the leaves (noise below zero is cut off),
-    and a heavy weight there carries the sum of the biases up (README has the figures).
+    Inverse variances gave larger errors in experiments. Counts cannot be negative, so a fit cuts off noise below zero
+    and is biased upwards. A heavy weight of the leaves carries the sum of these biases up the tree (README has the
+    figures).
     """
     weights = given_weights if given_weights is not None else (Fraction(1),) * len(budgets)
     return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
 
 
 def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
-    """Return what noise is added to: for each level (R_l, N), or (R_l, N - 1) cumulative counts where totals are known.
+    """Compute the values to which noise is added: counts, cumulative counts or the published chain, for each level.
 
-    Cumulative counts are those of size s or less; where no number of groups is public, those of size s or more.
+    Cumulative counts are those of groups of size s or less. If no number of groups is public, they are those of size s
+    or more, because a new group would change all of the former.
 
     Args:
-        method: its name.
-        counts: for each level (R_l, N) true counts.
-        totals: whether region totals are published exactly, so that size N needs no noise.
-        relation: that neighbours are in.
+        method: The name of the method.
+        counts: For each level (R_l, N) the true counts.
+        totals: Whether the regions' totals are published exactly. Size N then needs no noise: (R_l, N - 1).
+        relation: The neighbouring relation.
     """
     query = METHODS[method].query
     if query == "counts":
@@ -79,7 +81,7 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
 
 @frozen(kw_only=True, eq=False)
 class SizesDesign(Design):
-    """What a method of hierarchical-dp measures, and what its fit has to keep."""
+    """The design of a release by a method of hierarchical-dp."""
 
     problem: HierarchyProblem
     totals: bool
@@ -94,11 +96,18 @@ class SizesDesign(Design):
         file: str = "problem.toml",
         limits: Limits | None = None,
     ) -> SizesDesign:
-        """Decide; public bounds are read unless they were before.
+        """Make the design of a method.
+
+        Args:
+            problem: The declared problem.
+            method: The name of the method.
+            tree: The regions.
+            file: The name of the problem file, for faults.
+            limits: The public bounds, if they were read before; else they are read.
 
         Raises:
-            InputError: a table of bounds that cannot be read.
-            InfeasibleError: bounds that clash.
+            InputError: The table of bounds cannot be read.
+            InfeasibleError: The bounds contradict one another.
         """
         table, settings, relation, rule = problem.hierarchy, problem.settings, problem.relation, METHODS[method]
         wants_totals = rule.totals == "always" or (rule.totals == "option" and bool(settings.region_totals))
@@ -135,40 +144,41 @@ class SizesDesign(Design):
         )
 
     def with_method(self, method: str) -> SizesDesign:
-        """Return what is decided of another method."""
+        """Return the design of another method for the same problem."""
         is_same_method = method == self.method
         return self if is_same_method else SizesDesign.of(self.problem, method, self.tree, self.file, self.limits)
 
     @property
     def rule(self) -> Method:
-        """Return what the method measures, and what it can keep."""
+        """The method's entry: its query, its fit and what it can keep."""
         return METHODS[self.method]
 
     @property
     def relation(self) -> Relation:
-        """Return which inputs are alike."""
+        """The neighbouring relation."""
         return self.problem.relation
 
     @property
     def order(self) -> Order:
-        """Return what is measured: counts, or numbers of groups of size s or less, or more."""
+        """The meaning of the measured columns: counts, or numbers of groups of size s or less, or more."""
         return order_of(self.method, totals=self.totals, relation=self.relation)
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """Return weights of the levels in the objective."""
+        """The weights of the levels in the loss."""
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Return counts, cumulative counts or the published chain."""
+        """Compute counts, cumulative counts or the published chain, as the method measures them."""
         return [compute_query(self.method, counts[0], totals=self.totals, relation=self.relation)]
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
-        """Return the sum over levels; of the published chain one change touches every region of a level."""
+        """Return the exact privacy loss of one change; in the published chain it touches every region of a level."""
         if self.rule.query != "chain":
             return super().real_loss(release)
+        # One change of the chain changes as many entries of a level as it has regions; the noise is for one of them.
         parts = zip(self.budgets[0], self.tree.widths, strict=True)
         return sum((budget * width for budget, width in parts), Fraction(0))
 
@@ -180,11 +190,11 @@ class SizesDesign(Design):
         *,
         root: int | None = None,
     ) -> Fit:
-        """Fit by the method; numbers of groups that are not public are estimated first.
+        """Fit by the method. Numbers of groups that are not public are estimated from the noisy values first.
 
         Args:
-            noisy, totals, how: as every design takes them.
-            root: the whole hierarchy's number of groups, where it was estimated before.
+            noisy, totals, how: As for every design.
+            root: The whole hierarchy's number of groups, if it was estimated before.
         """
         has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
         values, group_totals = list(noisy[0]), list(totals)
@@ -196,6 +206,8 @@ class SizesDesign(Design):
             )
             has_totals = self.order != "counts" or has_limits
             if self.order != "counts":
+                # The estimated totals take the place of the measured ones, at a distance from these that no fit can
+                # change: it is added to the fit's bound, since the loss includes it.
                 offset = added_by_estimates(group_totals, values, self.order, self.weights)
                 values = (
                     to_cumulative(values, group_totals) if self.order == "more" else [level[:, :-1] for level in values]
@@ -218,17 +230,17 @@ class SizesDesign(Design):
         return evolve(fitted, counts=[fitted.counts], lower_bound=bound)
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Return what fitting the noisy values once more proves."""
+        """Fit the noisy values once more; return the lower bound on the loss, and whether it is reached."""
         root = int(release.counts[0][0].sum())
         fitted = self.fit(release.noisy, release.totals, how, root=root)
         return fitted.lower_bound, fitted.proved
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight asked for, or 1; the largest is 1."""
+        """Return the weight of a level in the loss; the largest weight is 1."""
         return self.weights[level] / max(self.weights)
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return intervals of least squares; none for the published chain."""
+        """Compute intervals by least squares; None for the published chain."""
         if self.rule.query == "chain":
             return None
         level_ends = intervals(
@@ -243,7 +255,7 @@ class SizesDesign(Design):
         return [level_ends]
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return whether children add up, and what the published chain really costs."""
+        """Return violations of consistency, and for the published chain its real privacy loss."""
         facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
         if self.rule.query != "chain":
             return facts
@@ -252,11 +264,12 @@ class SizesDesign(Design):
         return {**facts, "real_epsilon": real, "entries_changed_by_one_individual": changed}
 
     def check(self) -> None:
-        """Refuse what the method cannot do, and noise too wide for 64 bits, before anything is drawn.
+        """Check before anything is drawn that the method can solve the problem.
 
         Raises:
-            InputError: totals that it must or cannot publish, noise or tables that it was not published with.
-            UsageError: an integer program of a size that it cannot take.
+            InputError: The method must or cannot publish the totals, was not published with this noise or relation, or
+                the noise is too wide.
+            UsageError: The problem is too large for an integer program.
         """
         super().check()
         if self.rule.program:
@@ -264,7 +277,7 @@ class SizesDesign(Design):
             self.check_noise(PROGRAM_SCALE, self.method)
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return key, what is there and what must be there, for everything that the method cannot do."""
+        """Return the key, the actual value and the expectation of everything that the method cannot do."""
         problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
         reason = f"{method} is as it was printed"
         faults = []
@@ -287,7 +300,7 @@ class SizesDesign(Design):
         return [*faults, *self._totals_faults()]
 
     def _totals_faults(self) -> list[tuple[str, str, str]]:
-        """Return the same for exact numbers of groups."""
+        """Return the faults of ``region_totals``."""
         region_totals, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
         if region_totals and not self.relation.exact:
             expectation = f'false or no such key (no number of groups is exact under relation "{self.relation.name}")'
@@ -300,7 +313,7 @@ class SizesDesign(Design):
         return []
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return whether as many values were measured as the method measures; one line for each that fails."""
+        """Return a line for each level that has another number of columns than the method measures."""
         width = self.relation.classes - (self.order == "inner")
         return super().shape_faults(release) + [
             f"{NOISY}: level_{level + 1} has {values.shape[1]} columns; the method measures {width}"
@@ -309,7 +322,7 @@ class SizesDesign(Design):
         ]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return totals that are not those of the noisy values."""
+        """Return a line for each estimated total that differs from the one that the noisy values give."""
         if not self.valid or self.totals or (self.relation.exact and self.limits is None):
             return []
         tree, totals, noisy = release.tree, [level.sum(axis=1) for level in release.counts[0]], release.noisy[0]
@@ -332,7 +345,7 @@ class SizesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return sums of absolute errors of the method's fit, of differences where cumulative counts are measured."""
+        """Return the expected sums of absolute errors of the method's linear fit, by level."""
         shape, size = self.tree, self.relation.classes
         weights = None
         if self.rule.fit != "fit_smoothed":  # that one is least squares
@@ -349,7 +362,7 @@ class SizesDesign(Design):
         )
 
     def leaves_only(self) -> Floats:
-        """Return errors by level of counts of the leaves with all of the budget, added up."""
+        """Return the expected errors by level if the counts of the leaves have all of the budget and are added up."""
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))
         return self.relation.classes * errors_of_counts(self.tree, leaves_alone(noise, self.tree.depth))

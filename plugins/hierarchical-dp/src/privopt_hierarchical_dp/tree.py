@@ -1,4 +1,8 @@
-"""The region hierarchy: levels of regions, each with one parent; a leaf above the last level is there too."""
+"""The region hierarchy: levels of regions, each with one parent.
+
+Branches may end above the last level. Such a leaf is repeated on every level below it, so that each level covers the
+whole hierarchy.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ __all__ = ["Regions", "Tree", "add_up", "name_paths", "past_sums", "sum_axes", "
 
 N = TypeVar("N", bound=np.number[Any])
 LARGEST_SUM: Final = 2.0**61
-"""Absolute values that add up to less have sums, and differences of sums, within 64 bits, however they are grouped."""
+"""If absolute values add up to less, all sums of them, and differences of such sums, fit into 64 bits."""
 
 
 def _to_read_only(arrays: Sequence[Ints]) -> tuple[Ints, ...]:
@@ -56,17 +60,17 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """L, the number of levels."""
+        """The number of levels, L."""
         return len(self.names)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Number of regions on each level, the root's first."""
+        """The number of regions on each level, the root's first."""
         return tuple(map(len, self.names))
 
     @property
     def regions(self) -> int:
-        """Number of regions on all levels."""
+        """The number of regions on all levels together."""
         return sum(self.widths)
 
     def parents(self, level: int) -> Ints:
@@ -74,7 +78,7 @@ class Tree:
         return np.repeat(np.arange(self.widths[level - 1]), np.diff(self.start[level - 1]))
 
     def first_here(self, level: int) -> Bools:
-        """Mark the regions of ``level`` that are not on the level above too."""
+        """Mark the regions of ``level`` that do not repeat a leaf of the level above."""
         if not level:
             return np.ones(1, dtype=bool)
         parent_names = self.names[level - 1]
@@ -82,14 +86,14 @@ class Tree:
         return np.array([name != parent_names[parent] for name, parent in pairs], dtype=bool)
 
     def leaf_range(self, level: int, place: int) -> tuple[int, int]:
-        """Return the leaf regions below a region: from the first to before the second."""
+        """Return the range of the leaf regions below a region, with its end excluded."""
         begin, end = place, place + 1
         for start in self.start[level:]:
             begin, end = int(start[begin]), int(start[end])
         return begin, end
 
     def labels(self, level: int) -> list[str]:
-        """Return names that are unique over all levels."""
+        """Return the names of a level; repeated leaves get their level added, so that names are unique over levels."""
         new = self.first_here(level).tolist()
         return [
             name if is_new else f"{name} (level {level + 1})"
@@ -97,7 +101,7 @@ class Tree:
         ]
 
     def places(self) -> dict[str, tuple[int, int]]:
-        """Return level and place of each region by its name: the first level if it is on several."""
+        """Return the level and the position of each region by its name; the first level if it is on several."""
         return {
             region: (level, index)
             for level, names in reversed(list(enumerate(self.names)))
@@ -105,17 +109,17 @@ class Tree:
         }
 
     def by_name(self, level: int) -> Ints:
-        """Return positions of the regions of ``level``, sorted by name: the order in which files list them."""
+        """Return the positions of the regions of ``level`` in the order of their names, in which files list them."""
         names = self.names[level]
         return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
 
     @classmethod
     def from_paths(cls, paths: Sequence[tuple[str, ...]], *, file: str = "counts") -> Tree:
-        """Build the tree from each leaf's path, root first; paths may repeat, and end in empty names or be shorter.
+        """Build the tree from the paths of its leaves, root first. Paths may repeat, be shorter, or end in empty names.
 
         Raises:
-            InputError: an empty name before another, a leaf with regions below it, two roots, two regions that
-                would be written alike.
+            InputError: An empty name is followed by another one, a leaf has regions below it, there are two roots, or
+                two regions would be written by the same name.
         """
         faults = _find_gaps(paths, file)
         if not paths:
@@ -136,6 +140,8 @@ class Tree:
 
     @classmethod
     def _arrange_levels(cls, parent_of: Sequence[dict[str, str]]) -> Tree:
+        # Sorted by name and then, stably, by parent. The order depends on the set of regions alone, since the order of
+        # the rows may hold the secret.
         names: list[tuple[str, ...]] = []
         starts: list[Ints] = []
         for level, table in enumerate(parent_of):
@@ -153,11 +159,11 @@ class Tree:
 
 @frozen(kw_only=True, eq=False)
 class Regions:
-    """A hierarchy, and which of its leaves each path of a table is.
+    """A hierarchy, and the position of its leaf for each path of a table.
 
     Attributes:
-        tree: the hierarchy.
-        leaves: place of each leaf region by its path, root first, without the empty names at its end.
+        tree: The hierarchy.
+        leaves: The position of each leaf region by its path, root first, without empty names at its end.
     """
 
     tree: Tree
@@ -165,10 +171,10 @@ class Regions:
 
     @classmethod
     def of(cls, paths: Sequence[tuple[str, ...]], *, file: str) -> Regions:
-        """Return the regions that a table lists.
+        """Build the regions that a table lists.
 
         Raises:
-            InputError: paths that make no tree.
+            InputError: The paths do not form a tree.
         """
         tree = Tree.from_paths(paths, file=file)
         places = {name: index for index, name in enumerate(tree.names[-1])}
@@ -181,12 +187,14 @@ class Regions:
         )
 
     def find_leaf(self, path: tuple[str, ...]) -> int | None:
-        """Return the place of the leaf with this path; None if no leaf has it."""
+        """Return the position of the leaf with this path; None if there is none."""
         return self.leaves.get(_trim_path(path))
 
 
 def name_paths(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return each leaf's path with the names that regions are written by, all as long as the longest.
+    """Return the paths of all leaves with the names by which regions are written, padded to the longest path.
+
+    A name that several regions have becomes a path below the root, joined by ``/``.
 
     >>> named([("US", "OR", "Washington"), ("US", "Washington", "King"), ("US", "Guam", "")])
     [('US', 'OR', 'OR/Washington'), ('US', 'Washington', 'King'), ('US', 'Guam', 'Guam')]
@@ -213,7 +221,7 @@ def _trim_path(path: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _find_gaps(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
-    """Paths that name no leaf, and leaves with regions below them."""
+    """Return faults of paths with an empty name inside, and of leaves with regions below them."""
     trimmed_by_path = {path: _trim_path(path) for path in dict.fromkeys(paths)}
     inner = {path[:level] for path in trimmed_by_path.values() for level in range(1, len(path))}
     faults = []
@@ -229,7 +237,7 @@ def _find_gaps(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
 
 
 def _find_equal_names(paths: Sequence[tuple[str, ...]], written: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
-    """Different regions that would be written by one name."""
+    """Return faults of different regions that would be written by the same name."""
     first_region_by_name: dict[str, tuple[str, ...]] = {}
     fault_by_region: dict[tuple[str, ...], Fault] = {}
     for path, region_names in zip(map(_trim_path, paths), written, strict=True):
@@ -245,11 +253,11 @@ def _find_equal_names(paths: Sequence[tuple[str, ...]], written: Sequence[tuple[
 
 
 def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
-    """Add up values of the leaves to those of every level, the root's first.
+    """Add up the values of the leaves to those of every level, the root's first.
 
     Args:
-        tree: the hierarchy.
-        leaves: (R_L, ...) values that add up over regions.
+        tree: The hierarchy.
+        leaves: (R_L, ...) The values of the leaves.
     """
     levels = [leaves]
     for start in reversed(tree.start):
@@ -258,12 +266,12 @@ def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:
 
 
 def sum_axes(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
-    """Return sums of values (R, ...) whose axes are the attributes ``of`` over those that ``onto`` lacks."""
+    """Sum values (R, ...), whose axes are the attributes ``of``, over all attributes that ``onto`` lacks."""
     return np.asarray(values.sum(axis=tuple(1 + axis for axis, attribute in enumerate(of) if attribute not in onto)))
 
 
 def sum_squares(values: Ints) -> int:
-    """Sum of squares, exact however large they are."""
+    """Return the exact sum of squares, however large the values are."""
     largest = int(np.abs(values).max(initial=0))
     if largest * largest * max(1, values.size) < 2**62:
         return int(np.sum(values * values))
@@ -271,6 +279,6 @@ def sum_squares(values: Ints) -> int:
 
 
 def past_sums(values: Ints, *, rows: bool = False) -> bool:
-    """Check whether sums over values (R, ...), or over each of their rows alone, could pass 64 bits."""
+    """Return whether sums of values (R, ...), or of each row by itself, could overflow 64 bits."""
     sizes = np.abs(values.astype(np.float64)).reshape(len(values), -1).sum(axis=1)
     return bool((sizes.max(initial=0.0) if rows else sizes.sum()) >= LARGEST_SUM)
