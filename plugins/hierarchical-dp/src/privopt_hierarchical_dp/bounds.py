@@ -42,11 +42,15 @@ class Limits:
 
     @property
     def root(self) -> tuple[int, int]:
-        """Return least and most groups of the whole hierarchy."""
+        """The bounds on the number of groups of the whole hierarchy."""
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def find_violations(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """Return region, number and bounds of numbers (R_l,) of the first levels that are out of bounds."""
+        """Find the numbers (R_l,) of the first levels that are out of bounds.
+
+        Returns:
+            For each of them the region, the number and the bounds, in words.
+        """
         return [
             (f"region {names[index]!r}", int(numbers[index]), f"from {lower[index]} to {upper[index]}")
             for names, numbers, lower, upper in zip(self.tree.names, totals, self.lower, self.upper, strict=False)
@@ -55,11 +59,11 @@ class Limits:
 
 
 def read_limits(source: File | None, tree: Tree) -> Limits | None:
-    """Return what ``hierarchy.bounds`` says, for a tree; None where a problem has none.
+    """Read the bounds in ``hierarchy.bounds``; None if a problem has none.
 
     Raises:
-        InputError: a region that is none of the tree's or occurs twice, a number that is none.
-        InfeasibleError: bounds of a region that clash with those of the regions in it.
+        InputError: A region is unknown or occurs twice, or a cell is not a number.
+        InfeasibleError: The bounds of a region contradict those of the regions in it.
     """
     if source is None:
         return None
@@ -68,6 +72,7 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
     for region, region_lower, region_upper in _read_bounds(source, frozenset(places)):
         level, index = places[region]
         lower_bounds[level][index], upper_bounds[level][index] = region_lower, region_upper
+    # From the leaves up, each region's bounds are tightened by the sums of its children's.
     for level, start in reversed(list(enumerate(tree.start))):
         child_lower, child_upper = (_sum_children(bound[level + 1], start) for bound in (lower_bounds, upper_bounds))
         clashing = np.flatnonzero((lower_bounds[level] > child_upper) | (child_lower > upper_bounds[level])).tolist()
@@ -89,11 +94,11 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
 
 
 def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str, int, int]]:
-    """Read ``region, at_least, at_most``; an empty cell bounds nothing.
+    """Read ``region, at_least, at_most``; an empty cell is no bound.
 
     Raises:
-        InputError: a column is missing, a region is none of those known or occurs twice, a number is none, or the
-            least is above the most; no row at all.
+        InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, at_least is above
+            at_most, or there is no row.
     """
     header, blanks = table_of(source).columns, {"at_least": 0, "at_most": UNBOUNDED}
     if not {"region"} < set(header) <= {"region", *blanks}:
@@ -114,28 +119,29 @@ def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str,
 
 
 def _sum_children(bounds: Ints, start: Ints) -> Ints:
-    """Return sums over each region's children, or just above `UNBOUNDED`; in doubles, as int64 ends below 2^63."""
+    """Return sums over each region's children, at most `UNBOUNDED` + 1; in doubles, because int64 could overflow."""
     return np.minimum(np.add.reduceat(bounds.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
 def _in_words(lower: int, upper: int) -> str:
-    """Return both ends; `UNBOUNDED` or more is none."""
+    """Describe the bounds in words; an upper bound of `UNBOUNDED` or more is omitted."""
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str) -> None:
-    """Refuse numbers that contradict the bounds, if all neighbouring inputs have the same numbers.
+    """Refuse numbers that contradict the bounds.
 
-    Otherwise a refusal would reveal an individual: the release is moved into the bounds whatever the counts are.
+    Call it only if all neighbouring inputs have the same numbers. Otherwise a refusal would reveal something about an
+    individual; the release is moved into the bounds instead, whatever the counts are.
 
     Args:
-        limits: the bounds.
-        totals: for each level, from the root's, (R_l,) numbers.
-        name: of the file that they are from.
-        noun: What is numbered.
+        limits: The bounds.
+        totals: For each level, from the root's, (R_l,) its numbers.
+        name: The file that the numbers come from.
+        noun: What the numbers count.
 
     Raises:
-        InputError: with the first such regions.
+        InputError: The regions whose numbers are out of bounds.
     """
     if broken := limits.find_violations(totals):
         Faults(
@@ -147,15 +153,15 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str) -
 
 
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
-    """Find consistent totals within bounds, near consistent ones: from the root down, for each region's children.
+    """Move consistent totals into bounds, from the root down.
 
-    The root's total is moved into its bounds. Those of children are integers within their bounds that add up to the
-    parent's, with the least sum of squared distances. One shift, cut off at the bounds, gives them all; what is left
-    over goes to the first.
+    The root's total is clipped to its bounds. The totals of a region's children become the integers within their bounds
+    that add up to the parent's total with the least sum of squared distances. These are the children's totals plus one
+    common shift, clipped to the bounds; the units that are left over go to the first children that can take one.
 
     Args:
-        totals: for each level (R_l,) numbers of groups.
-        limits: their bounds.
+        totals: For each level (R_l,) the numbers of groups.
+        limits: Their bounds.
     """
     fitted = [np.clip(totals[0], limits.lower[0], limits.upper[0])]
     for level, start in enumerate(limits.tree.start, start=1):
@@ -173,7 +179,7 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
-    """Return integers (K,) within bounds that add up to a total, the nearest to those given."""
+    """Return the integers (K,) within bounds that add up to a total and are nearest to given ones."""
     min_shift, max_shift = int((lower - given).min()) - 1, int((upper - given).max()) + 1
     while max_shift - min_shift > 1:  # sums reach the total at max_shift, not at min_shift
         middle = (min_shift + max_shift) // 2

@@ -1,8 +1,8 @@
-"""Errors of linear fits before anything is drawn: how far estimates of each level will be off, summed over regions.
+"""Expected errors of linear fits, before anything is drawn.
 
-A fit that makes a weighted sum of squares least is linear as long as nothing is cut off at 0. So variances and fourth
-cumulants of its errors follow exactly from those of the noise, whichever weights it has: :func:`.least_squares` of
-values that are 0.
+A fit that minimises a weighted sum of squares is linear as long as nothing is cut off at 0. So the variances and fourth
+cumulants of its errors follow exactly from those of the noise, whatever its weights are. They are computed by
+:func:`.least_squares` of values that are all 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["errors_of_counts", "errors_of_cumulative", "leaves_alone", "moments_
 
 
 def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
-    """Return for each level the noise of its values where the leaves' alone are measured."""
+    """Return for each level the noise of its values if only the leaves are measured."""
     return [UNMEASURED] * (depth - 1) + [noise]
 
 
@@ -41,7 +41,7 @@ def moments_of(
     down: bool = False,
     root_known: bool = False,
 ) -> list[Estimate]:
-    """Return moments of estimates (R_l, columns) by level; other arguments as of least squares."""
+    """Return the moments of estimates (R_l, columns) by level; other arguments are those of `least_squares`."""
     values = [np.zeros((width, columns)) for width in tree.widths]
     return least_squares(tree, values, noise, root=values[0][0] if root_known else None, weights=weights, down=down)
 
@@ -55,7 +55,7 @@ def errors_of_counts(
     known_levels: int = 0,
     down: bool = False,
 ) -> Floats:
-    """Return mean absolute errors (L,) of one count of each region, by level summed over regions.
+    """Return the mean absolute errors (L,) of one count of each region, summed over the regions of each level.
 
     Args:
         tree: the regions.
@@ -91,7 +91,7 @@ def errors_of_counts(
 def errors_of_cumulative(
     tree: Tree, noise: Sequence[Noise], size: int, weights: Sequence[float] | None = None, *, known_levels: int
 ) -> Floats:
-    """Return mean absolute errors (L,) of counts of ``size`` sizes that are differences of cumulative ones.
+    """Return the mean absolute errors (L,) of counts of ``size`` sizes that are differences of cumulative counts.
 
     Args:
         tree: the regions.

@@ -64,7 +64,7 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
 
 
 def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
-    """Return (rows,) the place of each row's cell, with ``classes`` cells a leaf region."""
+    """Return (rows,) the index of each row's cell, with ``classes`` cells for each leaf region."""
     cells: Ints = leaf.to_numpy() * classes
     cells += size.to_numpy()
     cells -= first
@@ -72,7 +72,7 @@ def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) ->
 
 
 def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> Ints:
-    """Return groups (R_L, N) of cells, each once; of those that are absent 0."""
+    """Arrange the groups of distinct cells as (R_L, N) counts; absent cells are 0."""
     leaves = np.zeros(tree.widths[-1] * classes, np.int64)
     leaves[cells] = groups.to_numpy()
     return leaves.reshape(-1, classes)

@@ -1,4 +1,4 @@
-"""What a problem's files hold: the regions, and the counts in them, which are secret."""
+"""Reading a problem's files: the public regions, and the secret counts in them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["Instance", "Truth", "read_groups", "read_tables"]
 
 @frozen(kw_only=True, eq=False)
 class Truth:
-    """What the secret files hold.
+    """The contents of the secret files.
 
     Attributes:
-        leaves: for each table (R_L, ...) true counts of the leaf regions.
-        empty: groups that were omitted, for their quantities add up to 0.
-        unread: what the files hold that is not read, a line each, for their owner alone.
+        leaves: For each table (R_L, ...) the true counts of the leaf regions.
+        empty: The number of groups that were omitted because their quantities add up to 0.
+        unread: Lines about parts of the files that are not read, for their owner alone.
     """
 
     leaves: tuple[Ints, ...]
@@ -42,11 +42,11 @@ class Truth:
 
 @frozen(kw_only=True, eq=False)
 class Instance:
-    """A problem whose public tables are read, and its secrets, which a published copy lacks.
+    """A problem with its public tables and its secrets.
 
     Attributes:
-        public: what is decided of a release by some method.
-        truth: what its secret files hold.
+        public: The design of a release by one of the methods.
+        truth: The contents of the secret files; None in a published copy.
     """
 
     public: Design
@@ -54,11 +54,11 @@ class Instance:
 
     @property
     def declared(self) -> Any:
-        """Return what the problem file says."""
+        """The contents of the problem file."""
         return self.public.problem
 
     def design(self, method: str) -> Design:
-        """Return what is decided of a method's release."""
+        """Return the design of a method's release."""
         return self.public.with_method(method)
 
 
@@ -66,9 +66,9 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     """Read the counts or units of a problem of hierarchical-dp.
 
     Raises:
-        InfeasibleError: bounds that clash.
-        InputError: every fault of the files; neither or both of counts and units; lists whose
-            length is not the number of levels; a relation that hides nothing.
+        InfeasibleError: The bounds contradict one another.
+        InputError: Every fault of the files; neither or both of counts and units are given; or a list has another
+            length than the number of levels.
     """
     declared.check_keys(file)
     table, settings = declared.hierarchy, declared.settings
@@ -77,7 +77,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
         actual = "both counts and units" if sources else "neither counts nor units"
         raise InputError([Fault(file, "hierarchy", actual, "one of counts and units")])
     listed = None if table.regions is None else read_regions(table.regions)
-    if table.like is not None:  # of which solve publishes what plan reads
+    if table.like is not None:  # noted, so that solve publishes the columns that plan reads
         like = LevelTable.read(table.like, "size", "groups")
         like.note("size", "groups", *like.levels)
     if table.counts is not None:
@@ -89,6 +89,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     if table.totals != KEEP:
         check_totals_among_regions(leaf_paths(groups.tree), (table.regions or sources[0]).name)
     public = SizesDesign.of(declared, DEFAULT_METHOD, groups.tree, file)
+    # Exact numbers are the same in all neighbouring inputs, so refusing them reveals nothing about an individual.
     if public.limits is not None and declared.relation.exact:
         check_limits(public.limits, add_up(groups.tree, groups.leaves.sum(axis=1)), sources[0].name, "groups")
     if isinstance(table.totals, File):
@@ -100,15 +101,15 @@ def read_tables(declared: TablesProblem, file: str) -> Instance:
     """Read the individuals of a problem of hierarchical-tables.
 
     Raises:
-        InfeasibleError: bounds that clash.
-        InputError: every fault of the files.
+        InfeasibleError: The bounds contradict one another.
+        InputError: Every fault of the files.
     """
     public = TablesDesign.of(declared, file)
     declared.check_totals(file)
     if declared.hierarchy.totals != KEEP:
         check_totals_among_regions(public.regions.leaves, declared.hierarchy.regions.name)
     leaves, unread = read_individuals(declared, public.regions, file)
-    if public.limits is not None:
+    if public.limits is not None:  # only the exact numbers may be refused; see check_limits
         numbers = add_up(public.tree, leaves[0].reshape(len(leaves[0]), -1).sum(axis=1))
         check_limits(public.limits, numbers[: public.exact], file, "individuals")
     return Instance(public=public, truth=Truth(leaves=leaves, unread=unread))

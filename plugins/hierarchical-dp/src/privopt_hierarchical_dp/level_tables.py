@@ -23,7 +23,7 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["GROUPS_LIMIT", "LevelTable", "match_columns", "read_regions", "region_faults"]
 
 GROUPS_LIMIT: Final = 2**50
-"""Fewer groups, or individuals, than this are in a file."""
+"""A file must have fewer groups or individuals than this, so that sums stay within 64 bits."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -74,14 +74,14 @@ class LevelTable:
         return cls(source=source, frame=frame, levels=levels, quoted=quoted, written=written)
 
     def note(self, *columns: str) -> None:
-        """Note what was read of a public file: ``solve`` publishes these columns and no others."""
+        """Note which columns of a public file were read: ``solve`` publishes these and no others."""
         self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
     def read_columns(self, *columns: Column) -> list[pl.Series]:
-        """Return columns: texts without spaces around them, and whole numbers.
+        """Read columns of texts, without spaces around them, and of whole numbers.
 
         Raises:
-            InputError: with every cell that will not do.
+            InputError: A fault for each invalid cell. Cells are not quoted unless the table allows it.
         """
         faults, checked_columns = Faults(), []
         for column in columns:
@@ -94,18 +94,21 @@ class LevelTable:
         return checked_columns
 
     def paths(self) -> pl.DataFrame:
-        """Return the path of each row, its levels' names as texts."""
+        """Return the path of each row: the names of its regions, level by level."""
         names = self.read_columns(*(Column(name=level, kind="text") for level in self.levels))
         return pl.DataFrame(dict(zip(self.levels, names, strict=True)))
 
     def place_rows(self, listed: Regions | None) -> tuple[Regions, pl.Series]:
-        """Return the regions, and the place of each row's leaf region.
+        """Find the leaf region of each row.
 
         Args:
-            listed: the regions where they are public, and the table may be empty; None: those of the table.
+            listed: The public regions; the table may then be empty. If None, the regions are those of the table.
+
+        Returns:
+            The regions, and the position of each row's leaf region.
 
         Raises:
-            InputError: regions that form no tree, or are not listed; no row.
+            InputError: The regions form no tree, a region is not listed, or there is no row.
         """
         paths = self.paths()
         if paths.is_empty() and listed is None:
@@ -129,7 +132,7 @@ class LevelTable:
 
 
 def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tuple[dict[str, str], list[Fault]]:
-    """Return what a header calls each of some columns, whatever the case of its letters; and a fault for two of a name.
+    """Match columns to a header without regard to case; return the header's names, and a fault for each double match.
 
     Args:
         header: The columns of a file.
@@ -153,9 +156,9 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
 def region_faults(
     name: str, regions: Iterable[str], known_regions: Container[str], *, is_secret: bool = False
 ) -> Faults:
-    """Return faults of regions, a row each, that are none of those known, or are repeated.
+    """Return a fault for each row whose region is unknown or repeated.
 
-    Of a secret file only the known regions are quoted, because another cell may stand in place of a name.
+    Faults of a secret file quote known regions only, because another cell may stand in the place of a name.
     """
     faults, listed_regions = Faults(), set[str]()
     for row, region in enumerate(regions, start=2):
@@ -169,10 +172,14 @@ def region_faults(
 
 
 def read_regions(source: File, *, once: bool = False) -> Regions:
-    """Read the hierarchy of the regions in ``level_1, ..., level_L``; ``once``: each may have only one row.
+    """Read the hierarchy of the regions in ``level_1, ..., level_L``.
+
+    Args:
+        source: The table of regions.
+        once: Whether a leaf region may have only one row.
 
     Raises:
-        InputError: a column is missing, a region occurs twice, or the regions form no tree.
+        InputError: A column is missing, a region occurs twice though it must not, or the regions form no tree.
     """
     table = LevelTable.read(source)
     table.note(*table.levels)

@@ -1,4 +1,4 @@
-"""The loss: how far the noise had to be bent."""
+"""The loss: the squared distance of a release from the noisy values that it was fitted to."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
     unit: str = "groups squared"
 
     def evaluate(self, release: HierarchyRelease) -> float:
-        """Return the objective, exact up to one rounding."""
+        """Return the loss, rounded once."""
         return float(self.exactly(release))
 
     def exactly(self, release: HierarchyRelease) -> Fraction:
-        """Return the objective as a rational."""
+        """Return the exact loss."""
         design, total = self.design, Fraction(0)
         for table, levels in enumerate(zip(design.compute_queries(release.counts), release.noisy, strict=True)):
             for level, (value, target) in enumerate(zip(*levels, strict=True)):

@@ -26,7 +26,7 @@ __all__ = [
 
 Query = Literal["counts", "cumulative", "chain"]
 Order = Literal["counts", "less", "more", "inner"]
-"""What is measured: counts; groups of size s or less, or more; of size s or less, but for the last, which is known."""
+"""The measured values: counts; groups of size s or less, or more; or of size s or less without the last, known one."""
 
 
 @frozen
@@ -56,7 +56,7 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """What is registered of it: ``"none"`` for the published chain, which does not keep its epsilon."""
+        """The registered guarantee: ``"none"`` for the published chain, which does not keep its epsilon."""
         return "none" if self.query == "chain" else None
 
 
@@ -88,7 +88,7 @@ DEFAULT_METHOD: Final = _ROWS[0].name
 
 
 def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
-    """Return shares of epsilon by level where the problem file gives none.
+    """Return the default shares of epsilon by level.
 
     ``"leaves"``: four fifths for the leaves, the rest in the proportion 2 : 3 : 4 ... from the root down (2/25,
     3/25, 4/5 for three levels). Cumulative counts have half the noise of counts and are subtracted from each other.
@@ -102,12 +102,12 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 
 
 def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES) -> int:
-    """Return the Delta that a level's noise is scaled for (see :mod:`.relations`); the published chain's is Q."""
+    """Return the sensitivity Delta for which a level's noise is scaled (see :mod:`.relations`); Q for the chain."""
     return relation.sensitivity("counts" if METHODS[method].query == "counts" else "cumulative", max_quantity)
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
-    """Return what the columns of a level's measurements are."""
+    """Return the meaning of the columns of a level's measurements."""
     if METHODS[method].query != "cumulative":
         return "counts"
     return "inner" if totals else "less" if relation.exact else "more"

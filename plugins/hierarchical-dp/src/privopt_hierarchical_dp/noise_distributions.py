@@ -1,4 +1,4 @@
-"""The noise that each notion is kept by: how a budget becomes a scale, what it spends, and its moments.
+"""The noise distribution of each notion: its scale for a budget, the budget that it spends, and its moments.
 
 Sensitivities are those of :mod:`.relations`. As no entry changes by more than 1, squares add up to what absolute values
 do: one number Delta serves as the L1 sensitivity and as the square of the L2 sensitivity. A search over neighbours in
@@ -35,7 +35,7 @@ WIDE_VARIANCE: Final = 4.0
 LEAST_LOG_RATIO: Final = log(1e-6)
 """Logarithm of the least fourth cumulant, over 3 variance^2, that is looked for: less makes no difference."""
 Scale: TypeAlias = Fraction | None
-"""Of noise; None where nothing was measured."""
+"""The scale of noise; None if nothing was measured."""
 
 
 @frozen(kw_only=True)
@@ -43,12 +43,12 @@ class NoiseDistribution:
     """A family of noise, double geometric or discrete Gaussian.
 
     Attributes:
-        law: as certificates have it.
-        name: as methods paragraphs have it.
-        budget: what it spends, in words.
-        word: what its scale is called.
-        meaning: what that says of one draw.
-        times: the scale times the budget, over the sensitivity, is 1 / ``times``.
+        law: Its name in certificates.
+        name: Its name in a report's paragraph of methods.
+        budget: The name of the budget that it spends.
+        word: The word for its scale.
+        meaning: A sentence on the meaning of the scale for one draw.
+        times: The scale times the budget, over the sensitivity, is 1 / ``times``.
     """
 
     law: Literal["laplace", "gaussian"]
@@ -60,11 +60,11 @@ class NoiseDistribution:
 
     @property
     def scales_name(self) -> str:
-        """Return what several scales are called, in files and results."""
+        """The plural of the word for its scale, which names arrays and keys of results."""
         return f"{self.word}s"
 
     def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
-        """Return the scale that a budget above 0 asks for, whether or not it can be drawn."""
+        """Return the exact scale for a budget above 0, which may not be possible to draw from."""
         return delta / (self.times * budget)
 
     def max_drawable_scale(self, max_scale: int) -> int:
@@ -72,30 +72,31 @@ class NoiseDistribution:
         return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
     def scale(self, budget: Fraction, delta: int) -> Scale:
-        """Return the scale that is drawn at for a part of the budget; it spends at most that."""
+        """Return the scale of the noise that is drawn for a part of the budget; it spends at most that part."""
         if not budget:
             return None
+        # A variance is rounded up to one that the sampler can draw from.
         ideal = self.ideal_scale(budget, delta)
         return ideal if self.law == "laplace" else variance_above(ideal)
 
     def spend_of(self, scale: Scale, delta: int) -> Fraction:
-        """Return what noise of a scale spends, exactly."""
+        """Return the exact budget that noise of a scale spends."""
         return Fraction(0) if scale is None else delta / (self.times * scale)
 
     def moments(self, scale: Scale) -> Noise:
-        """Return variance and fourth cumulant of one draw."""
+        """Return the variance and the fourth cumulant of one draw."""
         if scale is None:
             return UNMEASURED
         return noise_of(scale) if self.law == "laplace" else _gaussian_moments(float(scale))
 
     def precision(self, scale: Scale) -> Fraction:
-        """Return what values of that noise weigh: about in proportion to 1 / variance, and rational."""
+        """Return the weight of values with this noise: a rational, about in proportion to 1 / variance."""
         if scale is None:
             return Fraction(0)
         return 1 / scale**2 if self.law == "laplace" else 1 / scale
 
     def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
-        """Return values with noise for a part of the budget above 0."""
+        """Add noise to values for a part of the budget above 0; return a record of the draw as well."""
         if self.law == "laplace":
             return noise.discrete_laplace(values, budget / delta, seed=seed)
         return noise.discrete_gaussian(values, self.ideal_scale(budget, delta), seed=seed)
@@ -103,13 +104,13 @@ class NoiseDistribution:
     def measure(
         self, values: Ints, budget: Fraction, delta: int, *, seed: Sequence[int] | None
     ) -> tuple[Ints, noise.NoiseRecord | None]:
-        """Return values with noise, and how it was drawn.
+        """Add noise to values; return a record of the draw as well.
 
         Args:
-            values: (R, ...) true counts, or sums of them.
-            budget: of this measurement; 0 measures nothing, and gives 0s and no record.
-            delta: sensitivity.
-            seed: words of the seed, for experiments only.
+            values: (R, ...) True counts, or sums of them.
+            budget: The budget of this measurement. For 0 nothing is measured: the values are 0, and there is no record.
+            delta: The sensitivity.
+            seed: The words of the seed, for experiments only.
         """
         if not budget:
             return np.zeros_like(values), None
@@ -140,7 +141,7 @@ KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
     "zcdp": (GAUSSIAN, ("rho",)),
     "approx-dp": (GAUSSIAN, ("epsilon", "delta")),
 }
-"""Of each notion the noise that it is kept by, and the keys that say how much."""
+"""For each notion its noise distribution, and the keys of its budget."""
 
 
 @lru_cache(maxsize=256)
@@ -174,22 +175,22 @@ def _gaussian_moments(parameter: float) -> Noise:
 
 
 def noise_of(scale: Fraction) -> Noise:
-    """Return moments of double geometric noise; variance at least 1e-9, so that it can be divided by."""
+    """Return the moments of double geometric noise; its variance is at least 1e-9, so that one can divide by it."""
     x = float(min(1 / scale, Fraction(1000)))  # beyond, the variance is the least anyway
     variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
     return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
 
 
 def scale_texts(scales: Sequence[Scale]) -> np.ndarray:
-    """Return scales as an array of texts, exact; empty where nothing was measured."""
+    """Return exact scales as an array of texts; an empty text stands for an unmeasured level."""
     return np.array(["" if scale is None else str(scale) for scale in scales], dtype=np.str_)
 
 
 def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
-    """Return scales of an array of texts that was read.
+    """Convert an array of texts to scales.
 
     Raises:
-        InputError: they are not those that :func:`scale_texts` writes.
+        InputError: The texts are not those that :func:`scale_texts` writes.
     """
     with suppress(ValueError):
         return tuple(noise.stated_scale(text) if text else None for text in texts.tolist())

@@ -1,4 +1,4 @@
-"""What the methods promise, and the exact sum that it rests on."""
+"""The methods' guarantees, certified by the exact sum of the budgets that their noise spends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the notion asked for, under the neighbour relation that the statement spells out."""
+        """The guarantee of the problem's notion, under the neighbouring relation that its statement spells out."""
         problem = self.design.problem
         privacy, relation = problem.privacy, problem.relation
         return Guarantee(
@@ -38,10 +38,10 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Sum over levels and tables of what their noise spends, in rationals.
+        """Add up the budgets that the noise of all levels and tables spends, in rational numbers.
 
-        The scales are those stated with the noisy values; that the noise was drawn at them cannot be read off one
-        release. Each table must also keep to its own share of the budget on each level.
+        The scales are those stated with the noisy values. One release cannot show that the noise was really drawn with
+        these scales. Each table must also keep to its own share of the budget on each level.
         """
         design = self.design
         failures = design.shape_faults(release)
@@ -50,7 +50,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         calls, checked = [], 0
         for level in range(design.tree.depth):
             for table, (form, scales) in enumerate(zip(release.layout.forms, release.scales, strict=True)):
-                if (scale := scales[level]) is None:
+                if (scale := scales[level]) is None:  # not measured: the sums of the level below, which spend nothing
                     continue
                 budget_share, name = design.budgets[table][level], form.part(level + 1)
                 sensitivity, law = design.delta, design.law.law
@@ -71,7 +71,7 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return kind ``"none"``, with the reason."""
+        """A guarantee of kind ``"none"``, with the reason."""
         return Guarantee(
             kind="none",
             statement=(
@@ -82,6 +82,6 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Claim nothing; the note says what one individual really costs."""
+        """Claim nothing; a note states the real privacy loss of one individual."""
         real = float(self.design.real_loss(release))
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": real})

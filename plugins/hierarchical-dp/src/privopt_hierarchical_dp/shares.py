@@ -20,26 +20,26 @@ from privopt.arrays import Floats
 __all__ = ["Point", "Split", "as_split", "best_point", "normalize_shares"]
 
 Point: TypeAlias = tuple[Floats, ...]
-"""Shares of each block (levels; tables), each block's sum 1."""
+"""The shares of each block (levels; tables); each block adds up to 1."""
 Split: TypeAlias = tuple[Fraction, ...]
 
 START_SHARE: Final = 0.9
-"""Part of a corner, or of the shares to begin with, where a descent starts; the rest is the even split."""
+"""A descent starts at this part of a corner or of the current shares; the rest is the even split."""
 SHARE_PARTS: Final = 1000
-"""Shares that are proposed are multiples of one of so many parts."""
+"""Proposed shares are multiples of 1 / SHARE_PARTS."""
 
 
 def normalize_shares(shares: Sequence[Fraction]) -> Split:
-    """Return shares whose sum is 1."""
+    """Scale shares so that they add up to 1."""
     return tuple(part / sum(shares) for part in shares)
 
 
 def best_point(cost: Callable[[Point], float], current: Point) -> Point:
-    """Return shares of least cost.
+    """Search the shares of least cost.
 
     Args:
-        cost: of shares; infinite where they will not do.
-        current: shares to begin with, which stay where none are better.
+        cost: The cost of shares; infinite if they are not possible.
+        current: The current shares, which are returned if no others are better.
     """
     even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
     corners = list(product(*(np.eye(len(block)) for block in current)))
@@ -52,7 +52,7 @@ def best_point(cost: Callable[[Point], float], current: Point) -> Point:
 
 
 def _drop_shares(cost: Callable[[Point], float], point: Point) -> Point:
-    """Return shares of which each, the smallest first, is 0 where it costs nothing to do without."""
+    """Set shares to 0, the smallest first, wherever that does not raise the cost."""
     for number, block in enumerate(point):
         for index in np.argsort(block).tolist()[:-1]:
             reduced = np.where(np.arange(len(block)) == index, 0.0, point[number])
@@ -62,7 +62,7 @@ def _drop_shares(cost: Callable[[Point], float], point: Point) -> Point:
 
 
 def _descend(cost: Callable[[Point], float], start: Point) -> Point:
-    """Return the local minimum that a start leads to, by logarithms of its shares above 0."""
+    """Descend to a local minimum from a start, over the logarithms of its shares above 0."""
     from scipy.optimize import minimize
 
     places = [np.flatnonzero(block) for block in start]
@@ -89,7 +89,8 @@ def _descend(cost: Callable[[Point], float], start: Point) -> Point:
 
 
 def as_split(shares: Floats) -> Split:
-    """Return shares as multiples of one of `SHARE_PARTS` parts; what is above 0 stays above it."""
+    """Round shares to multiples of 1 / `SHARE_PARTS`; shares above 0 stay above 0."""
+    # The largest share takes the rounding difference, so that the parts add up.
     parts = np.maximum(np.rint(shares * SHARE_PARTS), shares > 0).astype(int)
     parts[int(parts.argmax())] += SHARE_PARTS - int(parts.sum())
     return tuple(Fraction(int(part), SHARE_PARTS) for part in parts)

@@ -1,9 +1,10 @@
-"""Numbers of groups if none is public: estimated from the noisy values, then given to every method.
+"""Estimated numbers of groups, for problems in which they are not public.
 
-A release is still consistent and non-negative; its totals are estimates like all else. The whole hierarchy's is the
-least squares estimate from all levels, without bias: what methods cut off below zero would raise it, a little in every
-empty cell. Regions' totals, which cumulative methods ask for, are the nearest integers that add up to it, each level
-weighed by the precision of its noise (half-prices, exactly).
+They are estimated from the noisy values and then given to every method, so a release is still consistent and
+non-negative. The total of the whole hierarchy is the unbiased least squares estimate from all levels: a method that
+cuts off counts below zero would raise it a little in every empty cell. The totals of the regions, which cumulative
+methods need, are the nearest integers that add up to it, with each level weighed by the precision of its noise (exactly,
+by half-prices).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 
 
 def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
-    """Return noisy numbers of groups (R_l, 1): sums of counts, or ends of cumulative ones."""
+    """Return noisy numbers of groups (R_l, 1): sums of counts, or the last of the cumulative counts."""
     if order == "counts":
         return [level.sum(axis=1, keepdims=True) for level in noisy]
     return [level[:, :1] if order == "more" else level[:, -1:] for level in noisy]
@@ -41,7 +42,7 @@ def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
 def estimated_root(
     tree: Tree, sums: Sequence[Ints], law: NoiseDistribution, scales: Sequence[Scale], limits: Limits | None = None
 ) -> float:
-    """Return the root's number by least squares from noisy ones (R_l, 1) of all levels, at least 0, within bounds."""
+    """Estimate the root's number by least squares from the noisy numbers (R_l, 1) of all levels, at least 0."""
     estimate = max(0.0, float(pool_upwards(tree, sums, list(map(law.moments, scales)))[0].mean[0, 0]))
     return estimate if limits is None else min(max(estimate, limits.root[0]), limits.root[1])
 
@@ -56,16 +57,16 @@ def estimated_totals(
     root: int | None = None,
     limits: Limits | None = None,
 ) -> list[Ints]:
-    """Return consistent numbers of groups of every region; of the root alone where counts have no bounds.
+    """Estimate consistent numbers of groups of every region; of the root alone for counts without bounds.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, N) noisy counts, or numbers of groups of size s or more, or less.
-        law: of the noise.
-        scales: of it, by level.
-        order: which of these were measured.
-        root: the whole hierarchy's, where it is known or was estimated before.
-        limits: public bounds, which the estimates are moved into.
+        tree: The hierarchy.
+        noisy: For each level (R_l, N) noisy counts, or numbers of groups of size s or more, or less.
+        law: The distribution of the noise.
+        scales: The scales of the noise, by level.
+        order: The meaning of the noisy values.
+        root: The root's number, if it is known or was estimated before.
+        limits: Public bounds, into which the estimates are moved.
     """
     sums = noisy_totals(noisy, order)
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root
@@ -80,14 +81,14 @@ def estimated_totals(
 
 
 def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
-    """Return numbers of groups of size s or more, (R_l, N), as cumulative counts (R_l, N - 1) of known totals."""
+    """Convert numbers of groups of size s or more, (R_l, N), to cumulative counts (R_l, N - 1) under known totals."""
     return [np.ascontiguousarray(total[:, None] - level[:, 1:]) for level, total in zip(noisy, totals, strict=True)]
 
 
 def added_by_estimates(
     totals: Sequence[Ints], noisy: Sequence[Ints], order: Order, weights: Sequence[Fraction]
 ) -> Fraction:
-    """Return what estimated totals cost themselves in the objective, whatever is fitted."""
+    """Return the part of the loss that the estimated totals cause by themselves, whatever is fitted."""
     largest, added = max(weights), Fraction(0)
     for weight, total, noisy_total in zip(weights, totals, noisy_totals(noisy, order), strict=True):
         added += weight / largest * sum(int(value) ** 2 for value in total - noisy_total[:, 0])
@@ -104,7 +105,7 @@ def total_complaint(
     limits: Limits | None,
     released: int,
 ) -> list[str]:
-    """Return whether the total released is not the estimate from the noisy values; a half may be rounded either way."""
+    """Return a line if the released total is not the estimate from the noisy values; a half may be rounded either way."""
     estimate = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
     if abs(released - estimate) <= 0.5 + SLACK_GROUPS * max(1.0, estimate * 1e-7):
         return []
