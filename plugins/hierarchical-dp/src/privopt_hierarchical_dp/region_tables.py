@@ -17,10 +17,10 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["Cells", "Form", "Layout", "read_rows", "write_rows"]
 
 ROWS_AT_ONCE: Final = 1_000_000
-"""Rows of a table that are laid out in memory before they are written."""
+"""Number of rows that are laid out in memory at a time when a table is written."""
 
 Cells: TypeAlias = Mapping[str, Sequence[str] | Sequence[int]]
-"""Columns that tell the cells of a region apart, one entry a cell."""
+"""Columns that identify the cells of a region, with one entry for each cell."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -51,20 +51,20 @@ class Form:
 
     @property
     def title(self) -> str:
-        """Return the table's name, or what it counts by what."""
+        """The table's name; if it has none, its counts and the columns by which they are counted."""
         return self.name or f"{self.count} by {', '.join(self.cells)}"
 
     @property
     def prefix(self) -> str:
-        """Return what names of the table's arrays begin with."""
+        """The prefix of the names of the table's arrays."""
         return f"{self.name}." if self.name else ""
 
     def cell(self, number: int) -> str:
-        """Return a cell in words, to follow its region."""
+        """Describe a cell in words, to follow its region."""
         return "".join(f", {column} {values[number]}" for column, values in self.cells.items())
 
     def part(self, level: int) -> str:
-        """Return what is measured of the table on a level (from 1), in words."""
+        """Return the name of the table's measurement on a level (from 1)."""
         return f"{self.name} on level {level}" if self.name else f"level {level}"
 
 
@@ -82,7 +82,7 @@ class Layout:
 
 
 def _list_regions(tree: Tree) -> list[tuple[str, str, int, int]]:
-    """Return name, parent, level and place of every region that files list, sorted by name."""
+    """List the name, parent, level and position of every region in the order of files, sorted by name."""
     regions = []
     for level, names in enumerate(tree.names):
         parent_names = tree.names[level - 1] if level else ()
@@ -93,7 +93,14 @@ def _list_regions(tree: Tree) -> list[tuple[str, str, int, int]]:
 
 
 def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Sequence[Ints]]) -> None:
-    """Write ``region, parent``, the cells and columns of numbers, for each level (R_l, ...) with as many cells."""
+    """Write a table with columns ``region, parent``, those of the cells, and columns of numbers.
+
+    Args:
+        path: The file.
+        tree: The regions.
+        cells: The columns that identify the cells of a region.
+        columns: For each column its numbers on each level (R_l, ...), with as many cells for each region.
+    """
     regions = _list_regions(tree)
     count = len(next(iter(cells.values()), [0]))
     begins = np.cumsum([0, *tree.widths])
@@ -124,16 +131,19 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
 def read_rows(
     path: Path, cells: Cells, columns: Sequence[str], tree: Tree | None = None
 ) -> tuple[Tree, list[list[Ints]]]:
-    """Read regions, and for each column the numbers of every level (R_l, cells), of what :func:`write_rows` wrote.
+    """Read a table that :func:`write_rows` wrote.
 
     Args:
-        path: the file.
-        cells: of each region, in order.
-        columns: of numbers.
-        tree: the regions that it must have; None: those that it has.
+        path: The file.
+        cells: The columns that identify the cells of a region, in order.
+        columns: The names of the columns of numbers.
+        tree: The regions that the file must have; None to take those that it has.
+
+    Returns:
+        The regions, and for each column its numbers on each level (R_l, cells).
 
     Raises:
-        InputError: a file that cannot be read, or of other rows than it would be written with.
+        InputError: The file cannot be read, or has other rows than would be written.
     """
     count = len(next(iter(cells.values()), [0]))
     kinds = {name: pl.String if isinstance(cell_values[0], str) else pl.Int64 for name, cell_values in cells.items()}

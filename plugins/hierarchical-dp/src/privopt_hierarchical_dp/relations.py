@@ -43,18 +43,18 @@ RELATIONS: Final = {
     "groups": "one group of any size appears or vanishes",
     "replaced": "one household is replaced by another in its region",
 }
-"""What neighbours differ in: the scope of a guarantee."""
+"""The difference between neighbouring inputs, by relation: the scope of a guarantee."""
 
 
 @frozen(kw_only=True)
 class Relation:
-    """What two inputs that are alike differ in.
+    """The neighbouring relation of counts of groups by size.
 
     Attributes:
-        name: one of `RELATIONS`.
-        classes: how many sizes there are.
-        vacant: whether size 0 is one of them.
-        household: individuals that a household that is replaced has, at most.
+        name: One of `RELATIONS`.
+        classes: The number of size classes.
+        vacant: Whether size 0 is one of them.
+        household: The greatest number of individuals in a replaced household.
     """
 
     name: str = "sizes"
@@ -64,17 +64,17 @@ class Relation:
 
     @property
     def exact(self) -> bool:
-        """Return whether alike inputs have as many groups in each region: then these numbers may be published."""
+        """Whether neighbouring inputs have equal numbers of groups in each region, so that these may be published."""
         return self.name in ("sizes", "replaced")
 
     @property
     def scope(self) -> str:
-        """Return what neighbours differ in, a line."""
+        """The difference between neighbouring inputs, in one line."""
         return RELATIONS[self.name]
 
     @property
     def exposure_warning(self) -> str:
-        """Return a warning where every region's number of groups is exact."""
+        """The warning for releases in which every region's number of groups is exact."""
         noun = "unit" if self.vacant else "group"
         alternative = "" if self.vacant else 'relation = "individuals" or '
         return (
@@ -85,9 +85,10 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """Return whom a budget is for: another one for each relation, so that no ledger adds what does not add up.
+        """The unit of a budget. It differs between relations, so that no ledger adds up budgets that do not compose.
 
-        What ``sizes`` publishes exactly no other relation bounds, and with size 0 it is units that are public.
+        The numbers that ``sizes`` publishes exactly are not covered by any other relation, and with size 0 as a class
+        it is the number of units that is public.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
@@ -103,7 +104,7 @@ class Relation:
         """Return the greatest sum of absolute changes on one level, and of their squares.
 
         Args:
-            query: what is measured: n_s, or c_s (h_s if numbers of groups are not public).
+            query: The measured values: n_s, or c_s (h_s if numbers of groups are not public).
             max_quantity: Q.
         """
         if self.name == "groups":
@@ -114,13 +115,13 @@ class Relation:
         return 2 if query == "counts" else max_quantity
 
     def statement(self, *, totals: bool, max_quantity: int, kind: str, listed: bool = False) -> str:
-        """Return the relation in words: what is alike, what costs more, what is not covered, what is exact.
+        """Describe the relation: which inputs are neighbours, what costs more, what is not covered, what is exact.
 
         Args:
-            totals: whether every region's number of groups is published exactly.
+            totals: Whether every region's number of groups is published exactly.
             max_quantity: Q.
-            kind: the notion.
-            listed: whether a public table has the regions.
+            kind: The notion.
+            listed: Whether a public table has the regions.
         """
         name, is_single_step = "unit" if self.vacant else "group", max_quantity == 1
         many = f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
@@ -160,14 +161,14 @@ PROMISES: Final = {
     "one of at most {m} in its region. A person who joins or leaves a household is covered by that. {larger} Not "
     "covered: a household that appears, vanishes or moves to another region.",
 }
-"""What is alike, what costs more, what is not covered, by relation."""
+"""Sentences on neighbouring inputs, on larger changes and on changes that are not covered, by relation."""
 MISSING: Final = {
     True: "Size 0 is a class: whoever joins or leaves a unit is covered, also who lives there alone. Not covered: a "
     "unit, vacant or not, that appears or vanishes.",
     False: "Not covered: a group that appears or vanishes, which includes the step between one individual and none, "
     "since size 0 is no class here.",
 }
-"""What is not covered where numbers of groups are exact, by whether vacant ones are a class."""
+"""Sentences on changes that are not covered if numbers of groups are exact, by whether size 0 is a class."""
 REGIONS: Final = (
     "Regions' names are public, and which of them the input lists: list all that could have groups, those without too."
 )
@@ -178,12 +179,12 @@ SIZES: Final = Relation()
 
 
 def _replaced_unit(household: int) -> str:
-    """Return whom a budget is for where households are replaced: the same for counts of households and of persons."""
+    """Return the unit of a budget for replaced households; it is the same for counts of households and of persons."""
     return f"per household of at most {household} persons that is replaced"
 
 
 def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
-    """Return what is promised of households that have more persons than the budget is for.
+    """Return a sentence on the privacy loss of households that have more persons than the budget is for.
 
     ``steps``: of k persons k - 1 numbers change, where m - 1 (at least 1) were allowed for, each by 1: a ratio above
     k / m. Under Gaussian notions it multiplies rho as it is, and is below (k / m)^2.
@@ -198,7 +199,7 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
 
 
 def group_cost(kind: str, steps: int) -> str:
-    """Return what a number of steps at once cost at most: as the notion's group privacy has it."""
+    """Return the greatest privacy loss of several steps at once, by group privacy of the notion."""
     if kind == "zcdp":
         return f"{steps**2} rho"
     if kind == "approx-dp":
@@ -209,15 +210,15 @@ def group_cost(kind: str, steps: int) -> str:
 
 @frozen(kw_only=True)
 class TableRelation:
-    """What two inputs that are alike differ in.
+    """The neighbouring relation of tables of individuals.
 
     Attributes:
-        scope: in words.
-        unit: whom a budget is for.
-        sensitivity: greatest sum of absolute changes of one table on one level, and of their squares.
-        exact: levels whose regions have public numbers of individuals: 0, 1 (the root's), or all (None).
-        promise: what is alike, what costs more.
-        public: what is exact.
+        scope: The difference between neighbouring inputs, in words.
+        unit: The unit of a budget.
+        sensitivity: The greatest sum of absolute changes of one table on one level, and of their squares.
+        exact: The number of levels whose regions have public numbers of individuals: 0, 1 (the root's), or all (None).
+        promise: Sentences on neighbouring inputs and on larger changes.
+        public: A sentence on exact numbers.
     """
 
     scope: str
@@ -229,14 +230,14 @@ class TableRelation:
 
     @property
     def exposure_warning(self) -> str:
-        """Return a warning where every region's number of individuals is exact."""
+        """The warning for releases in which every region's number of individuals is exact."""
         return (
             "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
             'leaves or moves to another region; relation = "individuals" does'
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
-        """Return the relation of households of a public size at most, with the sensitivity of a notion's noise."""
+        """Return the relation of households up to a public size, with the sensitivity for a notion's noise."""
         return evolve(
             self,
             scope=self.scope.format(most=max_household),
@@ -246,7 +247,7 @@ class TableRelation:
         )
 
     def statement(self, kind: str) -> str:
-        """Return the relation in words; ``kind`` is the notion."""
+        """Describe the relation under the notion ``kind``."""
         return (
             f"{self.promise.format(two=group_cost(kind, 2))} Every individual is in one cell of each table, and what "
             f"all tables and levels spend is added up. {self.public} Names of regions, attributes and their values "
@@ -293,4 +294,4 @@ TABLE_RELATIONS: Final = {
         public="No number of individuals is published exactly.",
     ),
 }
-"""By name, as ``[privacy] relation`` has it; that of households is :meth:`TableRelation.of_households`."""
+"""Relations by their name in ``[privacy] relation``; :meth:`TableRelation.of_households` completes ``replaced``."""

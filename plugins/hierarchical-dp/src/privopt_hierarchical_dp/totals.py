@@ -3,8 +3,8 @@
 They are estimated from the noisy values and then given to every method, so a release is still consistent and
 non-negative. The total of the whole hierarchy is the unbiased least squares estimate from all levels: a method that
 cuts off counts below zero would raise it a little in every empty cell. The totals of the regions, which cumulative
-methods need, are the nearest integers that add up to it, with each level weighed by the precision of its noise (exactly,
-by half-prices).
+methods need, are the nearest integers that add up to it, with each level weighed by the precision of its noise;
+half-prices compute them exactly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
 def estimated_root(
     tree: Tree, sums: Sequence[Ints], law: NoiseDistribution, scales: Sequence[Scale], limits: Limits | None = None
 ) -> float:
-    """Estimate the root's number by least squares from the noisy numbers (R_l, 1) of all levels, at least 0."""
+    """Estimate the root's number by least squares from noisy numbers (R_l, 1), at least 0 and within bounds."""
     estimate = max(0.0, float(pool_upwards(tree, sums, list(map(law.moments, scales)))[0].mean[0, 0]))
     return estimate if limits is None else min(max(estimate, limits.root[0]), limits.root[1])
 
@@ -105,7 +105,7 @@ def total_complaint(
     limits: Limits | None,
     released: int,
 ) -> list[str]:
-    """Return a line if the released total is not the estimate from the noisy values; a half may be rounded either way."""
+    """Return a line if the released total is not the estimate from the noisy values; halves may go both ways."""
     estimate = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
     if abs(released - estimate) <= 0.5 + SLACK_GROUPS * max(1.0, estimate * 1e-7):
         return []

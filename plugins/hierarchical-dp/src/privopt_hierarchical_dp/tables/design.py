@@ -1,4 +1,4 @@
-"""Several tables of individuals: what is measured of them, their fit, their intervals."""
+"""The design of hierarchical-tables: several tables of individuals, with their budgets, fit, intervals and checks."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ MOST_CELLS: Final = 1 << 27
 
 @frozen(kw_only=True, eq=False)
 class TablesDesign(Design):
-    """What is measured of several tables, and what their fit has to keep.
+    """The design of a release of several tables.
 
     Attributes:
-        regions: the hierarchy, and each leaf's place.
+        regions: The hierarchy, and the position of each leaf.
     """
 
     problem: TablesProblem
@@ -57,12 +57,12 @@ class TablesDesign(Design):
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
-        """Read the public tables, and decide.
+        """Read the public files of a problem and make its design.
 
         Raises:
-            InputError: names that do not fit together, regions that form no tree, shares that are not one a level, or
-                more cells than can be held.
-            InfeasibleError: bounds that clash.
+            InputError: Names do not fit together, the regions form no tree, the shares are not one for each level, or
+                there are more cells than memory is meant for.
+            InfeasibleError: The bounds contradict one another.
         """
         problem.check_keys(file)
         hierarchy, domain = problem.hierarchy, problem.domain
@@ -115,7 +115,7 @@ class TablesDesign(Design):
         )
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
-        """Return what noise for shares of the budget weighs, about in proportion to 1 / variance; the best 1."""
+        """Return the weights of values for shares of the budget, in proportion to about 1 / variance, at most 1."""
         precision = [
             self.law.precision(self.law.ideal_scale(budget_share, 1) if budget_share else None)
             for budget_share in shares
@@ -124,20 +124,20 @@ class TablesDesign(Design):
 
     @cached_property
     def domain(self) -> Domain:
-        """Return attributes and tables, weighed by their shares of the budget."""
+        """The attributes and tables, weighed by their shares of the budget."""
         return evolve(self.problem.domain, weights=self.weights_of(self.split[1]))
 
     @cached_property
     def level_weights(self) -> tuple[float, ...]:
-        """Return the same weights of the levels."""
+        """The weights of the levels by their shares of the budget; the largest is 1."""
         return self.weights_of(self.split[0])
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
-        """Return for each level the scale of a table that was measured there, which weighs it; None without any."""
+        """Return for each level the scale of one table that was measured there; None if there is none."""
         return [next((scale for scale in level if scale is not None), None) for level in zip(*scales, strict=True)]
 
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Fit least squares over margins, then whole numbers, one margin after another."""
+        """Fit real numbers by least squares over all margins, then whole numbers, one margin after another."""
         levels = self.level_weights
         counts = fit_tables(
             self.tree,
@@ -155,22 +155,22 @@ class TablesDesign(Design):
         return Fit(counts=counts, solver=solver, iterations=len(self.domain.steps), lower_bound=bound)
 
     def _least_objective(self, noisy: Tables, counts: Tables) -> Fraction:
-        """Return what no tables that add up and agree can go below; any such ones keep differences within doubles."""
+        """Return a lower bound on the loss of all tables that add up and agree; ``counts`` are any such tables."""
         differences = [
             [a - b for a, b in zip(*paired_levels, strict=True)] for paired_levels in zip(noisy, counts, strict=True)
         ]
         return Fraction(least_objective(self.tree, self.domain, self.level_weights, differences))
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Return what least squares over the noisy values gives once more."""
+        """Return the least-squares bound on the loss, computed again; None if the release is inconsistent."""
         return (None if release.complaints() else self._least_objective(release.noisy, release.counts)), False
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the precision of the noise, the best 1."""
+        """Return the weight of a table on a level in the loss: its precision; the largest is 1."""
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Return intervals of least squares over all tables and levels."""
+        """Compute intervals by least squares over all tables and levels."""
         domain, ends_by_table, effects = self.domain, [], effects_of(self.domain, release.noisy)
         by_level = list(zip(*self.noise_of(release.scales), strict=True))
         for table, counts in zip(domain.tables, release.counts, strict=True):
@@ -184,12 +184,12 @@ class TablesDesign(Design):
         return ends_by_table
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return the order in which margins are fitted."""
+        """Return the margins in the order in which they are fitted."""
         attributes = list(self.problem.hierarchy.attributes)
         return {"fitted": [[attributes[attribute] for attribute in step.margin] for step in self.domain.steps]}
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return a fault where the relation hides nothing."""
+        """Return a fault if the relation hides nothing."""
         if self.hides:
             return []
         actual = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
@@ -197,7 +197,7 @@ class TablesDesign(Design):
         return [("privacy.relation", f"{actual}exact", expectation)]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return whether the number of individuals, where not public, is what the noisy values give."""
+        """Return a line if the estimated number of individuals differs from the one that the noisy values give."""
         if release.totals:
             return []
         return total_complaint(
@@ -211,7 +211,7 @@ class TablesDesign(Design):
         )
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether no table that has a share holds all attributes of one: else that one is a sum of its cells."""
+        """Return for each table whether it needs a share: no other table with a share has all of its attributes."""
         margins = self.domain.tables
         return [
             not any(
@@ -223,7 +223,7 @@ class TablesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return sums of absolute errors of least squares over all tables and levels."""
+        """Return the expected sums of absolute errors of least squares over all tables and levels."""
         weights = self.weights_of([Fraction(float(table_share)) for table_share in tables])
         shape, domain = self.tree, evolve(self.domain, weights=weights)
         by_level = list(zip(*noise, strict=True))
@@ -238,7 +238,10 @@ class TablesDesign(Design):
         return np.ravel(by_table, order="F")
 
     def leaves_only(self) -> Floats:
-        """Return errors of the leaves' tables; one without a share is added up from the smallest that holds it."""
+        """Return the expected errors if only the leaves' tables are measured.
+
+        A table without a share is added up from the smallest table that has all of its attributes.
+        """
         domain = self.domain
         scales = [
             self.law.scale(self.problem.privacy.budget * table_share, self.delta) for table_share in self.split[1]

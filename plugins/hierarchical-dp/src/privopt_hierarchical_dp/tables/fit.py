@@ -1,7 +1,7 @@
-"""From noisy tables to whole numbers that agree: least squares over margins, then one margin after another.
+"""Fit consistent whole numbers to noisy tables: least squares over all margins, then one margin after another.
 
-What a step fits is the problem that one table with public numbers of its regions is: counts of the cells that have one
-given value, whose sum is known in every region (:func:`.chain.fit_with_totals`). So all machinery of one table serves.
+A step fits the counts of the cells that share one given cell of a smaller margin, whose sum is known in every region.
+This is the same problem as one table with public numbers of its regions, so :func:`.chain.fit_with_totals` solves it.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ def fit_tables(
     limits: Limits | None = None,
     progress: Callable[[str, int], None] = lambda phase, number: None,
 ) -> Tables:
-    """Find non-negative whole numbers near the noisy ones that add up over regions and agree between tables.
+    """Fit non-negative whole numbers that add up over regions and agree between tables.
 
     Args:
-        tree: the regions.
-        domain: the tables.
-        noisy: for each table, for each level (R_l, ...) noisy values.
-        levels: what each level weighs in least squares over the tree: in proportion to 1 / variance of its noise.
-        totals: public numbers of individuals: for each level (R_l,), the root's alone, or none.
-        law: of the noise.
-        scales: of it, by level, for any one table: they weigh levels when numbers of individuals are estimated.
-        gap: of each continuous projection, relative.
-        limits: public bounds on numbers of individuals, which those that are estimated are moved into.
-        progress: called with what each step fits, and its number.
+        tree: The regions.
+        domain: The attributes and tables.
+        noisy: For each table, for each level (R_l, ...) the noisy values.
+        levels: The weight of each level in least squares over the tree, in proportion to 1 / variance of its noise.
+        totals: Public numbers of individuals: for each level (R_l,), the root's alone, or none.
+        law: The distribution of the noise.
+        scales: The scales of the noise of some table by level; they weigh the levels if numbers of individuals are
+            estimated.
+        gap: The relative gap of each continuous projection.
+        limits: Public bounds on numbers of individuals, into which estimated numbers are moved.
+        progress: Called with the name and the number of each step.
     """
     effects = effects_of(domain, noisy)
     totals_by_level = list(totals)
@@ -68,6 +69,7 @@ def fit_tables(
         totals_by_level = estimated_totals(
             tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits
         )
+    # Each step splits the whole numbers of a margin that was fitted before, so tables agree on shared attributes.
     counts_by_margin: dict[Margin, list[Ints]] = {TOTAL: totals_by_level}
     for number, step in enumerate(domain.steps, start=1):
         progress(f"margin {number} of {len(domain.steps)}", number)
@@ -85,9 +87,9 @@ def fit_tables(
 
 
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
-    """Return least squares over the tree (R_l, cells), each level weighed, so that none pulls towards a worse one.
+    """Return estimates (R_l, cells) by weighted least squares over the tree.
 
-    What is cut off below zero is not weighed so (README, level weights): that comes after.
+    Weights by precision are right here, because nothing is cut off below zero yet (README, level weights).
     """
     return NearestSums.of(tree, levels)([level.reshape(len(level), -1) for level in means])
 
@@ -100,7 +102,7 @@ def _fit_step(
     tops: Sequence[Ints],
     gap: float,
 ) -> list[Ints]:
-    """Return a margin (R_l, ...) of all levels whose sums are ``tops``: one fit a given cell."""
+    """Fit one margin (R_l, ...) of all levels whose sums are ``tops``, with one fit for each given cell."""
     free = [axis for axis, attribute in enumerate(step.margin, start=1) if attribute not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
@@ -130,15 +132,16 @@ def _fit_step(
 
 
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differences: Tables) -> float:
-    """Return the least weighted squared distance from all real tables that add up and agree, up to rounding of doubles.
+    """Return the least weighted squared distance of noisy values from real tables that add up and agree, in doubles.
 
-    Least squares: in every region by effects, then over the tree, which the tables' weights do not change.
+    Least squares are solved by effects in every region, and then over the tree.
 
     Args:
-        tree: the regions.
-        domain: the tables.
-        levels: weights of the levels.
-        differences: noisy values, less any tables that add up and agree, so that doubles hold what is left.
+        tree: The regions.
+        domain: The attributes and tables.
+        levels: The weights of the levels.
+        differences: The noisy values minus any tables that add up and agree. Subtracting these changes no distance, and
+            keeps the numbers small enough for doubles.
     """
     effects, total = effects_of(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
@@ -152,7 +155,7 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
 
 
 def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> Noise:
-    """Return moments of the error of one pooled value of a margin; ``noise`` is that of each table's cells."""
+    """Return the moments of the error of one pooled value of a margin, from the noise on each table's cells."""
     influence = domain.influence(margin)
     return Noise(
         variance=sum(

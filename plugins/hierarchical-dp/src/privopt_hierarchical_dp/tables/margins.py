@@ -28,7 +28,7 @@ Margin: TypeAlias = tuple[int, ...]
 Effects: TypeAlias = dict[Margin, Floats]
 """Effects (R, ...) of all regions of a level, from which any margin follows."""
 TOTAL: Final[Margin] = ()
-"""The margin on nothing: numbers of individuals."""
+"""The margin on no attribute: numbers of individuals."""
 
 
 def _list_subsets(margin: Margin) -> list[Margin]:
@@ -37,12 +37,12 @@ def _list_subsets(margin: Margin) -> list[Margin]:
 
 @frozen(kw_only=True)
 class Domain:
-    """How many values each attribute has, and which tables were measured how well.
+    """The attributes and the measured tables.
 
     Attributes:
-        sizes: values of each attribute.
-        tables: margins that were measured.
-        weights: of each table in least squares: in proportion to 1 / variance of its cells.
+        sizes: The number of values of each attribute.
+        tables: The measured margins.
+        weights: The weight of each table in least squares, in proportion to 1 / variance of its cells.
     """
 
     sizes: tuple[int, ...]
@@ -54,7 +54,7 @@ class Domain:
         return tuple(self.sizes[attribute] for attribute in margin)
 
     def cells(self, margin: Margin) -> int:
-        """Return how many values one region has."""
+        """Return the number of values of one region."""
         return prod(self.shape(margin))
 
     @cached_property
@@ -66,14 +66,14 @@ class Domain:
         return prod(self.sizes[attribute] for attribute in outer if attribute not in inner)
 
     def precision(self, table: int, effect: Margin) -> float:
-        """Return the weight of a table's own estimate of an effect: sums over more cells have more noise."""
+        """Return the weight of a table's estimate of an effect, which is lower if the effect sums over more cells."""
         return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
-        """Pool all effects that some table determines.
+        """Estimate all effects that some table determines, pooled over the tables by precision.
 
         Args:
-            noisy: for each table (R, ...) its noisy values.
+            noisy: For each table (R, ...) its noisy values.
         """
         effects: Effects = {}
         for effect in sorted({part for table in self.tables for part in _list_subsets(table)}):
@@ -85,13 +85,14 @@ class Domain:
                         total + effect_precision * sum_axes(values, table, effect),
                         weight + effect_precision,
                     )
+            # Subtracting means along every axis removes the smaller effects, which are estimated by themselves.
             for axis in range(1, len(effect) + 1):
                 total = total - total.mean(axis=axis, keepdims=True)
             effects[effect] = total / weight
         return effects
 
     def margin(self, effects: Effects, target: Margin) -> Floats:
-        """Estimate (R, ...) a margin from effects; those that no table determines are taken to be 0."""
+        """Estimate a margin (R, ...) from effects; effects that no table determines are taken to be 0."""
         rows = len(effects[TOTAL])
         values = np.zeros((rows, *self.shape(target)))
         for effect in _list_subsets(target):
@@ -101,9 +102,9 @@ class Domain:
         return values
 
     def influence(self, margin: Margin) -> list[Floats]:
-        """Return by how much each measured value moves one estimated value of a margin, one array for each table.
+        """Return by how much each measured value moves the first estimated value of a margin, for each table.
 
-        All values of a margin have the same numbers, in another order: these are of its first.
+        The other values of the margin have the same numbers in another order.
         """
         influences = [np.zeros(self.shape(table)) for table in self.tables]
         for effect in _list_subsets(margin):
@@ -122,11 +123,11 @@ class Domain:
 
 @frozen(kw_only=True)
 class Step:
-    """A margin that is made whole numbers once a smaller one is.
+    """A margin that is fitted after a smaller one.
 
     Attributes:
-        margin: what is fitted.
-        given: what it has to add up to; part of ``margin``.
+        margin: The fitted margin.
+        given: The smaller margin to which it must add up; a part of ``margin``.
     """
 
     margin: Margin
@@ -134,9 +135,10 @@ class Step:
 
 
 def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
-    """Return sets of attributes that cover all tables, and what each shares with those before, within one of these.
+    """Return sets of attributes that cover all tables; each comes with the attributes that it shares with its parent.
 
-    The maximal cliques of a chordal completion of the graph that joins attributes of one table, along a tree.
+    They are the maximal cliques of a chordal completion of the graph that joins the attributes of each table, in the
+    order of a junction tree.
     """
     import networkx as nx
 
@@ -152,6 +154,7 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
     joined.add_nodes_from(range(len(cliques)))
     for a, b in combinations(range(len(cliques)), 2):
         joined.add_edge(a, b, weight=len(set(cliques[a]) & set(cliques[b])))
+    # A spanning tree of greatest overlaps is a junction tree: what a clique shares with all before is in its parent.
     tree = nx.maximum_spanning_tree(joined)
     order = [(cliques[0], TOTAL)]
     for parent, child in nx.bfs_edges(tree, 0):

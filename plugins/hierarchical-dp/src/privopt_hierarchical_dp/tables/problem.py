@@ -23,7 +23,7 @@ __all__ = ["TablesProblem"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MOST_UNEVEN: Final = 10**6
-"""By how much shares may differ."""
+"""The largest ratio of two shares."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
 """Columns of ``tables/NAME.csv`` beside the attributes."""
 
@@ -43,7 +43,7 @@ def _check_attributes(value: Any) -> str | None:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether an attribute cannot have a name, in whatever case, because a column of another meaning has it."""
+    """Return whether a name is reserved for another column, in any case, and cannot be that of an attribute."""
     return name.casefold() in RESERVED or name.casefold().startswith("level_")
 
 
@@ -60,7 +60,7 @@ def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | N
 
 @frozen(kw_only=True)
 class CountTable:
-    """One table that is published for every region."""
+    """A table that is published for every region."""
 
     by: tuple[str, ...] = key(help="attributes that individuals are counted by; none: numbers of individuals")
     share: Fraction = key(
@@ -73,7 +73,7 @@ class CountTable:
 
 @frozen(kw_only=True)
 class TablesHierarchy:
-    """The regions, the attributes, the tables, and where the individuals are."""
+    """The regions, the attributes, the tables, and the file of individuals."""
 
     regions: File = key(
         help="public: level_1,...,level_L, one row a leaf region, empty ones too (CSV or Parquet); the last levels of "
@@ -118,7 +118,7 @@ class TablesHierarchy:
 
 @frozen(kw_only=True)
 class TablesPrivacy(Privacy):
-    """How much may leak."""
+    """The privacy guarantee: its notion, budget and relation."""
 
     relation: str = key(
         default="individuals",
@@ -131,7 +131,7 @@ class TablesPrivacy(Privacy):
 
 @frozen(kw_only=True)
 class TablesPlan:
-    """What matters to the user of a plan."""
+    """The weights of errors in a plan."""
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
@@ -150,18 +150,18 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """Return which inputs are alike."""
+        """The neighbouring relation."""
         relation, max_household = TABLE_RELATIONS[self.privacy.relation], self.privacy.max_household
         return relation if max_household is None else relation.of_households(max_household, self.privacy.kind)
 
     @property
     def confidence(self) -> float:
-        """Return the confidence of each interval."""
+        """The confidence of each interval."""
         return self.hierarchy.confidence
 
     @property
     def skipped_totals(self) -> Mapping[str, Sequence[str]]:
-        """Return the totals whose rows are not read, by column."""
+        """The values of totals whose rows are not read, by column."""
         totals = self.hierarchy.totals
         return {} if totals is None or isinstance(totals, str) else totals
 
@@ -184,7 +184,7 @@ class TablesProblem:
 
     @property
     def layout(self) -> Layout:
-        """Return the files of a release: one for each table, with its intervals."""
+        """The files of a release: one for each table, with its intervals."""
         domain = self.domain
         forms = [
             Form(
@@ -203,14 +203,14 @@ class TablesProblem:
         return Layout(forms=tuple(forms), noun="individuals")
 
     def margin(self, name: str) -> Margin:
-        """Return what a table counts by: numbers of attributes, ascending."""
+        """Return the attributes by which a table counts, by number and ascending."""
         table_attributes = self.hierarchy.tables[name].by
         return tuple(
             number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in table_attributes
         )
 
     def cells(self, name: str) -> Cells:
-        """Return columns that identify the cells of a table, in published order."""
+        """Return the columns that identify the cells of a table, in published order."""
         margin, domain = self.margin(name), self.domain
         at = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
         attributes = list(self.hierarchy.attributes.items())
@@ -221,7 +221,7 @@ class TablesProblem:
 
     @property
     def domain(self) -> Domain:
-        """Return the attributes and tables."""
+        """The attributes and tables, with equal weights."""
         tables = self.hierarchy.tables
         return Domain(
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
@@ -230,10 +230,10 @@ class TablesProblem:
         )
 
     def check_keys(self, file: str) -> None:
-        """Check that names fit together.
+        """Check that the names and shares of attributes and tables fit together.
 
         Raises:
-            InputError: every key that does not.
+            InputError: A fault for each key that does not fit.
         """
         self.privacy.check_keys(file)
         hierarchy, faults = self.hierarchy, []
@@ -270,7 +270,7 @@ class TablesProblem:
             raise InputError(faults)
 
     def _find_uneven_shares(self, file: str) -> list[Fault]:
-        """Return faults of shares that differ so much that doubles cannot weigh them together."""
+        """Return faults of shares that differ too much for doubles to weigh them together."""
         budget = self.hierarchy.budget or ()
         levels = {f"hierarchy.budget, level {n}": share for n, share in enumerate(budget, start=1) if share}
         named = self.hierarchy.tables.items()
