@@ -42,7 +42,9 @@ def whole_weights(columns):
     table = [columns.top]
     for _ in range(columns.longest):
         table.append(-(-table[-1] * columns.factor // 2**64))
-    return [[int(x) * table[d] for x, d in zip(columns.weights, line, strict=True)] for line in columns.step_counts.tolist()]
+    return [
+        [int(x) * table[d] for x, d in zip(columns.weights, line, strict=True)] for line in columns.step_counts.tolist()
+    ]
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(4), Fraction(20)])

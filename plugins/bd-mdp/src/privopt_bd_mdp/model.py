@@ -23,11 +23,12 @@ __all__ = ["PMO", "PathRows"]
 
 @frozen(kw_only=True, eq=False)
 class PMO:
-    """An instance and its compiled model.
+    """The perturbation matrix optimisation of an instance, compiled.
 
     Attributes:
-        instance: records, outputs, pairs.
-        form: minimise the expected loss over rows that sum to one and keep the pairs, both ways.
+        instance: The records, outputs and pairs.
+        form: The linear program: minimise the expected loss over rows that add up to one and satisfy the privacy
+            constraint of each pair in both directions.
     """
 
     instance: Instance
@@ -59,35 +60,36 @@ class PMO:
         return cls(instance=instance, form=model.compile())
 
     def columns_of(self, records: Ints) -> Ints:
-        """Return columns of the entries of some records."""
+        """Return the columns of the entries z_ik of some records."""
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return (N, K) mechanism of a point, rows scaled to one."""
+        """Return the (N, K) mechanism of a point; its rows are scaled to add up to one."""
         start = self.form.variable("z").start
         z = np.maximum(x[start : start + self.instance.cost.size].reshape(self.instance.cost.shape), 0.0)
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def mass_prices(self, duals: Floats) -> Floats:
-        """Return (N,) multipliers of the mass rows."""
+        """Return the (N,) multipliers of the rows that fix the sum of each record's probabilities."""
         mass = self.form.family("mass")
         return duals[mass.start : mass.stop]
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return multipliers of privacy rows as a vector over all rows, with the best prices next to them."""
+        """Return multipliers of the privacy rows as a vector over all rows, with the best mass prices."""
         duals = np.zeros(self.form.shape[0])
         if len(self.instance.pairs):
             forward, backward = multipliers.arrays(len(self.instance.pairs), self.instance.outputs)
             rows = self.form.family("geo-ind")
             duals[rows.start : rows.stop] = -np.concatenate([forward, backward]).ravel()
+        # The largest feasible price of a record's mass is the least reduced cost in its row.
         reduced = self.form.c - self.form.A.T @ duals
         mass = self.form.family("mass")
         duals[mass.start : mass.stop] = reduced.reshape(self.instance.cost.shape).min(axis=1)
         return duals
 
     def multipliers(self, duals: Floats) -> Multipliers:
-        """Return multipliers of the privacy rows, from a vector over all rows."""
+        """Return the multipliers of the privacy rows from a vector over all rows."""
         shape = (2, len(self.instance.pairs), self.instance.outputs)
         if not shape[1]:
             return Multipliers.zero()
@@ -97,17 +99,17 @@ class PMO:
 
 
 class PathRows:
-    """Path cuts (Property 3.2), brought where a master's point misses them: ``z_ik <= exp(D_ij) z_jk``.
+    """Path cuts (Property 3.2), added if the master's point violates them: ``z_ik <= exp(D_ij) z_jk``.
 
-    ``i`` and ``j`` are boundary records, ``D_ij`` the length of a shortest path. Each is a combination of the rows
-    along the path, which is its proof.
+    ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
+    combination of the rows along the path, which is its proof.
     """
 
     MOST_ROWS = 4000
-    """Rows brought at a time, at most, the most missed first."""
+    """The greatest number of cuts added at a time; the most violated come first."""
 
     DEEPEST = 25.0
-    """Longer paths (as log-ratios) cut nothing that doubles could tell."""
+    """Longer paths (as log-ratios) are omitted, because doubles could not tell what they cut off."""
 
     MISSED = 1e-7
 
@@ -126,7 +128,7 @@ class PathRows:
         self._from, self._to, self._length = a, b, between[a, b]
 
     def __call__(self, z: Floats) -> ValidRows | None:
-        """Rows that ``z`` over the boundary records' entries misses; None where it misses none."""
+        """Return the cuts that ``z``, the entries of the boundary records, violates; None if there are none."""
         outputs = self.pmo.instance.outputs
         table = np.maximum(z.reshape(len(self.boundary), outputs), 0.0)
         excess = table[self._from] - np.exp(self._length)[:, None] * table[self._to]
@@ -135,6 +137,7 @@ class PathRows:
             return None
         worst = np.argsort(-excess[path, k], kind="stable")[: self.MOST_ROWS]
         path, k = path[worst], k[worst]
+        # Rows are scaled by exp(-D / 2), so that both coefficients are equally far from 1.
         a, b, half = self._from[path], self._to[path], np.exp(-self._length[path] / 2)
         rows = np.arange(len(path))
         matrix = sparse.csr_matrix(
@@ -147,7 +150,7 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Row r as minus the rows along its path, each times the growth up to it."""
+        """Return each cut as a negative combination of the rows along its path, each times the growth before it."""
         form, instance = self.pmo.form, self.pmo.instance
         start = form.family("geo-ind").start
         steps: dict[int, tuple[list[int], list[float]]] = {}
@@ -156,15 +159,15 @@ class PathRows:
         row_ends = [0]
         for p, output, scale in zip(path.tolist(), k.tolist(), half.tolist(), strict=True):
             if p not in steps:
-                steps[p] = self._iter_steps(p)
+                steps[p] = self._trace_steps(p)
             numbers, growth = steps[p]
             places += [start + number * instance.outputs + output for number in numbers]
             values += [-scale * g for g in growth]
             row_ends.append(len(places))
         return sparse.csr_matrix((values, places, row_ends), shape=(len(path), form.shape[0]))
 
-    def _iter_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Numbers of the directed pairs along a path from its first record, and the growth before each."""
+    def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
+        """Return the numbers of the directed pairs along a path from its first record, and the growth before each."""
         first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])
         nodes = [node]
         while node != first:

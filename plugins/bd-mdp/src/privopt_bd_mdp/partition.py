@@ -17,14 +17,14 @@ from privopt.numbers.graphs import components, rank_by_first_use
 
 @frozen(kw_only=True, eq=False)
 class Partition:
-    """A partition of N nodes and what follows from it.
+    """A partition of N nodes, with its boundary and its blocks.
 
     Attributes:
-        subset: (N,) subset of each node, from 0.
-        boundary: (N,) which nodes the master keeps.
-        block: (N,) block of each internal node, from 0 in the order of first occurrence; -1 on the boundary.
-        crossing: number of edges between subsets.
-        border_count: number of nodes with an edge into another subset (the paper's boundary).
+        subset: (N,) The subset of each node, from 0.
+        boundary: (N,) Whether the master keeps a node.
+        block: (N,) The block of each internal node, from 0 in the order of first occurrence; -1 on the boundary.
+        crossing: The number of edges between subsets.
+        border_count: The number of nodes with an edge into another subset (the paper's boundary).
     """
 
     subset: Ints
@@ -35,11 +35,11 @@ class Partition:
 
     @property
     def sizes(self) -> Ints:
-        """(blocks,) number of nodes in each block."""
+        """The number of nodes in each block."""
         return np.bincount(self.block[self.block >= 0])
 
     def count_neighbours(self, edges: Ints) -> Ints:
-        """Count, (blocks,), the boundary nodes that an edge joins to each block."""
+        """Count the boundary nodes that have an edge into each block."""
         directed_edges = np.concatenate([edges, edges[:, ::-1]])
         outgoing = directed_edges[(self.block[directed_edges[:, 0]] >= 0) & self.boundary[directed_edges[:, 1]]]
         block_neighbours = np.unique(np.column_stack([self.block[outgoing[:, 0]], outgoing[:, 1]]), axis=0)
@@ -51,7 +51,7 @@ class Partition:
 
 
 def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
-    """Return nodes with an edge into another subset."""
+    """Mark the nodes with an edge into another subset."""
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
     is_on_boundary = np.zeros(len(subset), dtype=np.bool_)
     is_on_boundary[crossing.ravel()] = True
@@ -59,9 +59,10 @@ def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
 
 
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
-    """Return a small set of nodes that touches every edge: the most joined first, then idle ones out again.
+    """Find a small set of nodes that touches every edge.
 
-    Exact where the edges join two sides only (König's theorem by way of a largest matching).
+    If the graph is bipartite, the set is smallest (König's theorem, from a maximum matching). Otherwise nodes are
+    added greedily by degree, and those that turn out to be redundant are removed.
     """
     cover = np.zeros(nodes, dtype=np.bool_)
     if not len(edges):
@@ -98,12 +99,12 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 
 
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
-    """Return what follows from the subsets of the nodes of a graph.
+    """Make the partition of a graph from the subsets of its nodes.
 
     Args:
-        subset: (N,) labels.
-        edges: (E, 2).
-        cover: keep one end of each edge between subsets on the boundary, not both.
+        subset: (N,) The label of each node's subset.
+        edges: (E, 2) The edges.
+        cover: Whether one end of each edge between subsets is on the boundary, instead of both.
     """
     subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)
     nodes = len(subset)
@@ -112,9 +113,9 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
     boundary = vertex_cover(nodes, crossing) if cover else has_crossing_edge
     if boundary.all() and nodes > 1:
         boundary = boundary.copy()
-        boundary[0] = False  # something must be inside
+        boundary[0] = False  # a block needs at least one internal node
     inner_edges = edges[~boundary[edges].any(axis=1)]
-    # what falls apart once the boundary is fixed is solved apart (Property 3.1)
+    # Once the boundary is fixed, connected components of the rest are independent problems (Property 3.1).
     block = np.full(nodes, -1, dtype=np.int64)
     inner = np.flatnonzero(~boundary)
     block[inner] = rank_by_first_use(components(nodes, inner_edges)[inner])

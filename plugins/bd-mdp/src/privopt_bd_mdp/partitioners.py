@@ -17,17 +17,17 @@ from privopt_bd_mdp.problem import PARTITIONS
 __all__ = ["Records", "partition"]
 
 PARTITION_SEED: Final = 0
-"""The partition is a function of the problem."""
+"""A fixed seed, so that the partition is a function of the problem."""
 
 
 @frozen(kw_only=True, eq=False)
 class Records:
-    """What the partitioners look at. N records, E edges of the mDP graph.
+    """The input of the partitioners: N records and E edges of the mDP graph.
 
     Attributes:
-        edges: (E, 2) neighbouring records.
-        lengths: (E,) distances of these.
-        coordinates: (N, dim), or None where records have none.
+        edges: (E, 2) The neighbouring records.
+        lengths: (E,) Their distances.
+        coordinates: (N, dim) The records' coordinates; None if they have none.
         count: N.
     """
 
@@ -38,11 +38,11 @@ class Records:
 
     @property
     def adjacency(self) -> csr_array:
-        """(N, N) CSR of ones."""
+        """The (N, N) adjacency matrix."""
         return edge_matrix(self.count, self.edges, both=True)
 
     def distance_vectors(self) -> Floats:
-        """Return (N, N): row i holds the lengths of shortest paths from record i to all (Equation (18))."""
+        """Return the (N, N) lengths of shortest paths from each record to all others (Equation (18))."""
         from scipy.sparse.csgraph import dijkstra
 
         table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
@@ -51,18 +51,18 @@ class Records:
 
 
 def partition(kind: str, records: Records, subsets: int) -> Ints:
-    """Return the subset of each record.
+    """Partition the records into subsets.
 
     Args:
-        kind: one of :data:`privopt_bd_mdp.problem.PARTITIONS`.
-        records: what to go by.
-        subsets: M; as many as there are records where there are fewer.
+        kind: One of :data:`privopt_bd_mdp.problem.PARTITIONS`.
+        records: The records and their graph.
+        subsets: The number of subsets, M; at most one for each record is used.
 
     Returns:
-        (N,) labels from 0; some subsets may come out empty and have no label.
+        (N,) labels from 0. Some labels may be missing, because a partitioner may leave a subset empty.
 
     Raises:
-        UnknownNameError: no such kind.
+        UnknownNameError: The kind is unknown.
     """
     count = min(subsets, records.count)
     if count <= 1:
@@ -91,20 +91,21 @@ def _k_means(rows: Floats, count: int) -> Ints:
 
 
 def _cluster_spectrally(records: Records, count: int) -> Ints:
-    """k-means on the rows of the first eigenvectors of L = D - W (Equations (43) to (46))."""
+    """Cluster the rows of the first eigenvectors of the Laplacian L = D - W by k-means (Equations (43) to (46))."""
     from scipy.linalg import eigh
 
     adjacency = records.adjacency.toarray()
     laplacian = np.diag(adjacency.sum(axis=1)) - adjacency
     _, vectors = eigh(laplacian, subset_by_index=(0, count - 1))
+    # Eigenvectors have no sign; it is fixed by the largest entry, so that the partition is reproducible.
     largest = np.abs(vectors).argmax(axis=0)
     return _k_means(vectors * np.sign(vectors[largest, np.arange(count)]), count)
 
 
 def _partition_by_metis(records: Records, count: int) -> Ints:
-    """METIS's multilevel partition into parts of about one size with a small boundary ("communication volume").
+    """Partition by METIS into parts of similar size with a small boundary ("communication volume").
 
-    Parts may differ by a fifth: held to one size METIS leaves nearly twice the boundary on a grid.
+    The sizes of parts may differ by a fifth. With equal sizes METIS leaves nearly twice the boundary on a grid.
     """
     import pymetis
 

@@ -27,22 +27,22 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 Improve = Callable[[Floats | None, Floats | None], None]
-"""Called with multipliers and a point after each round."""
+"""Called with the multipliers and the point after each round."""
 OWN: Final = "benders"
-"""The decomposition of this module; every other method is a registered decomposer's name."""
+"""The decomposition of this module; every other method is the name of a registered decomposer."""
 HALF_SHARE: Final = 0.5
-"""Where a round of columns leaves more than this share of the gap the interior point takes over."""
+"""If a round of columns leaves more than this share of the gap, the interior point method takes over."""
 A_NUMBER: Final = 1500.0
 """Bytes of a coefficient of the program while it is made, cut up, and held by the solvers of master and blocks,
 measured (tests/test_bd_memory.py)."""
 A_SLOPE: Final = 120.0
-"""Bytes of an entry of a cut: with the driver, and in the master's solver."""
+"""Bytes of an entry of a cut, in the driver and in the master's solver together."""
 BLOCK_CUTS: Final = 40
-"""Cuts a block that the master holds, about: those without a multiplier for some rounds are dropped."""
+"""Approximate number of cuts of a block in the master; cuts without a multiplier for some rounds are dropped."""
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
-    """Partition of the records of a connected instance; one end of each crossing pair is its boundary."""
+    """Partition the records of a connected instance; one end of each crossing pair is on the boundary."""
     records = Records(
         edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates
     )
@@ -50,15 +50,16 @@ def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Pa
 
 
 def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Solution:
-    """Solve an instance to ``context.gap``, in doubles.
+    """Solve an instance in doubles, up to the gap ``context.gap``.
 
-    Records at distance 0 are merged, implied pairs dropped, components solved one by one (Property 3.1).
+    Records at distance 0 are merged, implied pairs are dropped, and connected components are solved one by one
+    (Property 3.1).
 
     Returns:
-        The answer; its details hold ``parts``, figures of each connected part that had to be decomposed, and ``path``.
+        The answer. Its details have ``parts``, the figures of each decomposed component, and ``path``.
 
     Raises:
-        SolverError: a solver failed.
+        SolverError: A solver failed.
     """
     parts = Parts(instance, options, context)
     answer = solve(
@@ -73,10 +74,10 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 
 
 class Parts:
-    """The ladder of a whole instance's connected parts, and figures of those that had to be decomposed.
+    """The ladder of solvers for the connected parts of an instance.
 
     Attributes:
-        figures: of each, in the order in which they were begun.
+        figures: The figures of each decomposed part, in the order in which they were started.
     """
 
     def __init__(self, instance: Instance, options: Decomposition, context: SolveContext) -> None:
@@ -84,7 +85,7 @@ class Parts:
         self.figures: list[dict[str, Any]] = []
 
     def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
-        """Yield what rounds begin with: methods of optimal-lp, or the star alone, or nothing; then Benders."""
+        """Yield the solvers of a part: methods of optimal-lp, or the star alone, or none; then the decomposition."""
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
         subsets = max(1, round(options.subsets * part.instance.records / self.records))
@@ -102,7 +103,7 @@ class Parts:
 
 
 def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
-    """Figures of a part before anything is solved."""
+    """Return the figures of a part before it is solved."""
     return {
         "records": instance.records,
         "pairs": len(instance.pairs),
@@ -120,7 +121,7 @@ def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
 
 @define(eq=False)
 class _Rounds:
-    """Rounds of a decomposition: Benders' from the best that is known, or those of the registered decomposer named."""
+    """The rounds of a decomposition: Benders' from the best known point, or those of a registered decomposer."""
 
     partition: Partition
     options: Decomposition
@@ -132,9 +133,10 @@ class _Rounds:
         self.name = self.context.method
 
     def peak_bytes(self, part: Part) -> float:
-        """Return what Benders' rounds take next to what is held: the program, its parts, paths, and cuts.
+        """Estimate the additional memory of Benders' rounds: the program, its parts, paths and cuts.
 
-        A cut of a block speaks of the boundary records next to it. Of another decomposer no one knows.
+        A cut of a block has an entry for each boundary record with an edge into it. The memory of another decomposer is
+        unknown, and 0 is returned.
         """
         if self.name != OWN:
             return 0.0
@@ -145,16 +147,16 @@ class _Rounds:
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * slopes + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """See :class:`Solver`.
+        """Solve a part; see :class:`Solver`.
 
         Raises:
-            RegistryError: a decomposer returned something else than a decomposition's answer.
+            RegistryError: A decomposer returned something other than ``Decomposed``.
         """
         pmo = PMO.of(part.instance)
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
-            """Offer a point and multipliers as the part's."""
+            """Offer a point and its multipliers as an answer for the part."""
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
             offers.offer(
@@ -185,6 +187,7 @@ class _Rounds:
             return Benders(solver=self.context.solver).solve(
                 pmo.form, blocks, context, start=start, valid=valid, improve=improve
             )
-        except SolverError as error:  # numbers that no solver can take: what is known already stands, with its bound
+        except SolverError as error:
+            # Some numbers are too extreme for a solver. The answers offered before remain, with their bound.
             self.figures["benders_failed"] = str(error)
             raise

@@ -39,30 +39,30 @@ KIND_PLANE: Final = 2
 PER_DEGREE: Final = 10_000_000
 PER_KM: Final = 1_000_000
 MAX_PLANE_KM: Final = 1_000.0
-"""km of a plane's coordinates at most: squares of differences then stay below 2^63 in the client."""
+"""The greatest coordinate of a plane in km; squares of differences then stay below 2^63 in the client."""
 
 
 WIDEST: Final = 1 << 30
-"""mm of a region, in each direction: products of two of its lengths then stay below 2^63 in the client."""
+"""The greatest width of a region in mm; products of two lengths then stay below 2^63 in the client."""
 SPARE_BITS: Final = 64
-"""Bits of a block beyond those of the greatest sum: no report comes of it with probability 2^-SPARE_BITS at most."""
+"""Bits of a block beyond those of the greatest sum: a block gives no report with probability at most 2^-SPARE_BITS."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""Steps of a predictive test's distances, at most."""
+"""The greatest distance of a predictive test, in steps."""
 
 
 class Mechanism(Protocol):
-    """What reports are drawn from, as the artefact has it."""
+    """The part of an artefact from which reports are drawn."""
 
     kind: ClassVar[int]
 
     def to_bytes(self) -> bytes:
-        """Return its part of the artefact."""
+        """Return the mechanism's part of the artefact."""
         ...
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """Ids, with integer coordinates where there are any.
+    """Places: their ids, and integer coordinates if they have any.
 
     Attributes:
         ids: of the places.
@@ -103,7 +103,7 @@ class Places:
         return cls(ids=tuple(ids), kind=KIND_DEGREES if degrees else KIND_PLANE, points=points.astype(np.int32))
 
     def to_bytes(self) -> bytes:
-        """Return ids, then coordinates; of degrees the cosine of each latitude in 2^-16 too."""
+        """Return the ids, then the coordinates, then, for degrees, the cosine of each latitude in 2^-16."""
         parts = [_pack_text(name) for name in self.ids]
         parts.append(self.points.astype("<i4").tobytes())
         if self.kind == KIND_DEGREES:
@@ -132,7 +132,7 @@ class Rows:
 
 @frozen(kw_only=True, eq=False)
 class Predictive:
-    """A mechanism of whole rows for fresh reports, with the numbers of the test whether the last one is still good.
+    """A mechanism of whole rows for fresh reports, with the test that decides whether the last report is still good.
 
     Attributes:
         kind: of mechanism.
@@ -146,7 +146,7 @@ class Predictive:
     prediction: Prediction
 
     def to_bytes(self) -> bytes:
-        """Return the rows, then the numbers; steps are cut at 2^32 - 1, which brings none further apart."""
+        """Return the rows, then the numbers of the test; steps are cut at 2^32 - 1, which increases no distance."""
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
         steps = np.minimum(test.steps, MAX_STEPS).astype("<u4")
@@ -155,7 +155,7 @@ class Predictive:
 
 @frozen(kw_only=True, eq=False)
 class Everywhere:
-    """A mechanism of whole rows for the vertices of a region, which any point of it is a mixture of.
+    """A mechanism of whole rows for the vertices of a region; any point of the region is a mixture of vertices.
 
     Attributes:
         kind: of mechanism.
@@ -195,7 +195,7 @@ class Everywhere:
         return b"".join(parts + [_pack_integer(number) for number in [denominator, *reaches] if snapper.steps])
 
     def _greatest_sum(self, denominator: int, reach: int) -> int:
-        """Return a bound from above of the sums of all mixtures' weights."""
+        """Return an upper bound on the sums of the weights of all mixtures."""
         snapper = self.snapper
         directions = snapper.vertices[snapper.ends[:, 1]] - snapper.vertices[snapper.ends[:, 0]]
         greatest: int = max(1, *(x * x + y * y for x, y in directions.tolist()))
@@ -237,12 +237,12 @@ def artefact(
 
 
 def _pack_integer(number: int) -> bytes:
-    """Return a whole number of any size as how many bytes it takes, a byte, and these."""
+    """Pack a whole number of any size: one byte for its length, then its bytes."""
     size = (number.bit_length() + 7) // 8
     return struct.pack("<B", size) + number.to_bytes(size, "little")
 
 
 def _pack_text(text: str) -> bytes:
-    """Return a text as its length in bytes, 4 of them, and UTF-8."""
+    """Pack a text: four bytes for its length, then UTF-8."""
     encoded = text.encode("utf-8")
     return struct.pack("<I", len(encoded)) + encoded

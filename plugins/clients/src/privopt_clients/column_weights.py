@@ -28,17 +28,17 @@ from privopt.numbers.exp_log_bounds import exp_fixed
 __all__ = ["Columns", "column_weights"]
 
 STEPS: Final = 1 << 16
-"""Steps of the longest way, at most: a client counts T so far when it opens an artefact."""
+"""The greatest number of steps of a path: a client computes T up to it when it opens an artefact."""
 EPSILON_SLACK: Final = 1e-6
-"""Part of epsilon that is first left for the roundings of T and X; where it is not enough, less of epsilon is tried."""
+"""Share of epsilon that is first reserved for the roundings of T and X; if it is not enough, more is reserved."""
 MAX_HALVINGS: Final = 6
-"""Tries at a greater part of epsilon, after half of it."""
+"""Number of bisection steps towards a greater share of epsilon, after half of it was tried."""
 MISS_BITS: Final = 64
-"""No report comes of the entropy of one draw with probability 2^-MISS_BITS at most; then more is drawn."""
+"""The entropy of one draw gives no report with probability at most 2^-MISS_BITS; then more entropy is drawn."""
 MOST_TRIES: Final = 1_000
-"""Blocks of a draw, at most."""
+"""The greatest number of blocks of a draw."""
 FRACTION_BITS: Final = 256
-"""Of the powers and exponentials that are compared, after the point."""
+"""Number of bits after the point in the powers and exponentials that are compared."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -46,15 +46,15 @@ class Columns:
     """Column weights and the graph.
 
     Attributes:
-        kind: of mechanism.
-        edge_ends: (E, 2) places of each edge.
-        steps: (E,) its length.
+        kind: The kind of mechanism in the artefact.
+        edge_ends: (E, 2) The places that each edge joins.
+        steps: (E,) The length of each edge.
         weights: (N,) uint32, X.
-        factor: q, of at most 2^64 - 1.
+        factor: q, at most 2^64 - 1.
         top: T[0].
-        longest: steps of the longest shortest way.
-        block: bytes of one try.
-        tries: blocks of one draw.
+        longest: The number of steps of the longest shortest path.
+        block: The number of bytes of one try.
+        tries: The number of blocks of one draw.
         sums: (N,) S, whole numbers.
         step_counts: (N, N) D.
     """
@@ -79,14 +79,15 @@ class Columns:
         return head + edges.astype("<u4").tobytes() + self.weights.astype("<u4").tobytes()
 
     def probabilities(self) -> Floats:
-        """Return (N, N) doubles near to what is drawn with, for the loss."""
+        """Return the (N, N) probabilities of reports in doubles, for the loss."""
         table = np.array(_falling_table(self.factor, self.top, self.longest), dtype=np.float64)
         probabilities: Floats = table[self.step_counts] * self.weights
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
     def holds(self, pairs: Ints, distances: Floats, epsilon: Fraction) -> bool:
-        """Prove the certificate's inequality for pairs (P, 2) of records at distances (P,), both ways."""
+        """Check the certificate's inequality exactly for pairs (P, 2) of records at distances (P,), both ways."""
+        # Powers are rounded up and exponentials down, so that an inequality that passes holds exactly.
         ratio = Fraction(1 << 64, self.factor)
         max_powers = _powers_up(ratio, int(self.step_counts[tuple(pairs.T)].max(initial=0)))
         for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
@@ -99,16 +100,16 @@ class Columns:
 
 
 def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction) -> Columns | None:
-    """Find column weights that certify, at the greatest rate that was found to.
+    """Find column weights that satisfy the certificate, with a rate as great as possible.
 
     Args:
-        pairs: (P, 2) pairs of records that imply all that are required.
-        distances: (P,) their distances.
+        pairs: (P, 2) Pairs of records that imply all required ones.
+        distances: (P,) Their distances.
         count: N.
-        epsilon: exact.
+        epsilon: The exact epsilon.
 
     Returns:
-        None where the pairs join not all records, or nothing certifies.
+        The column weights; None if the pairs do not connect all records, or if no rate satisfies the certificate.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
@@ -148,7 +149,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 
 
 def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
-    """Return each pair once, at the least of its distances: a sparse matrix would add repeated pairs."""
+    """Keep each pair once, with the least of its distances; a sparse matrix would add up repeated pairs."""
     edge_ends = np.sort(pairs, axis=1)
     order = np.lexsort((distances, edge_ends[:, 1], edge_ends[:, 0]))
     edge_ends = edge_ends[order]
@@ -157,12 +158,13 @@ def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
 
 
 def _at_rate(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Columns | None:
-    """Return column weights whose rows' sums are as alike as may be, for a rate a step."""
+    """Return column weights for a rate per step; X is chosen so that the sums of rows are as equal as possible."""
     factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))
     if not 0 < factor < 1 << 64:
         return None
     count, longest = len(step_counts), int(step_counts.max())
     kernel = np.exp(-rate * step_counts)
+    # Solving K X = 1 makes all sums equal. Negative weights are cut off, and equal weights are the fallback.
     try:
         solved = np.linalg.solve(kernel, np.ones(count))
     except np.linalg.LinAlgError:
@@ -205,7 +207,7 @@ def _falling_table(factor: int, top: int, longest: int) -> list[int]:
 
 
 def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) -> list[int]:
-    """Return the sums of all rows, exactly: limbs of 16 bits of T, so that no sum passes 2^64."""
+    """Return the exact sums of all rows, computed from 16-bit limbs of T, so that no partial sum overflows 64 bits."""
     sums = [0] * len(step_counts)
     wide_weights = weights.astype(np.uint64)
     for limb in range(4):
@@ -216,7 +218,7 @@ def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) 
 
 
 def _powers_up(ratio: Fraction, max_power: int) -> list[int]:
-    """Return bounds from above of ratio^n times 2^FRACTION_BITS, for n up to ``max_power``."""
+    """Return upper bounds of ratio^n times 2^FRACTION_BITS, for n up to ``max_power``."""
     powers = [1 << FRACTION_BITS]
     for _ in range(max_power):
         powers.append(-(-powers[-1] * ratio.numerator // ratio.denominator))

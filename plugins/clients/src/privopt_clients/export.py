@@ -38,20 +38,20 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["ExportResult", "export"]
 
 MAX_ROW_BYTES: Final = 1_000_000
-"""Bytes that whole rows take, at most."""
+"""The greatest size of whole rows, in bytes."""
 MAX_EDGES_PER_RECORD: Final = 8
-"""Pairs a record up to which they make a graph for column weights: 12 bytes each."""
+"""The greatest number of pairs per record in a graph for column weights; a pair takes 12 bytes."""
 Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
-"""Scopes that a report from a record's row has, or one from the row of any point."""
+"""The scopes that a report can have; the last one is for the rows of arbitrary points."""
 NOTION_OF_TRACES: Final = "trace-dp"
-"""That of releases that give the last report again while a test finds it good."""
+"""The notion of releases that repeat the last report while a test finds it good."""
 MAX_VECTORS: Final = 64
-"""Vectors of an export."""
+"""The number of test vectors of an export."""
 CLIENT: Final = Path(__file__).parent / "js"
 MODULE: Final = "privopt-client.mjs"
 MODULES: Final = (MODULE, "privopt-prediction.mjs", "privopt-policy.mjs", "privopt-location.mjs")
-"""Each needs those before it alone."""
+"""The modules of a client. Each one imports only those before it."""
 IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
 
 
@@ -144,7 +144,7 @@ def export(
 
 
 def _check_scope(opened: OpenedFolder) -> None:
-    """Refuse guarantees that such a report does not carry."""
+    """Refuse releases whose guarantee a single report of a client does not have."""
     guarantee = opened.result.guarantee
     scopes = SCOPES[:2] if guarantee.kind == NOTION_OF_TRACES else SCOPES
     if guarantee.kind not in ("metric-dp", NOTION_OF_TRACES) or guarantee.scope not in scopes:
@@ -156,7 +156,7 @@ def _check_scope(opened: OpenedFolder) -> None:
 
 @frozen(kw_only=True)
 class _ClientForm:
-    """What a client will draw from, the outputs kept of the release's (None: the records), loss, and what to say."""
+    """A client's form and mechanism, the kept outputs (None for the records), its loss, and a note."""
 
     form: Form
     mechanism: Mechanism
@@ -166,11 +166,11 @@ class _ClientForm:
 
 
 def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, largest: int) -> _ClientForm:
-    """Return what a client will draw from, certified.
+    """Choose the form in which a client draws, and certify it.
 
     Raises:
-        UsageError: no such form for this release.
-        CertificationError: it does not keep epsilon.
+        UsageError: The release has no such form.
+        CertificationError: The form does not keep epsilon.
     """
     entry = 12 if isinstance(release, TraceRelease) else 8  # bytes: a weight, and a distance in steps
     max_outputs = largest // (entry * len(release.records))
@@ -190,7 +190,7 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, la
 
 
 def _by_columns(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
-    """Return column weights over the graph of the pairs that the certificate checks, which prove themselves."""
+    """Return column weights over the graph of the certificate's pairs; None if they are not possible."""
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
     if data.region is not None or isinstance(release, TraceRelease):
         return None
@@ -233,12 +233,12 @@ def _by_rows(release: MatrixRelease, data: MetricData, max_outputs: int) -> _Cli
 
 
 def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
-    """Return the expected loss of rows of weights."""
+    """Return the expected loss of rows of weights that add up to 2**63."""
     return float((weights / 2.0**63 * weighted).sum())
 
 
 def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
-    """Return places of a problem, or some of them, as the artefact has them: in degrees where positions are."""
+    """Return the places of a problem, or some of them, in the artefact's form; in degrees if positions are."""
     selection = slice(None) if rows is None else rows
     ids, points = np.asarray(space.ids, dtype=np.str_)[selection].tolist(), space.on_map
     if points is None:
@@ -250,19 +250,19 @@ def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Pl
 
 
 def _hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file, empty where there is none."""
+    """Return the SHA-256 of a file, or ``""`` if there is no file."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _write_artefact(folder: Path, contents: bytes) -> None:
-    """Write the artefact, and the vectors that every client of it must give."""
+    """Write the artefact, and the test vectors that every client of it must reproduce."""
     (folder / "mechanism.bin").write_bytes(contents)
     vectors = json.dumps(list(_iter_vectors(open_artefact(contents), contents)), indent=1, ensure_ascii=False)
     (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
 
 
 def _write_modules(folder: Path, contents: bytes) -> None:
-    """Write the ES modules and their types, and a page with modules and artefact inside."""
+    """Write the ES modules and their types, and a page that contains the modules and the artefact."""
     for path in (CLIENT / name for name in MODULES):
         shutil.copyfile(path, folder / path.name)
         for ending in (".d.ts", ".d.mts"):  # TypeScript looks for the second next to an .mjs
@@ -275,7 +275,7 @@ def _write_modules(folder: Path, contents: bytes) -> None:
 
 
 def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
-    """Yield inputs, entropy and reports that every client must give; they follow from the artefact."""
+    """Yield inputs, entropy and the reports that every client must give for them; all follow from the artefact."""
     ids, points = client.ids, client.positions
     for number in range(MAX_VECTORS):
         entropy = hashlib.shake_256(b"vector" + number.to_bytes(4, "little") + contents).digest(client.entropy)

@@ -1,7 +1,7 @@
-"""Fewer outputs, so that an artefact stays small: columns are added to one another, which costs loss, never privacy.
+"""Reduce the number of outputs, so that an artefact stays small. This increases the loss and never weakens privacy.
 
-To report y in place of k is a function of the report alone, so each inequality between two rows holds still for the
-sums of their weights. Rows still sum to 2**63.
+Reporting y in place of k is a function of the report alone. So each inequality between two rows still holds after
+columns have been added up, and rows still add up to 2**63.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ __all__ = ["fewer_outputs"]
 
 
 def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tuple[Unsigned, Ints]:
-    """Keep the outputs that are reported most, and give each other one to the kept one that loses least in its place.
+    """Keep the most frequent outputs, and replace each of the others by the kept output that loses least.
 
     Args:
-        weights: (N, K) uint64, each row summing to 2**63.
-        weighted: (N, K) loss of output k for record i, times the prior of i.
-        max_outputs: outputs to keep, at most; those that are never reported are omitted in any case.
+        weights: (N, K) uint64; each row adds up to 2**63.
+        weighted: (N, K) The loss of output k for record i, times the prior of i.
+        max_outputs: The greatest number of outputs to keep. Outputs that are never reported are omitted in any case.
 
     Returns:
-        (N, K') uint64 weights, and (K',) numbers of the outputs kept, in order.
+        (N, K') uint64 weights, and the (K',) numbers of the kept outputs, in order.
 
     Raises:
-        UsageError: not one output may be kept.
+        UsageError: Not even one output may be kept.
     """
     if max_outputs < 1:
         raise UsageError(f"export: rows must fit into 1 MB, got {len(weights):,} records: export fewer places")
