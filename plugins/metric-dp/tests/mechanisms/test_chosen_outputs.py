@@ -16,7 +16,7 @@ from privopt.run.options import Options
 from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_metric_dp.mechanisms import registered
-from privopt_metric_dp.solvers.choose_outputs import choose_outputs, sampled
+from privopt_metric_dp.solvers.choose_outputs import choose_outputs, sample_program
 from privopt_metric_dp.space.pairs import farthest
 
 
@@ -112,7 +112,7 @@ def test_of_more_than_half_of_what_is_tried_at_most_those_far_apart_are_taken(tm
 def test_a_sample_of_everybody_is_the_problem_itself(tmp_path):
     data = data_of(tmp_path, STREETS + CHOOSE + ROADS + REST)
     pairs, lengths = data.needed
-    instance, prior = sampled(data.weighted, data.prior, pairs, lengths, np.arange(len(data.records)), 0.8)
+    instance, prior = sample_program(data.weighted, data.prior, pairs, lengths, np.arange(len(data.records)), 0.8)
     assert np.array_equal(prior, data.prior)
     assert np.array_equal(instance.cost, data.weighted)
     assert np.array_equal(instance.pairs, pairs)
@@ -122,7 +122,7 @@ def test_a_sample_of_everybody_is_the_problem_itself(tmp_path):
 def test_a_sample_keeps_all_of_the_prior_and_joins_neighbouring_parts(tmp_path):
     data = data_of(tmp_path, STREETS + CHOOSE + ROADS + REST)
     seeds = np.array([30, 2, 11, 17])
-    instance, prior = sampled(data.weighted, data.prior, *data.needed, seeds, 0.8)
+    instance, prior = sample_program(data.weighted, data.prior, *data.needed, seeds, 0.8)
     assert prior.sum() == pytest.approx(1.0)
     assert instance.cost.sum(axis=0) == pytest.approx(data.weighted.sum(axis=0))
     i, j = instance.pairs.T

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.spatial import Delaunay, QhullError
 
 from privopt.errors import InputError
-from privopt_metric_dp.kit.check_region import _pairs, greatest_excess, street_share
+from privopt_metric_dp.kit.check_region import _draw_pairs, greatest_excess, street_share
 from privopt_metric_dp.matrix.certify_region import certify_everywhere, max_snapping_epsilon
 from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.region.mesh import lattice, plane_of, refine_plane
@@ -267,7 +267,7 @@ def test_a_vertex_on_the_side_of_another_triangle_is_caught():
 def test_streets_are_compared_across_their_ends():
     """A walk of two streets tells more than either where the middle node's row is another's."""
     street = Streets(size=3, simplices=[[0, 1], [1, 2]], km=[1.0, 1.0], steps=8)
-    pairs = list(_pairs(street, Fraction(1), random.Random(3), 200))
+    pairs = list(_draw_pairs(street, Fraction(1), random.Random(3), 200))
     assert any(one[0] != two[0] for one, two, _ in pairs)
     assert all(0 <= squared <= 36 for _, _, squared in pairs)
 

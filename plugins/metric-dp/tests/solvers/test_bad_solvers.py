@@ -127,7 +127,7 @@ def ladder(part, room, own=auto.auto):
     yield Endless()
     yield from own(part, room)
 
-auto.named = lambda method: ladder
+auto.make_ladder = lambda method: ladder
 main()
 """
 NO_CLOCK = "while True: np.sort(np.random.default_rng(0).random(1_000_000))"

@@ -19,7 +19,7 @@ from privopt_metric_dp.solvers.auto import InDoubles
 from privopt_metric_dp.solvers.few_outputs import FewOutputs, sample_outputs
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part
-from privopt_metric_dp.solvers.spanner import FewPairs, spanner
+from privopt_metric_dp.solvers.spanner import FewPairs, make_spanner
 
 maps = {
     "size": st.integers(4, 12),
@@ -100,7 +100,7 @@ def test_sampled_outputs_are_far_from_one_another(grid_instance):
 
 def test_a_spanner_of_scattered_points_holds_few_pairs_and_its_gap_is_small(excess):
     instance = points(60, 60, 0, 0.5, None)
-    less, kept = spanner(instance, 0.1)
+    less, kept = make_spanner(instance, 0.1)
     assert kept.mean() < 0.3
     assert less.epsilon == instance.epsilon
     answer = solve(instance, method=FewPairs(InteriorPoint()), gap=3e-2)
@@ -112,7 +112,7 @@ def test_a_spanner_of_scattered_points_holds_few_pairs_and_its_gap_is_small(exce
 def test_memory_is_less_than_that_of_the_whole_program():
     part, inner = Part(points(80, 80, 0, 0.5, None)), InteriorPoint()
     whole = inner.peak_bytes(part)
-    assert inner.peak_bytes(Part(spanner(part.instance, 0.1)[0])) < 0.7 * whole
+    assert inner.peak_bytes(Part(make_spanner(part.instance, 0.1)[0])) < 0.7 * whole
     assert FewOutputs(20, inner).peak_bytes(part) < 0.6 * whole
 
 

@@ -196,7 +196,7 @@ def test_a_stop_before_any_method_states_more_than_nothing(tmp_path, problem, mo
     def late(*given, **named):
         raise StoppedError("the time limit came")
 
-    monkeypatch.setattr(auto, "_had", late)
+    monkeypatch.setattr(auto, "_run_solver", late)
     asked = Options(method=method, time_limit=600.0)
     solved = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", asked)
     assert solved.stopped

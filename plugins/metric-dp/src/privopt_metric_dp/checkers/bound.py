@@ -46,8 +46,8 @@ class Moves(Protocol):
 
 def required(metric: Metric, limit: float, i: int) -> dict[int, int]:
     """Return the records that must be near record i, and how near: within a limit, or all."""
-    near = enumerate(metric.held(i))
-    return {j: d for j, d in near if j != i and d is not None and d <= limit}
+    distances = enumerate(metric.held(i))
+    return {j: d for j, d in distances if j != i and d is not None and d <= limit}
 
 
 class _Growth:
@@ -56,43 +56,43 @@ class _Growth:
     def __init__(self, metric: Metric, epsilon: Fraction, limit: float) -> None:
         self.metric, self.epsilon, self.limit = metric, epsilon, limit
         self.size = len(metric.points)
-        self._after: list[list[tuple[int, int]]] = []
+        self._adjacency: list[list[tuple[int, int]]] = []
 
     def of(self, rows: Iterable[Sequence[int]]) -> dict[Row, int]:
         """Return the factors of rows, which are sorted by their first record."""
-        room, growth = self.metric.room, dict[Row, int]()
+        error, growth = self.metric.room, dict[Row, int]()
         last, reached = -1, dict[int, int]()
         for i, j in rows:
             if i != last:
-                last, reached = i, self._near(i)
+                last, reached = i, self._required_distances(i)
             if j not in reached:
                 reached = required(self.metric, self.limit, i)
             if j not in reached:
                 implied = shortest(i, self._neighbours().__getitem__)
-                reached = {b: d - room for b, d in implied.items()} | reached
+                reached = {b: d - error for b, d in implied.items()} | reached
             where = f"proof.npz: {i}, {j}"
-            there = 0 <= i != j in reached
-            x = math.ceil(self.epsilon * (reached[j] + room)) if there else 2 * FLAT
-            near = x <= FLAT + (ONE >> 40)
-            need(near, f"{where}: neither required nor implied, or beyond any ratio")
+            is_reached = 0 <= i != j in reached
+            x = math.ceil(self.epsilon * (reached[j] + error)) if is_reached else 2 * FLAT
+            has_ratio = x <= FLAT + (ONE >> 40)
+            need(has_ratio, f"{where}: neither required nor implied, or beyond any ratio")
             growth[i, j] = exp_up(x)
         return growth
 
-    def _near(self, i: int) -> dict[int, int]:
+    def _required_distances(self, i: int) -> dict[int, int]:
         """Return a record's required distances; along roads only those as near as the next ones."""
-        first = self.metric.first(i)
-        if first is None:
+        first_reached = self.metric.first(i)
+        if first_reached is None:
             return required(self.metric, self.limit, i)
-        near = self.metric.near(i, max(first.values(), default=0))
-        return {j: d for j, d in near.items() if j != i and d <= self.limit}
+        distances = self.metric.near(i, max(first_reached.values(), default=0))
+        return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
         """Return required pairs, each as far as it may truly be."""
-        if not self._after:
-            room = self.metric.room
-            near = (required(self.metric, self.limit, a) for a in range(self.size))
-            self._after = [[(b, d + room) for b, d in each.items()] for each in near]
-        return self._after
+        if not self._adjacency:
+            error = self.metric.room
+            required_distances = (required(self.metric, self.limit, a) for a in range(self.size))
+            self._adjacency = [[(b, d + error) for b, d in distances.items()] for distances in required_distances]
+        return self._adjacency
 
 
 class _Rows:
@@ -120,24 +120,28 @@ class _Trees:
         self.prices = [low(Fraction(price)) for price in prices.flat]
         self.priced: list[int] = []
         parents: list[dict[int, tuple[int, bool]]] = [
-            {code: self._parent(i, code) for code in {*codes}} for i, codes in enumerate(zip(*trees.rows, strict=True))
+            {code: self._decode_parent(i, code) for code in {*codes}}
+            for i, codes in enumerate(zip(*trees.rows, strict=True))
         ]
-        ends = {
-            (i, p) if above else (p, i) for i, by_code in enumerate(parents) for p, above in by_code.values() if p != i
+        tight_rows = {
+            (i, p) if is_above else (p, i)
+            for i, by_code in enumerate(parents)
+            for p, is_above in by_code.values()
+            if p != i
         }
-        growths = growth.of(sorted(ends))
+        growths = growth.of(sorted(tight_rows))
 
-        def rate(i: int, p: int, above: bool) -> int:
+        def rate(i: int, p: int, is_above: bool) -> int:
             if p == i:
                 return 0
-            return growths[i, p] if above else ONE * ONE // growths[p, i]
+            return growths[i, p] if is_above else ONE * ONE // growths[p, i]
 
         self.hangs = [
-            {code: (p, above, rate(i, p, above)) for code, (p, above) in by_code.items()}
+            {code: (p, is_above, rate(i, p, is_above)) for code, (p, is_above) in by_code.items()}
             for i, by_code in enumerate(parents)
         ]
 
-    def _parent(self, i: int, code: int) -> tuple[int, bool]:
+    def _decode_parent(self, i: int, code: int) -> tuple[int, bool]:
         """Return the parent (itself at a root), and whether the row (record, parent) is tight."""
         return (i + code // 2) % self.size, code % 2 == 1
 
@@ -152,18 +156,18 @@ class _Trees:
         """
         tree = [by_code[code] for by_code, code in zip(self.hangs, self.trees[k], strict=True)]
         waiting = Counter([parent for parent, _, _ in tree])  # a root waits for itself, and is never free
-        free = [i for i in range(self.size) if i not in waiting]
-        for i in free:  # it grows
-            parent, above, times = tree[i]
+        ready = [i for i in range(self.size) if i not in waiting]
+        for i in ready:  # it grows
+            parent, is_above, times = tree[i]
             surplus = costs[i] - self.prices[i]
-            if surplus and (surplus < 0) == above:
+            if surplus and (surplus < 0) == is_above:
                 costs[i] = self.prices[i]
                 costs[parent] += surplus * times >> BITS
             waiting[parent] -= 1
             if not waiting[parent]:
-                free.append(parent)
+                ready.append(parent)
         roots = sum(i == parent for i, (parent, _, _) in enumerate(tree))
-        need(len(free) + roots == self.size, "proof.npz: trees: in a circle")
+        need(len(ready) + roots == self.size, "proof.npz: trees: in a circle")
 
 
 def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) -> tuple[Moves, Fraction]:
@@ -185,42 +189,44 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     else:
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
         parts += " bound_outputs:i8:1" if as_streets else ""
-    room = NAMES + 8 * size * width
-    version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", room)
-    _look("version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "that form's")
-    sound = len(unit.flat) == 1 and 0 < unit.flat[0] < math.inf
-    _look("unit", sound, "a finite number above 0")
-    growth, stated = _Growth(metric, epsilon, limit), Fraction(unit.flat[0])
+    extra_bytes = NAMES + 8 * size * width
+    version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", extra_bytes)
+    _check_array("version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "that form's")
+    is_valid_unit = len(unit.flat) == 1 and 0 < unit.flat[0] < math.inf
+    _check_array("unit", is_valid_unit, "a finite number above 0")
+    growth, stated_unit = _Growth(metric, epsilon, limit), Fraction(unit.flat[0])
     if as_trees:
         prices, trees = arrays
-        _look("prices", prices.shape == (size,), "one a record")
-        _look("prices", all(map(math.isfinite, prices.flat)), "finite numbers")
-        _look("trees", trees.shape == (width, size), "one a record and output")
-        return _Trees(growth, prices, trees), stated
-    pairs, starts, rows, f, *more = arrays
-    priced = [*more[0].flat] if more else []
-    within = all(0 <= record < size for record in priced)
-    _look("bound_outputs", within and priced == sorted({*priced}), "records, rising")
-    _look("pairs", all(0 <= i < size > j >= 0 for i, j in pairs.rows), "records")
-    width = len(priced) if more else width
-    ends = [0, *starts.flat, len(rows.flat)]
-    owned = len(starts.flat) == width + 1 and ends[1] == 0 and ends[-2] == ends[-1]
-    _look("starts", owned and ends == sorted(ends), "from 0 up to all rows, one more than outputs")
-    _look("rows", all(row < len(pairs.rows) for row in rows.flat), "places in pairs")
-    _look("values", len(f.flat) == len(rows.flat), "one a row")
-    _look("values", all(0 < value < math.inf for value in f.flat), "finite numbers above 0")
-    found = _Rows(growth, pairs, starts, rows, f)
-    found.priced = priced
-    return found, stated
+        _check_array("prices", prices.shape == (size,), "one a record")
+        _check_array("prices", all(map(math.isfinite, prices.flat)), "finite numbers")
+        _check_array("trees", trees.shape == (width, size), "one a record and output")
+        return _Trees(growth, prices, trees), stated_unit
+    pairs, starts, rows, f, *priced_arrays = arrays
+    priced = [*priced_arrays[0].flat] if priced_arrays else []
+    are_records = all(0 <= record < size for record in priced)
+    _check_array("bound_outputs", are_records and priced == sorted({*priced}), "records, rising")
+    _check_array("pairs", all(0 <= i < size > j >= 0 for i, j in pairs.rows), "records")
+    width = len(priced) if priced_arrays else width
+    offsets = [0, *starts.flat, len(rows.flat)]
+    has_all_offsets = len(starts.flat) == width + 1 and offsets[1] == 0 and offsets[-2] == offsets[-1]
+    _check_array(
+        "starts", has_all_offsets and offsets == sorted(offsets), "from 0 up to all rows, one more than outputs"
+    )
+    _check_array("rows", all(row < len(pairs.rows) for row in rows.flat), "places in pairs")
+    _check_array("values", len(f.flat) == len(rows.flat), "one a row")
+    _check_array("values", all(0 < value < math.inf for value in f.flat), "finite numbers above 0")
+    multipliers = _Rows(growth, pairs, starts, rows, f)
+    multipliers.priced = priced
+    return multipliers, stated_unit
 
 
-def _look(name: str, holds: bool, wanted: str) -> None:
+def _check_array(name: str, holds: bool, expectation: str) -> None:
     """Refuse an array of proof.npz unless it holds what it shall.
 
     Raises:
         RefusedError: so it does not.
     """
-    need(holds, f"proof.npz: {name}: expected {wanted}, got other numbers", 2)
+    need(holds, f"proof.npz: {name}: expected {expectation}, got other numbers", 2)
 
 
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
@@ -239,24 +245,24 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
     if network is None or not losses.measured:
         raise RefusedError("proof.npz: bound_outputs: the loss must be the length of a path along streets", 1)
     pieces = network.pieces([metric.points[record] for record in moves.priced])
-    ends: list[list[tuple[int, int, int]]] = [[] for _ in moves.priced]
+    records_by_end: list[list[tuple[int, int, int]]] = [[] for _ in moves.priced]
     for i, name in enumerate(metric.points):
         if name in pieces:
-            tail, head, far, length = pieces[name]
-            ends[tail].append((i, length - far, length))
-            ends[head].append((i, far, length))
-    covered = {*moves.priced} | {i for at in ends for i, _, _ in at}
+            tail, head, distance, length = pieces[name]
+            records_by_end[tail].append((i, length - distance, length))
+            records_by_end[head].append((i, distance, length))
+    covered = {*moves.priced} | {i for end_records in records_by_end for i, _, _ in end_records}
     need(len(covered) == size, "proof.npz: bound_outputs: a record between no two of them")
-    least, between = list[int](), dict[int, int]()
+    min_costs, between = list[int](), dict[int, int]()
     for k, record in enumerate(moves.priced):
         column = metric.own(record)
-        before = [p * c // losses.whole for p, c in zip(losses.prior, column, strict=True)]
-        costs = [*before]
+        plain_costs = [p * c // losses.whole for p, c in zip(losses.prior, column, strict=True)]
+        costs = [*plain_costs]
         moves.move(k, costs)
-        least = list(map(min, least or costs, costs))
-        for i, part, length in ends[k]:
-            between[i] = between.get(i, 0) + (costs[i] - before[i]) * part // length
-    return [min(cost, between.get(i, cost)) for i, cost in enumerate(least)]
+        min_costs = list(map(min, min_costs or costs, costs))
+        for i, part, length in records_by_end[k]:
+            between[i] = between.get(i, 0) + (costs[i] - plain_costs[i]) * part // length
+    return [min(cost, between.get(i, cost)) for i, cost in enumerate(min_costs)]
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:

@@ -30,10 +30,10 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
     if kind in ("Polygon", "MultiPolygon"):
         several = shape["coordinates"] if kind == "MultiPolygon" else [shape["coordinates"]]
         for rings in several:
-            yield [[(float(at[0]), float(at[1])) for at in ring] for ring in rings]
+            yield [[(float(position[0]), float(position[1])) for position in ring] for ring in rings]
 
 
-def lattice(polygons: list[list[Ring]], side: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
+def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
     """Return corners and triangles of the lattice whose inside polygons meet.
 
     A rim passes there, or its middle is in one.
@@ -47,30 +47,30 @@ def lattice(polygons: list[list[Ring]], side: float, max_triangles: int) -> tupl
         RefusedError: more.
     """
     pieces = [piece for rings in polygons for ring in rings for piece in itertools.pairwise(ring)]
-    xs, ys = ([at[axis] for piece in pieces for at in piece] for axis in (0, 1))
-    height, west, south = side * 0.75**0.5, min(xs) - side, min(ys)
-    cols = math.ceil((max(xs) - min(xs)) / side + 3)
+    xs, ys = ([points[axis] for piece in pieces for points in piece] for axis in (0, 1))
+    height, west, south = side_mm * 0.75**0.5, min(xs) - side_mm, min(ys)
+    cols = math.ceil((max(xs) - min(xs)) / side_mm + 3)
     rows = math.ceil((max(ys) - south) / height + 1)
     need(cols * rows <= min(10**7, max_triangles + 1000), "problem: mesh: too many triangles", 2)
-    at = [(west + (c + r % 2 / 2) * side, south + r * height) for r in range(rows + 1) for c in range(cols + 1)]
-    triangles = _triangles(rows, cols)
-    middles = [[sum(at[v][axis] for v in t) / 3 for axis in (0, 1)] for t in triangles]
-    chosen = {n for n, middle in enumerate(middles) if _inside(middle, polygons)}
+    points = [(west + (c + r % 2 / 2) * side_mm, south + r * height) for r in range(rows + 1) for c in range(cols + 1)]
+    triangles = _lattice_triangles(rows, cols)
+    middles = [[sum(points[v][axis] for v in t) / 3 for axis in (0, 1)] for t in triangles]
+    selected = {n for n, middle in enumerate(middles) if _is_inside(middle, polygons)}
     for tail, head in pieces:
-        for one, other in itertools.pairwise(_stops(tail, head, side)):
-            first = math.floor((min(one[1], other[1]) - south) / height) - 1
-            left = math.floor((min(one[0], other[0]) - west) / side) - 1
-            for r, c in itertools.product(range(first, first + 4), range(left, left + 4)):
+        for start, end in itertools.pairwise(_divide_segment(tail, head, side_mm)):
+            first_row = math.floor((min(start[1], end[1]) - south) / height) - 1
+            first_column = math.floor((min(start[0], end[0]) - west) / side_mm) - 1
+            for r, c in itertools.product(range(first_row, first_row + 4), range(first_column, first_column + 4)):
                 if 0 <= r < rows and 0 <= c < cols:
-                    near = (2 * (r * cols + c), 2 * (r * cols + c) + 1)
-                    chosen |= {n for n in near if _meet([at[v] for v in triangles[n]], one, other)}
-    used = sorted({v for n in chosen for v in triangles[n]})
-    place = {v: i for i, v in enumerate(used)}
-    mesh = [(place[a], place[b], place[c]) for a, b, c in (triangles[n] for n in sorted(chosen))]
-    return [(round(at[v][0]), round(at[v][1])) for v in used], mesh
+                    pair = (2 * (r * cols + c), 2 * (r * cols + c) + 1)
+                    selected |= {n for n in pair if _do_meet([points[v] for v in triangles[n]], start, end)}
+    used_vertices = sorted({v for n in selected for v in triangles[n]})
+    new_number = {v: i for i, v in enumerate(used_vertices)}
+    mesh = [(new_number[a], new_number[b], new_number[c]) for a, b, c in (triangles[n] for n in sorted(selected))]
+    return [(round(points[v][0]), round(points[v][1])) for v in used_vertices], mesh
 
 
-def _triangles(rows: int, cols: int) -> list[Corners]:
+def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
     """Two triangles of each rhombus; those of every second row lean the other way."""
     triangles: list[Corners] = []
     for r, c in itertools.product(range(rows), range(cols)):
@@ -83,13 +83,13 @@ def _triangles(rows: int, cols: int) -> list[Corners]:
     return triangles
 
 
-def _stops(tail: Place, head: Place, side: float) -> list[list[float]]:
+def _divide_segment(tail: Place, head: Place, max_length: float) -> list[list[float]]:
     """Points that divide a segment into parts no longer than a side."""
-    parts = max(1, math.ceil(math.hypot(head[0] - tail[0], head[1] - tail[1]) / side))
+    parts = max(1, math.ceil(math.hypot(head[0] - tail[0], head[1] - tail[1]) / max_length))
     return [[x + (y - x) * (n / parts) for x, y in zip(tail, head, strict=True)] for n in range(parts + 1)]
 
 
-def _inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
+def _is_inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
     """Check whether a point is in one of the polygons: an odd number of sides lie to the west."""
     x, y = middle
 
@@ -103,18 +103,18 @@ def _inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
     return any(sum(is_west(*piece) for piece in sides(rings)) % 2 for rings in polygons)
 
 
-def _meet(corners: list[Any], one: Place, other: Place) -> bool:
+def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
     """Check whether a segment passes through a triangle: no direction of their sides parts them."""
     sides = [
         (corners[0], corners[1]),
         (corners[1], corners[2]),
         (corners[2], corners[0]),
-        (one, other),
+        (start, end),
     ]
     for a, b in sides:
         x, y = a[1] - b[1], b[0] - a[0]
-        these = [x * at[0] + y * at[1] for at in corners]
-        those = [x * at[0] + y * at[1] for at in (one, other)]
+        these = [x * point[0] + y * point[1] for point in corners]
+        those = [x * point[0] + y * point[1] for point in (start, end)]
         if max(these) <= min(those) or max(those) <= min(these):
             return False
     return True

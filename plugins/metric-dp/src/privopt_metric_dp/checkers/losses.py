@@ -58,9 +58,9 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
     if in_km and _is_price(table.get("per_km")):
         keys += " per_km"
     kind, remap = (problem.table("utility", keys).get(key) for key in ("kind", "remap"))
-    given, whole = _shares(problem, table.get("prior"), "p", records)
-    known = given.keys() == {*records} and kind in ("distance", "matrix", "travel-cost")
-    need(known, f"[utility] {table}", 2)
+    prior_by_id, prior_sum = _read_shares(problem, table.get("prior"), "p", records)
+    is_known = prior_by_id.keys() == {*records} and kind in ("distance", "matrix", "travel-cost")
+    need(is_known, f"[utility] {table}", 2)
     column, unit = metric.ends, metric.unit.replace("unit of", "units of")
     if kind == "matrix":
         column, unit = _read_costs(problem, table["cost"], metric), "units of cost"
@@ -68,8 +68,8 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
         column = _travel_costs(problem, metric)
         unit = "km" if "edges" in table else unit
     return Losses(
-        prior=[given.get(name, 0) for name in metric.points],
-        whole=whole,
+        prior=[prior_by_id.get(name, 0) for name in metric.points],
+        whole=prior_sum,
         column=column,
         unit=unit,
         measured=kind == "distance",
@@ -87,16 +87,16 @@ def _is_price(price: object) -> bool:
     return number and 0 < Fraction(cost) < 2**1023 and is_line(price["unit"])
 
 
-def _shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
+def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
     """Shares by id in whole numbers, and their sum; even ones where no file is named."""
     cells = {"id": ids, name: ["1"] * len(ids)} if file is None else problem.columns(file)
-    found = dict(zip(cells["id"], map(rational, cells[name]), strict=True))
-    whole = Fraction(sum(found.values()))
-    sound = len(found) == len(cells["id"]) and min(found.values()) >= 0
-    whole_is_one = name != "p" or not file or abs(float(whole) - 1) <= 1e-6
-    need(sound and whole_is_one, f"problem/{file}: column {name}", 2)
-    shared = math.lcm(*{share.denominator for share in found.values()})
-    return {one: int(share * shared) for one, share in found.items()}, int(whole * shared)
+    share_by_id = dict(zip(cells["id"], map(rational, cells[name]), strict=True))
+    total = Fraction(sum(share_by_id.values()))
+    is_valid = len(share_by_id) == len(cells["id"]) and min(share_by_id.values()) >= 0
+    whole_is_one = name != "p" or not file or abs(float(total) - 1) <= 1e-6
+    need(is_valid and whole_is_one, f"problem/{file}: column {name}", 2)
+    shared = math.lcm(*{value.denominator for value in share_by_id.values()})
+    return {key: int(value * shared) for key, value in share_by_id.items()}, int(total * shared)
 
 
 def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
@@ -111,27 +111,27 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
     They are rounded down by what either path may be too short.
     """
     table = problem.tables["utility"]
-    targets, total = _shares(problem, table.get("targets"), "weight", metric.records.ids)
+    targets, total = _read_shares(problem, table.get("targets"), "weight", metric.records.ids)
     travel = metric.roads
     if "edges" in table:
         one_way = table.get("directed") is True
         travel = ways(read_roads(problem, table["edges"]), one_way=one_way)
-    place = {name: i for i, name in enumerate(metric.records.ids)}
+    index_by_id = {name: i for i, name in enumerate(metric.records.ids)}
 
     def weighted(way: Column, starts: list[str]) -> list[list[int]]:
         """Return, for each start, the path lengths to all targets times their weights."""
         rows: Iterator[Sequence[Any]]
         if travel is None:
-            rows = ([way(i)[place[t]] for t in targets] for i in range(len(starts)))
+            rows = ([way(i)[index_by_id[t]] for t in targets] for i in range(len(starts)))
         else:
             rows = iter(zip(*(travel(t, starts) for t in targets), strict=True))
         return [[q * x for q, x in zip(targets.values(), row, strict=True) if q] for row in rows]
 
-    near, far = weighted(metric.own, metric.points), weighted(metric.ends, metric.outputs.ids)
+    record_travel, output_travel = weighted(metric.own, metric.points), weighted(metric.ends, metric.outputs.ids)
 
     def column(k: int) -> list[int]:
         spare = 2 * metric.room
-        costs = (sum(map(abs, map(sub, own, far[k]))) for own in near)
+        costs = (sum(map(abs, map(sub, from_record, output_travel[k]))) for from_record in record_travel)
         return [max(0, cost // total - spare) for cost in costs]
 
     return column

@@ -65,7 +65,7 @@ class Metric:
         unit: of a distance.
     """
 
-    def __init__(self, problem: Problem, chosen: list[str] | None = None) -> None:
+    def __init__(self, problem: Problem, chosen_ids: list[str] | None = None) -> None:
         """Read ``[distance]``, ``[records]`` and ``[outputs]``.
 
         Args:
@@ -80,8 +80,8 @@ class Metric:
         table = problem.table("distance", KEYS[kind])
         self.records = Places(problem, "records")
         self.outputs = self.records
-        if chosen is not None:
-            self.outputs = self.records.some(chosen, problem.table("outputs", "choose")["choose"])
+        if chosen_ids is not None:
+            self.outputs = self.records.some(chosen_ids, problem.table("outputs", "choose")["choose"])
         elif "outputs" in problem.tables:
             self.outputs = Places(problem, "outputs")
         pair = self.records.kind, self.outputs.kind
@@ -91,7 +91,7 @@ class Metric:
         self.roads: Lengths | None = None
         self.streets: list[Road] = []
         self.network: Network | None = None
-        self._here: list[Any] = []
+        self._record_points: list[Any] = []
         bare = kind == "matrix" or self.records.kind == "vector"
         self.unit = "unit of distance" if bare else "km"
         if kind == "euclidean":
@@ -101,7 +101,7 @@ class Metric:
         elif kind == "graph":
             self._measure_along(read_roads(problem, table["edges"]))
         else:
-            self._read_matrices(problem, table, chosen)
+            self._read_matrices(problem, table, chosen_ids)
         self.held = self.own
 
     own: Distances
@@ -109,23 +109,23 @@ class Metric:
 
     def _measure_on_plane(self) -> None:
         """Root of the sum of squares, rounded down."""
-        coordinates = [x for at in self.records.at + self.outputs.at for x in at]
+        coordinates = [x for place in self.records.at + self.outputs.at for x in place]
         shared = math.lcm(10**6 << 64, *{x.denominator for x in coordinates})
 
         @lru_cache(MAX_CACHED_ROWS)
         def root(square: int) -> int:
             return math.isqrt((square << 2 * BITS) // shared**2)
 
-        def ready(at: Sequence[Fraction]) -> tuple[int, ...]:
-            return tuple(int(x * shared) for x in at)
+        def ready(place: Sequence[Fraction]) -> tuple[int, ...]:
+            return tuple(int(x * shared) for x in place)
 
-        self._measure(ready, lambda a, b: root(_square(a, b)))
+        self._measure_pairs(ready, lambda a, b: root(_squared_distance(a, b)))
 
     def _measure_on_sphere(self) -> None:
         """2 R asin(chord / 2), the chord between unit vectors, less what is lost on the way."""
 
-        def ready(at: Sequence[int]) -> tuple[int, ...]:
-            latitude, longitude = at
+        def ready(place: Sequence[int]) -> tuple[int, ...]:
+            latitude, longitude = place
             flat = cosine(latitude)
             x, y = (flat * cosine(longitude - turned) >> BITS for turned in (0, PI // 2))
             return x, y, cosine(latitude - PI // 2)
@@ -133,28 +133,28 @@ class Metric:
         def way(a: tuple[int, ...], b: tuple[int, ...]) -> int:
             if a == b:
                 return 0
-            return max(0, 2 * RADIUS_KM * arcsine_of_root(_square(a, b) >> BITS + 2) - ARCS)
+            return max(0, 2 * RADIUS_KM * arcsine_of_root(_squared_distance(a, b) >> BITS + 2) - ARCS)
 
         self.room = 2 * ARCS
-        self._measure(ready, way)
+        self._measure_pairs(ready, way)
 
-    def _measure(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
+    def _measure_pairs(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
         """Distances between coordinates: made ready once, then pair by pair."""
         self.ready, self.way = ready, way
-        self._here, self.there = ([ready(at) for at in p.at] for p in (self.records, self.outputs))
+        self._record_points, self.there = ([ready(place) for place in p.at] for p in (self.records, self.outputs))
 
         @lru_cache(MAX_CACHED_ROWS)
-        def row(at: Hashable) -> list[int]:
-            return [way(at, b) for b in self._here]
+        def row(place: Hashable) -> list[int]:
+            return [way(place, b) for b in self._record_points]
 
-        self.own = lambda i: row(self._here[i])
+        self.own = lambda i: row(self._record_points[i])
         self.ends = lambda k: row(self.there[k])
 
     def _measure_along(self, streets: list[Road]) -> None:
         """Measure shortest paths over roads that can all be used in both directions."""
         joined = {name for road in streets for name in road[:2]}
-        alone = [name for name in [*self.points, *self.outputs.ids] if name not in joined]
-        need(not alone, f"distance: no road begins or ends at {alone[:1]}", 2)
+        isolated = [name for name in [*self.points, *self.outputs.ids] if name not in joined]
+        need(not isolated, f"distance: no road begins or ends at {isolated[:1]}", 2)
         self.network = Network(streets)
         self.place = {name: i for i, name in enumerate(self.points)}
         self.streets, self.roads = streets, self.network.lengths
@@ -171,8 +171,8 @@ class Metric:
         """Return the rows within a distance of one, ``held``, and how far they are."""
         if self.network is None:
             return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= max_distance}
-        found = self.network.near(self.points[i], max_distance)
-        return {self.place[name]: d for name, d in found.items() if name in self.place}
+        lengths = self.network.near(self.points[i], max_distance)
+        return {self.place[name]: d for name, d in lengths.items() if name in self.place}
 
     def first(self, i: int) -> dict[int, int] | None:
         """Return the first rows that roads from a row reach, and how far they are; or None.
@@ -182,23 +182,23 @@ class Metric:
         """
         if self.network is None:
             return None
-        found = self.network.first(self.points[i], self.place)
-        return {self.place[name]: d for name, d in found.items()}
+        lengths = self.network.first(self.points[i], self.place)
+        return {self.place[name]: d for name, d in lengths.items()}
 
-    def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen: list[str] | None) -> None:
+    def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen_ids: list[str] | None) -> None:
         """Stated distances; the lesser of both directions."""
         records, outputs = len(self.records.ids), len(self.outputs.ids)
-        given = problem.array(table["matrix"], records, records).rows
+        distance_rows = problem.array(table["matrix"], records, records).rows
 
         @lru_cache(MAX_CACHED_ROWS)
         def row_of(i: int) -> list[int]:
-            pairs = zip((row[i] for row in given), given[i], strict=True)
-            return [low(Fraction(min(there, back))) for there, back in pairs]
+            pairs = zip((row[i] for row in distance_rows), distance_rows[i], strict=True)
+            return [low(Fraction(min(forward, back))) for forward, back in pairs]
 
         self.own = self.ends = row_of
-        if chosen is not None:
-            place = {name: i for i, name in enumerate(self.points)}
-            self.ends = lambda k: row_of(place[chosen[k]])
+        if chosen_ids is not None:
+            index_by_id = {name: i for i, name in enumerate(self.points)}
+            self.ends = lambda k: row_of(index_by_id[chosen_ids[k]])
         elif "outputs" in problem.tables:
             name = table.get("output_matrix")
             across = [] if name is None else problem.array(name, records, outputs).rows
@@ -207,7 +207,7 @@ class Metric:
     def add_places(self, ids: list[str], positions: list[Any]) -> None:
         """Take rows of further vertices, by their ids with all others' and their coordinates."""
         self.points = ids
-        self._here += [self.ready(at) for at in positions]
+        self._record_points += [self.ready(position) for position in positions]
 
     def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
         """Take rows of vertices that divide roads, by all ids and the roads between them."""
@@ -219,5 +219,5 @@ class Metric:
         self.held, self.room = lambda i: lengths(self.points[i], self.points), 2 * ARCS
 
 
-def _square(a: Sequence[int], b: Sequence[int]) -> int:
+def _squared_distance(a: Sequence[int], b: Sequence[int]) -> int:
     return sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])

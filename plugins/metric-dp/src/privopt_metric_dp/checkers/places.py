@@ -54,8 +54,8 @@ class Places:
         """
         meshed = "mesh" in problem.tables[name]
         table = problem.table(name, "mesh" if meshed else TABLE)
-        given = SOURCES & set(table)
-        need(len(given) == 1, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
+        sources = SOURCES & set(table)
+        need(len(sources) == 1, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
         self.kind, self.at = "plain", list[Any]()
         self.mesh: list[Corners] = []
         self.projection: Projection | None = None
@@ -76,8 +76,8 @@ class Places:
         if "ids" in table:
             lines = problem.read(table["ids"]).decode("utf-8-sig").splitlines()
             self.ids = [line.strip() for line in lines]
-        once = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
-        fits = once and len(self.at) in (0, len(self.ids))
+        are_unique = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
+        fits = are_unique and len(self.at) in (0, len(self.ids))
         need(fits, f"problem: [{name}]: ids that are none, or stand twice", 2)
 
     def some(self, ids: list[str], count: object) -> Places:
@@ -86,40 +86,40 @@ class Places:
         Raises:
             RefusedError: the ids are others, or not ``count`` of them.
         """
-        place = {name: i for i, name in enumerate(self.ids)}
-        rows = [place.get(name, -1) for name in ids]
-        sound = len(rows) == count and min(rows, default=-1) >= 0 and rows == sorted({*rows})
-        need(sound, f"mechanism.npz: outputs: not {count} of the records, in their order")
-        found = copy.copy(self)
-        found.ids, found.mesh = ids, []
-        found.at = [self.at[row] for row in rows] if self.at else []
-        return found
+        index_by_id = {name: i for i, name in enumerate(self.ids)}
+        rows = [index_by_id.get(name, -1) for name in ids]
+        is_subset = len(rows) == count and min(rows, default=-1) >= 0 and rows == sorted({*rows})
+        need(is_subset, f"mechanism.npz: outputs: not {count} of the records, in their order")
+        subset = copy.copy(self)
+        subset.ids, subset.mesh = ids, []
+        subset.at = [self.at[row] for row in rows] if self.at else []
+        return subset
 
     def _read_grid(self, grid: Mapping[str, Any], max_places: int, name: str) -> None:
         """Middles of cells: km to the east and north, on the earth from a corner in degrees."""
         rows, cols = grid["rows"], grid["cols"]
         _need_sides(name, [rows, cols], max_places)
-        side, cells = number(grid["cell_km"]), list(itertools.product(range(rows), range(cols)))
+        cell_km, cells = number(grid["cell_km"]), list(itertools.product(range(rows), range(cols)))
         self.ids = [f"r{r}c{c}" for r, c in cells]
-        self.kind, self.at = "planar", [(c * side, r * side) for r, c in cells]
+        self.kind, self.at = "planar", [(c * cell_km, r * cell_km) for r, c in cells]
         if "south_west" in grid:
             south, west = (radians(number(degrees)) for degrees in grid["south_west"])
-            up, right = low(side / RADIUS_KM), low(side / RADIUS_KM) * ONE // cosine(south)
+            step_north, step_east = low(cell_km / RADIUS_KM), low(cell_km / RADIUS_KM) * ONE // cosine(south)
             self.kind = "geographic"
-            self.at = [(south + r * up, west + c * right) for r, c in cells]
+            self.at = [(south + r * step_north, west + c * step_east) for r, c in cells]
             north, east = self.at[-1]
             need(max(-south, north) <= PI // 2 and east - west < 2 * PI, "beyond a pole", 2)
 
     def _read_points(self, problem: Problem, table: Mapping[str, Any], name: str) -> None:
         """Rows of a table, whose columns may have other names; ids may be made of several."""
         named: dict[str, Any] = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
-        found, parts = problem.columns(table["points"]), named.pop("id")
-        columns = [found[_column_name(part)] for part in ([parts] if isinstance(parts, str) else parts)]
+        columns_by_name, parts = problem.columns(table["points"]), named.pop("id")
+        columns = [columns_by_name[_column_name(part)] for part in ([parts] if isinstance(parts, str) else parts)]
         self.ids = ["/".join(cells) for cells in zip(*columns, strict=True)]
-        cells = [found.get(_column_name(named[key]), []) for key in ("lat", "lon", "x", "y")]
+        cells = [columns_by_name.get(_column_name(named[key]), []) for key in ("lat", "lon", "x", "y")]
         lat, lon, x, y = ([*map(rational, column)] for column in cells)
-        near = all(abs(a) <= most for most, axis in ((90, lat), (360, lon)) for a in axis)
-        need(near and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
+        is_in_range = all(abs(a) <= limit for limit, axis in ((90, lat), (360, lon)) for a in axis)
+        need(is_in_range and not all((lat, lon, x, y)), f"[{name}]: lat, lon, x, y", 2)
         if lat and lon:
             self.kind = "geographic"
             self.at = [(radians(a), radians(b)) for a, b in zip(lat, lon, strict=True)]
@@ -128,17 +128,19 @@ class Places:
 
     def _read_mesh(self, problem: Problem, mesh: Mapping[str, Any], name: str) -> None:
         """Corners of even triangles that meet polygons, in whole millimetres."""
-        side, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
-        sound = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
-        need(sound and side >= 1e3, f"problem: [{name}]: mesh {mesh}", 2)
+        side_mm, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
+        is_known = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
+        need(is_known and side_mm >= 1e3, f"problem: [{name}]: mesh {mesh}", 2)
         rings = list(polygons(json.loads(problem.read(mesh["region"]))))
         if planar:
-            flat = [[[(x * 1e6, y * 1e6) for x, y in ring] for ring in each] for each in rings]
+            flat = [[[(x * 1e6, y * 1e6) for x, y in ring] for ring in rings_of_polygon] for rings_of_polygon in rings]
         else:
-            corners = [(y, x) for each in rings for ring in each for x, y in ring]
-            projection = self.projection = Projection(corners, side + 4)
-            flat = [[[projection.doubles(y, x) for x, y in ring] for ring in each] for each in rings]
-        vertices, self.mesh = lattice(flat, side, problem.most_weights)
+            corners = [(y, x) for rings_of_polygon in rings for ring in rings_of_polygon for x, y in ring]
+            projection = self.projection = Projection(corners, side_mm + 4)
+            flat = [
+                [[projection.doubles(y, x) for x, y in ring] for ring in rings_of_polygon] for rings_of_polygon in rings
+            ]
+        vertices, self.mesh = lattice(flat, side_mm, problem.most_weights)
         self.kind, self.ids = "planar", [str(i) for i in range(len(vertices))]
         self.at = [(Fraction(x / 1e6), Fraction(y / 1e6)) for x, y in vertices]
 
@@ -151,8 +153,8 @@ class Places:
 
 def _need_sides(name: str, sides: list[Any], max_places: int) -> None:
     """Refuse sides that are not whole numbers above 0, or more places than there are weights."""
-    few = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
-    need(few, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
+    is_valid = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
+    need(is_valid, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
 
 
 def _column_name(name: str) -> str:

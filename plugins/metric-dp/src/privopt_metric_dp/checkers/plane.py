@@ -70,26 +70,26 @@ class Plane:
             RefusedError: fewer triangles are stored; triangles of points that are none of
                 Delaunay's.
         """
-        self.at, triangles = self._triangles(stored[0].rows)
+        self.at, triangles = self._read_triangles(stored[0].rows)
         count, ids = len(self.at), list(self.metric.points)
-        taken = set(ids)
+        used_ids = set(ids)
         while True:
-            sides = sorted({_ends(side) for t in triangles for side in itertools.combinations(t, 2)})
+            sides = sorted({_sort_ends(edge) for t in triangles for edge in itertools.combinations(t, 2)})
             longest = max(scalar(self.at[a], self.at[b], self.at[a]) for a, b in sides)
             if not split or longest <= (split * MILLION) ** 2:
                 break
-            fewer = 4 * len(triangles) <= len(stored[0].rows)
-            need(fewer, "mechanism.npz: fewer triangles than the region has")
-            middle = {side: len(self.at) + n for n, side in enumerate(sides)}
+            are_enough = 4 * len(triangles) <= len(stored[0].rows)
+            need(are_enough, "mechanism.npz: fewer triangles than the region has")
+            middle = {edge: len(self.at) + n for n, edge in enumerate(sides)}
             for a, b in sides:
                 (ax, ay), (bx, by) = self.at[a], self.at[b]
                 self.at.append((ax + bx >> 1, ay + by >> 1))
                 names = (f"{ids[a]}~{ids[b]}~{step}" for step in itertools.count(1))
-                ids.append(next(name for name in names if name not in taken))
-                taken.add(ids[-1])
-            triangles = [quarter for t in triangles for quarter in quarters(t, _middles(t, middle))]
+                ids.append(next(name for name in names if name not in used_ids))
+                used_ids.add(ids[-1])
+            triangles = [quarter for t in triangles for quarter in quarters(t, _middle_numbers(t, middle))]
         self.triangles = triangles
-        self.metric.add_places(ids, [self._place(Fraction(x), Fraction(y)) for x, y in self.at[count:]])
+        self.metric.add_places(ids, [self._to_place(Fraction(x), Fraction(y)) for x, y in self.at[count:]])
         self._hold_sides(ids, epsilon)
         return [triangles, [0], self.at]
 
@@ -99,35 +99,35 @@ class Plane:
         for t in self.triangles:
             ratios = side_ratios([self.at[v] for v in t], float(epsilon / MILLION))
             for i, ratio in enumerate(ratios):
-                side = _ends((t[i - 1], t[i - 2]))
-                allowed[side] = min(ratio, allowed.get(side, ratio))
+                edge = _sort_ends((t[i - 1], t[i - 2]))
+                allowed[edge] = min(ratio, allowed.get(edge, ratio))
         factors = [(ids[a], ids[b], 1 + Fraction(ratio)) for (a, b), ratio in allowed.items()]
         self.metric.hold_along(factors, epsilon)
 
-    def _triangles(self, stored: list[Any]) -> tuple[list[Point], list[Corners]]:
+    def _read_triangles(self, stored: list[Any]) -> tuple[list[Point], list[Corners]]:
         """Return records in whole millimetres, and the triangles between them before refinement."""
         places, cols = self.metric.records, self.cols
         if places.kind == "planar":
-            at = [in_millimetres(*each) for each in places.doubles()]
+            points = [in_millimetres(*position) for position in places.doubles()]
         else:
             projection = self.projection = Projection(places.doubles())
-            at = [projection.millimetres(*each) for each in places.doubles()]
+            points = [projection.millimetres(*position) for position in places.doubles()]
         if places.mesh:
-            return at, list(places.mesh)
-        need(len({*at}) == len(at), "problem: places that are one in whole millimetres", 2)
+            return points, list(places.mesh)
+        need(len({*points}) == len(points), "problem: places that are one in whole millimetres", 2)
         if cols:
-            lower = [a for a in range(len(at) - cols) if (a + 1) % cols]  # with cells to the right and above
+            lower = [a for a in range(len(points) - cols) if (a + 1) % cols]  # with cells to the right and above
             halves = (((a, a + 1, a + cols), (a + 1, a + cols + 1, a + cols)) for a in lower)
-            return at, [t for pair in halves for t in pair]
-        while max(map(max, stored)) >= len(at):  # what was cut into quarters is put together again
+            return points, [t for pair in halves for t in pair]
+        while max(map(max, stored)) >= len(points):  # what was cut into quarters is put together again
             fours = zip(*[iter(stored)] * 4, strict=True)
             stored = [(p[0], q[1], r[2]) for p, q, r, _ in fours]
         ordered = stored == sorted(stored) and all(min(t) == t[0] for t in stored)
-        whole = ordered and triangulates(at, stored)
-        need(whole, "mechanism.npz: simplices: not the triangles of all points")
-        return at, stored
+        is_triangulation = ordered and triangulates(points, stored)
+        need(is_triangulation, "mechanism.npz: simplices: not the triangles of all points")
+        return points, stored
 
-    def _place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
+    def _to_place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
         """Coordinates of a point in millimetres, as places have them."""
         if self.metric.records.kind == "planar":
             return x / MILLION, y / MILLION
@@ -138,9 +138,9 @@ class Plane:
         """Return no pair: triangles are held as wholes."""
         return []
 
-    def rate(self, more: float) -> float:
+    def rate(self, excess: float) -> float:
         """Return the log-ratio of rows that differ by 1 + ``more``."""
-        return math.log1p(more)
+        return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
         """Prove |grad z| <= epsilon min z on each triangle and output, by squares of whole numbers.
@@ -155,89 +155,87 @@ class Plane:
         for corners in self.triangles:
             origin, *others = (self.at[v] for v in corners)
             (bx, by), (cx, cy) = ((x - origin[0], y - origin[1]) for x, y in others)
-            top, bottom = 0, 1
+            numerator, denominator = 0, 1
             for weights in zip(*(rows[v] for v in corners), strict=True):
-                p, q, least = weights[1] - weights[0], weights[2] - weights[0], min(weights)
+                p, q, min_weight = weights[1] - weights[0], weights[2] - weights[0], min(weights)
                 slope = (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2
-                if slope * bottom > least * least * top:
-                    top, bottom = slope, least * least
-            twice = bx * cy - by * cx
-            most = epsilon * twice / MILLION
-            kept = twice > 0 and top * most.denominator**2 <= bottom * most.numerator**2
+                if slope * denominator > min_weight * min_weight * numerator:
+                    numerator, denominator = slope, min_weight * min_weight
+            double_area = bx * cy - by * cx
+            max_slope = epsilon * double_area / MILLION
+            holds = double_area > 0 and numerator * max_slope.denominator**2 <= denominator * max_slope.numerator**2
             where = f"in triangle {[*corners]} a weight changes by more than epsilon times the least"
-            need(kept, f"{where}, per km")
-            worst = max(worst, math.sqrt(Fraction(top, bottom)) * 1e6 / twice)
+            need(holds, f"{where}, per km")
+            worst = max(worst, math.sqrt(Fraction(numerator, denominator)) * 1e6 / double_area)
         return len(self.triangles), worst
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
         """Return losses of people in the region, each drawn as the corners of their triangle."""
         metric, vertices, count = self.metric, losses.column, len(self.metric.points)
-        people = list(self._evenly())
+        people = list(self._spread_people())
         total = sum(mass for mass, *_ in people)
 
         def column(k: int) -> list[int]:
             costs = [0] * count
             to = [] if losses.measured else vertices(k)
-            for mass, corners, shares, place in people:
+            for mass, corners, shares, position in people:
                 if losses.measured:
-                    far = metric.way(metric.there[k], place)
+                    person_cost = metric.way(metric.there[k], position)
                 else:
-                    far = sum(to[v] * share for v, share in zip(corners, shares, strict=True)) >> BITS
-                for v, share in zip(corners, shares, strict=True):
-                    costs[v] += far * share * mass
+                    person_cost = sum(to[v] * weight for v, weight in zip(corners, shares, strict=True)) >> BITS
+                for v, weight in zip(corners, shares, strict=True):
+                    costs[v] += person_cost * weight * mass
             return [cost // (total << BITS) for cost in costs]
 
         return replace(losses, prior=[1] * count, whole=1, column=column)
 
-    def _evenly(self) -> Iterator[Person]:
+    def _spread_people(self) -> Iterator[Person]:
         """People all over: Radon's seven points of each triangle or part, exact to degree 5.
 
         On the earth masses go by its area, which is the plane's times the cosine of latitude there.
         """
         parts: list[Part] = [((ONE, 0, 0), (0, ONE, 0), (0, 0, ONE))]
         while 7 * len(parts) * len(self.triangles) < MIN_POINTS:
-            parts = [quarter for part in parts for quarter in _quartered(part)]
-        inside = [(weight, _mixed(part, seventh)) for part in parts for weight, seventh in _radon()]
+            parts = [quarter for part in parts for quarter in _split_into_quarters(part)]
+        points = [(weight, _mix_shares(part, seventh)) for part in parts for weight, seventh in _radon_points()]
         for t in self.triangles:
             corners = [self.at[v] for v in t]
-            for weight, shares in inside:
+            for weight, shares in points:
                 axes = zip(*corners, strict=True)
                 x, y = (Fraction(sum(map(mul, shares, axis)), ONE) for axis in axes)
                 thin = cosine(self.projection.radians(x, y)[0]) if self.projection else ONE
                 mass = turn(*corners) * weight * thin >> BITS
-                yield mass, t, shares, self.metric.ready(self._place(x, y))
+                yield mass, t, shares, self.metric.ready(self._to_place(x, y))
 
 
-def _ends(side: tuple[int, int]) -> tuple[int, int]:
-    return min(side), max(side)
+def _sort_ends(edge: tuple[int, int]) -> tuple[int, int]:
+    return min(edge), max(edge)
 
 
-def _middles(t: Corners, middle: dict[tuple[int, int], int]) -> Corners:
+def _middle_numbers(t: Corners, middle: dict[tuple[int, int], int]) -> Corners:
     a, b, c = t
-    return middle[_ends((a, b))], middle[_ends((a, c))], middle[_ends((b, c))]
+    return middle[_sort_ends((a, b))], middle[_sort_ends((a, c))], middle[_sort_ends((b, c))]
 
 
-def _quartered(part: Part) -> list[Part]:
+def _split_into_quarters(part: Part) -> list[Part]:
     """Return the four parts of a part of a triangle, whose corners are shares of the triangle's."""
     a, b, c = part
-    ab, ac, bc = (
-        tuple(x + y >> 1 for x, y in zip(one, other, strict=True)) for one, other in itertools.combinations(part, 2)
-    )
+    ab, ac, bc = (tuple(x + y >> 1 for x, y in zip(p, q, strict=True)) for p, q in itertools.combinations(part, 2))
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
 
 
-def _radon() -> list[tuple[int, list[int]]]:
+def _radon_points() -> list[tuple[int, list[int]]]:
     """Weights, of 1,200, and barycentric coordinates of Radon's seven points."""
     root = math.isqrt(15 << 2 * BITS)
     seven = [(270 * ONE, [ONE // 3] * 3)]
     for sign in (-1, 1):
-        share, weight = (6 * ONE + sign * root) // 21, 155 * ONE + sign * root
-        middle, near = ONE - 2 * share, share
-        three = [[middle, near, near], [near, middle, near], [near, near, middle]]
+        coordinate, weight = (6 * ONE + sign * root) // 21, 155 * ONE + sign * root
+        middle, small = ONE - 2 * coordinate, coordinate
+        three = [[middle, small, small], [small, middle, small], [small, small, middle]]
         seven += [(weight, shares) for shares in three]
     return seven
 
 
-def _mixed(part: Part, seventh: list[int]) -> list[int]:
+def _mix_shares(part: Part, seventh: list[int]) -> list[int]:
     """Shares of the triangle's corners at a point of a part of it."""
     return [sum(map(mul, seventh, axis)) >> BITS for axis in zip(*part, strict=True)]

@@ -46,29 +46,31 @@ class Projection:
             RefusedError: paths between them may come near a pole.
         """
         units = [(round(lat * 1e7), round(lon * 1e7)) for lat, lon in degrees]
-        first = units[0][1]
-        east = [_turned(lon - first) for _, lon in units]
+        reference = units[0][1]
+        east = [_wrap_longitude(lon - reference) for _, lon in units]
         self.south, north = min(units)[0], max(units)[0]
-        self.middle = first + (min(east) + max(east)) // 2
+        self.middle = reference + (min(east) + max(east)) // 2
         per_unit = Fraction(math.pi) * RADIUS_KM * 2**24 * 10**6 / (180 * UNITS)  # of 2**-24 mm, rounded down
-        self.up, room = math.floor(per_unit), Fraction(margin) * 2**24
-        high = wide = math.ceil(room / self.up) + 1  # the region reaches as far beyond its points
+        self.up, margin_units = math.floor(per_unit), Fraction(margin) * 2**24
+        height_margin = width_margin = (
+            math.ceil(margin_units / self.up) + 1
+        )  # the region reaches as far beyond its points
         while True:
-            top = max(high - self.south, north + high) / 1e7
-            half = ((max(east) - min(east) + 1) // 2 + wide) / 1e7
-            need(max(top, half) < 90, "problem: ways that come near a pole", 2)
-            tangent = math.tan(math.radians(top)) / math.cos(math.radians(half))
+            max_latitude = max(height_margin - self.south, north + height_margin) / 1e7
+            half_width = ((max(east) - min(east) + 1) // 2 + width_margin) / 1e7
+            need(max(max_latitude, half_width) < 90, "problem: ways that come near a pole", 2)
+            tangent = math.tan(math.radians(max_latitude)) / math.cos(math.radians(half_width))
             parallel = (math.floor(math.degrees(math.atan(tangent)) * 1e6) + 2) / 1e6
             need(parallel <= 85, "problem: ways that come near a pole", 2)
             narrower = Fraction(math.cos(math.radians(parallel)) * (1.0 - 1e-12))
             self.right = math.floor(per_unit * narrower)
-            if (needed := math.ceil(room / self.right) + 1) <= wide:
+            if (needed := math.ceil(margin_units / self.right) + 1) <= width_margin:
                 break
-            wide = needed + needed // 1000
+            width_margin = needed + needed // 1000
 
     def millimetres(self, lat: float, lon: float) -> Point:
         """Return the point of the plane for a position in degrees."""
-        east = _turned(round(lon * 1e7) - self.middle)
+        east = _wrap_longitude(round(lon * 1e7) - self.middle)
         north = round(lat * 1e7) - self.south
         return east * self.right + 2**23 >> 24, north * self.up + 2**23 >> 24
 
@@ -84,6 +86,6 @@ class Projection:
         return radians(north / UNITS), radians(east / UNITS)
 
 
-def _turned(longitude: int) -> int:
+def _wrap_longitude(longitude: int) -> int:
     """Return a longitude from -180 to 180 degrees."""
     return (longitude + TURN // 2) % TURN - TURN // 2

@@ -34,17 +34,17 @@ def shortest(
         neighbours: the neighbours of a node, each with the length of the step there, at least 0.
         max_length: ways that are longer are omitted.
     """
-    found: dict[Node, int] = {}
+    lengths: dict[Node, int] = {}
     queue: list[tuple[int, Node]] = [(0, start)]
     while queue:
-        length, here = heapq.heappop(queue)
-        if here in found:
+        length, node = heapq.heappop(queue)
+        if node in lengths:
             continue
-        found[here] = length
-        for there, step in neighbours(here):
-            if there not in found and length + step <= max_length:
-                heapq.heappush(queue, (length + step, there))
-    return found
+        lengths[node] = length
+        for neighbour, step in neighbours(node):
+            if neighbour not in lengths and length + step <= max_length:
+                heapq.heappush(queue, (length + step, neighbour))
+    return lengths
 
 
 class Network:
@@ -53,34 +53,34 @@ class Network:
     def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:
         """Take roads, which may all be gone both ways unless they are one-way."""
         shared = self._shared = math.lcm(*{length.denominator for _, _, length in roads})
-        before = self._before = {name: list[tuple[str, int]]() for road in roads for name in road[:2]}
+        incoming = self._incoming = {name: list[tuple[str, int]]() for road in roads for name in road[:2]}
         for tail, head, length in roads:
-            before[head].append((tail, int(length * shared)))
+            incoming[head].append((tail, int(length * shared)))
         for tail, head, length in [] if one_way else roads:
-            before[tail].append((head, int(length * shared)))
+            incoming[tail].append((head, int(length * shared)))
 
-    def _low(self, length: int) -> int:
+    def _round_down(self, length: int) -> int:
         return (length << BITS) // self._shared
 
     def lengths(self, end: str, starts: list[str]) -> list[int | None]:
         """Return the lengths of shortest paths to an end; None from where there is none."""
-        found = shortest(end, self._before.__getitem__)
-        return [self._low(found[name]) if name in found else None for name in starts]
+        lengths = shortest(end, self._incoming.__getitem__)
+        return [self._round_down(lengths[name]) if name in lengths else None for name in starts]
 
     def near(self, start: str, max_length: int) -> dict[str, int]:
         """Return the nodes within a length, and how far they are."""
-        found = shortest(start, self._before.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1)
-        lengths = {name: self._low(length) for name, length in found.items()}
+        unscaled = shortest(start, self._incoming.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1)
+        lengths = {name: self._round_down(length) for name, length in unscaled.items()}
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
         """Return the stops that paths reach first, and the least length of such a path."""
 
         def steps_from(name: str) -> list[tuple[str, int]]:
-            return self._before[name] if name == start or name not in stops else []
+            return self._incoming[name] if name == start or name not in stops else []
 
-        found = shortest(start, steps_from)
-        return {name: self._low(found[name]) for name in found if name in stops and name != start}
+        lengths = shortest(start, steps_from)
+        return {name: self._round_down(lengths[name]) for name in lengths if name in stops and name != start}
 
     def pieces(self, priced: list[str]) -> dict[str, tuple[int, int, int, int]]:
         """Return where nodes lie that are strictly inside a way without a crossing.
@@ -92,26 +92,26 @@ class Network:
             By node: the numbers of both ends, how far it is from the first, how long the way is.
         """
         number = {name: k for k, name in enumerate(priced)}
-        after: dict[str, dict[str, int]] = {}
-        for name, steps in self._before.items():
-            near = after.setdefault(name, {})
-            for other, length in steps:
-                if other != name:
-                    near[other] = min(length, near.get(other, length))
-        found: dict[str, tuple[int, int, int, int]] = {}
-        for start, first in number.items():
-            for here, length in after[start].items():
-                before, inside = start, list[tuple[str, int]]()
-                while here not in number and len(after[here]) == 2:
-                    inside.append((here, length))
-                    (further,) = after[here].keys() - {before}
-                    length += after[here][further]
-                    before, here = here, further
-                if here in number:
-                    for name, far in inside:
-                        if 0 < far < length:
-                            found.setdefault(name, (first, number[here], far, length))
-        return found
+        neighbours: dict[str, dict[str, int]] = {}
+        for name, steps in self._incoming.items():
+            lengths = neighbours.setdefault(name, {})
+            for neighbour, length in steps:
+                if neighbour != name:
+                    lengths[neighbour] = min(length, lengths.get(neighbour, length))
+        pieces: dict[str, tuple[int, int, int, int]] = {}
+        for start, tail_number in number.items():
+            for current, length in neighbours[start].items():
+                previous, interior = start, list[tuple[str, int]]()
+                while current not in number and len(neighbours[current]) == 2:
+                    interior.append((current, length))
+                    (further,) = neighbours[current].keys() - {previous}
+                    length += neighbours[current][further]
+                    previous, current = current, further
+                if current in number:
+                    for name, distance in interior:
+                        if 0 < distance < length:
+                            pieces.setdefault(name, (tail_number, number[current], distance, length))
+        return pieces
 
 
 def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
@@ -127,6 +127,6 @@ def read_roads(problem: Problem, file: object) -> list[Road]:
     """
     columns = problem.columns(file)
     cells = zip(columns["from"], columns["to"], columns["km"], strict=True)
-    found = [(tail, head, rational(km)) for tail, head, km in cells]
-    need(min(km for _, _, km in found) >= 0, f"problem/{file}: a length below 0", 2)
-    return found
+    roads = [(tail, head, rational(km)) for tail, head, km in cells]
+    need(min(km for _, _, km in roads) >= 0, f"problem/{file}: a length below 0", 2)
+    return roads

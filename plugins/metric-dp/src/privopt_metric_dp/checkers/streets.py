@@ -75,8 +75,8 @@ class Streets:
         ids = list(points)
         metric.cut_roads(ids, [(a, b, km) for a, b, km, _ in pieces])
         metric.hold_along([(a, b, factor) for a, b, _, factor in pieces], epsilon)
-        place = {name: i for i, name in enumerate(ids)}
-        self.pieces = [(place[a], place[b], km, factor) for a, b, km, factor in pieces]
+        index_by_id = {name: i for i, name in enumerate(ids)}
+        self.pieces = [(index_by_id[a], index_by_id[b], km, factor) for a, b, km, factor in pieces]
         lengths = [float(km) for _, _, km, _ in self.pieces]
         return [[piece[:2] for piece in self.pieces], [STEPS_PER_HALF], lengths]
 
@@ -84,9 +84,9 @@ class Streets:
         """Return pairs of rows, their km, and the factor by which they may differ."""
         return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
 
-    def rate(self, more: float) -> float:
+    def rate(self, excess: float) -> float:
         """Return epsilon times km of a piece along which rows differ by 1 + ``more``."""
-        return 2 * STEPS_PER_HALF * math.expm1(math.log1p(more / 2) / STEPS_PER_HALF)
+        return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
         """Return nothing more to prove than what rows differ by along pieces."""
@@ -99,27 +99,29 @@ class Streets:
         (:func:`_share`).
         """
         vertices, count = losses.column, len(self.metric.points)
-        people = [_Person.at(*each, epsilon) for each in self._people()]
+        people = [_Person.at(*position, epsilon) for position in self._place_people()]
 
         def column(k: int) -> list[int]:
             d, costs = vertices(k), [0] * count
-            for one in people:
+            for person in people:
                 if losses.measured:
-                    here = min(d[one.a] * ONE + one.part * one.km, d[one.b] * ONE + one.rest * one.km)
+                    person_cost = min(
+                        d[person.a] * ONE + person.part * person.km, d[person.b] * ONE + person.rest * person.km
+                    )
                 else:
-                    here = d[one.a] * one.rest + d[one.b] * one.part
-                costs[one.a] += here * (ONE - one.share) * one.mass
-                costs[one.b] += here * one.share * one.mass
+                    person_cost = d[person.a] * person.rest + d[person.b] * person.part
+                costs[person.a] += person_cost * (ONE - person.share) * person.mass
+                costs[person.b] += person_cost * person.share * person.mass
             return [cost >> 2 * BITS for cost in costs]
 
-        whole = sum(one.mass for one in people)
-        return replace(losses, prior=[1] * count, whole=whole, column=column)
+        total_mass = sum(person.mass for person in people)
+        return replace(losses, prior=[1] * count, whole=total_mass, column=column)
 
-    def _people(self) -> list[tuple[Piece, int, int]]:
+    def _place_people(self) -> list[tuple[Piece, int, int]]:
         """List where people are: piece, part of it, mass; at Gauss points."""
         root = math.isqrt(ONE * ONE // 3)
-        middles = [(j, side) for j in range(1, 2 * INTERVALS_PER_PIECE, 2) for side in (-1, 1)]
-        parts = [(j * ONE + side * root) // (2 * INTERVALS_PER_PIECE) for j, side in middles]
+        middles = [(j, sign) for j in range(1, 2 * INTERVALS_PER_PIECE, 2) for sign in (-1, 1)]
+        parts = [(j * ONE + sign * root) // (2 * INTERVALS_PER_PIECE) for j, sign in middles]
         return [(piece, part, low(piece[2])) for piece in self.pieces for part in parts]
 
 
@@ -139,19 +141,19 @@ class _Person:
     def at(cls, piece: Piece, part: int, mass: int, epsilon: Fraction) -> Self:
         """Put a person at a part of a piece."""
         a, b, km, factor = piece
-        share = _share(part, epsilon * km / (2 * STEPS_PER_HALF), factor)
+        share = _far_share(part, epsilon * km / (2 * STEPS_PER_HALF), factor)
         return cls(a, b, low(km), part, ONE - part, share, mass)
 
 
-def _share(part: int, step: Fraction, factor: Fraction) -> int:
+def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
     """Return lambda(u), u = part: S-shaped, rows change by 1 + step at most in each of 16 steps.
 
     Up to the middle ((1 + step)^n (1 + r step) - 1) / (factor - 1) for 16 u = n + r; beyond it 1 -
     lambda(1 - u).
     """
-    near = min(part, ONE - part)
+    mirrored = min(part, ONE - part)
     if step:
-        whole, rest = divmod(2 * STEPS_PER_HALF * near, ONE)
-        grown = (1 + step) ** whole * (1 + rest * step / ONE)
-        near = low((grown - 1) / (factor - 1))
-    return near if 2 * part < ONE else ONE - near
+        full_steps, remainder = divmod(2 * STEPS_PER_HALF * mirrored, ONE)
+        grown = (1 + step) ** full_steps * (1 + remainder * step / ONE)
+        mirrored = low((grown - 1) / (factor - 1))
+    return mirrored if 2 * part < ONE else ONE - mirrored

@@ -42,16 +42,16 @@ def quarters(corners: Corners, middles: Corners) -> list[Corners]:
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
 
 
-def _bends_in(p: Point, q: Point, one: Point, other: Point) -> bool:
+def _bends_in(p: Point, q: Point, a: Point, b: Point) -> bool:
     """Check whether the angles beyond a side p q, at either side, are above 180 degrees together.
 
     cot(one) + cot(other) < 0, times both areas; then each corner lies in the circle of the other
     triangle.
     """
-    return scalar(p, one, q) * turn(q, p, other) + scalar(p, other, q) * turn(p, q, one) < 0
+    return scalar(p, a, q) * turn(q, p, b) + scalar(p, b, q) * turn(p, q, a) < 0
 
 
-def triangulates(at: list[Point], triangles: list[Corners]) -> bool:
+def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
     """Check whether triangles are Delaunay's, and fill the hull of all points except flat notches.
 
     With these filled, the one rim turns left all the way, once around: so no point lies in two
@@ -61,48 +61,48 @@ def triangulates(at: list[Point], triangles: list[Corners]) -> bool:
         return False
     apex = {(t[i - 2], t[i - 1]): t[i] for t in triangles for i in range(3)}
     inner = {(a, b): c for (a, b), c in apex.items() if (b, a) in apex}
-    rim = _rim_of(at, apex)
-    sound = rim is not None and len(apex) == 3 * len(triangles)
-    if rim is None or not sound or len(rim) != len(apex) - len(inner):
+    rim = _rim_of(points, apex)
+    has_rim = rim is not None and len(apex) == 3 * len(triangles)
+    if rim is None or not has_rim or len(rim) != len(apex) - len(inner):
         return False
-    left = all(turn(at[a], at[b], at[c]) > 0 for (a, b), c in apex.items())
-    if not left or {*apex.values()} != {*range(len(at))}:
+    turns_left = all(turn(points[a], points[b], points[c]) > 0 for (a, b), c in apex.items())
+    if not turns_left or {*apex.values()} != {*range(len(points))}:
         return False
-    if any(_bends_in(at[a], at[b], at[c], at[apex[b, a]]) for (a, b), c in inner.items()):
+    if any(_bends_in(points[a], points[b], points[c], points[apex[b, a]]) for (a, b), c in inner.items()):
         return False
     for (a, b), c in apex.items():  # none with one side at the rim is flat there
         at_rim = (a, b) not in inner and {(b, c), (c, a)} <= inner.keys()
-        if at_rim and is_flat(at[a], at[c], at[b]):
+        if at_rim and is_flat(points[a], points[c], points[b]):
             return False
-    return _fills(at, rim, apex)
+    return _fills_hull(points, rim, apex)
 
 
-def _rim_of(at: list[Point], apex: dict[Side, int]) -> list[int] | None:
+def _rim_of(points: list[Point], apex: dict[Side, int]) -> list[int] | None:
     """Corners along the one rim of triangles; None where it does not come back to where it began.
 
     It may pass a corner where two triangles touch twice, and goes on there by the next side to the
     left.
     """
-    after: dict[int, list[int]] = {a: [] for a, b in apex if (b, a) not in apex}
+    next_corners: dict[int, list[int]] = {a: [] for a, b in apex if (b, a) not in apex}
     for a, b in apex.keys() - {(b, a) for a, b in apex}:
-        after[a].append(b)
-    start = min(after)
-    rim = [start, after[start].pop()]
-    while ways := after.get(rim[-1]):
-        u, v, w, x = (at[i] for i in (*rim[-2:], ways[0], ways[-1]))
-        first = turn(v, u, w), turn(v, w, x), turn(v, x, u)  # around v: u, w, x, or u, x, w
-        rim.append(ways.pop(0 if sum(side > 0 for side in first) > 1 else -1))
+        next_corners[a].append(b)
+    start = min(next_corners)
+    rim = [start, next_corners[start].pop()]
+    while ways := next_corners.get(rim[-1]):
+        u, v, w, x = (points[i] for i in (*rim[-2:], ways[0], ways[-1]))
+        turns = turn(v, u, w), turn(v, w, x), turn(v, x, u)  # around v: u, w, x, or u, x, w
+        rim.append(ways.pop(0 if sum(turned > 0 for turned in turns) > 1 else -1))
     return rim if rim.pop() == start else None
 
 
-def _fills(at: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
+def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
     """Check whether triangles with this rim fill the hull except pockets of nearly flat triangles.
 
     A side of a pocket, from its outside in, has the corner beyond it whose circle holds no other:
     so the order is one.
     """
-    hull = _hull([at[v] for v in rim])
-    places, rim = [at[v] for v in rim] * 2, rim * 2
+    hull = _find_hull([points[v] for v in rim])
+    places, rim = [points[v] for v in rim] * 2, rim * 2
     count = len(places) // 2
     waiting: list[tuple[int, int, Point | None]] = [
         (a, b if a < b else b + count, None) for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
@@ -111,10 +111,10 @@ def _fills(at: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
         a, b, outer = waiting.pop()
         p, q = places[a], places[b]
         if b == a + 1:
-            corner = at[apex[rim[a], rim[b]]]
+            corner = points[apex[rim[a], rim[b]]]
         else:
-            inside = [(n, c) for n, c in enumerate(places[a:b], a) if turn(p, c, q) < 0]
-            cotangents = [(Fraction(scalar(p, c, q), -turn(p, c, q)), n) for n, c in inside]
+            pocket = [(n, c) for n, c in enumerate(places[a:b], a) if turn(p, c, q) < 0]
+            cotangents = [(Fraction(scalar(p, c, q), -turn(p, c, q)), n) for n, c in pocket]
             if not cotangents or not is_flat(p, places[min(cotangents)[1]], q):
                 return False
             c = min(cotangents)[1]
@@ -127,7 +127,7 @@ def _fills(at: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
     return lowest.count(True) == 1
 
 
-def _hull(places: list[Point]) -> list[int]:
+def _find_hull(places: list[Point]) -> list[int]:
     """Corners of a rim that are left when those where it turns right are cut off one by one."""
     hull = list(range(len(places)))
 
@@ -153,34 +153,34 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
     """
     sides = [_from_to(corners[i - 2], corners[i - 1]) for i in range(3)]
     lengths = [math.sqrt(x * x + y * y) for x, y in sides]
-    least, most = 0.0, 1.0
+    lower, upper = 0.0, 1.0
     for _ in range(RATIO_HALVINGS):
-        s = (least + most) / 2
+        s = (lower + upper) / 2
         along = [s * rate * length for length in lengths]
-        steepest = max(_gradients(sides, lengths, along))
+        steepest = max(_squared_gradients(sides, lengths, along))
         if math.sqrt(steepest) <= rate * turn(*corners):
-            least = s
+            lower = s
         else:
-            most = s
-    return [least * (1.0 - 1e-11) * rate * length for length in lengths]
+            upper = s
+    return [lower * (1.0 - 1e-11) * rate * length for length in lengths]
 
 
 def _from_to(a: Point, b: Point) -> tuple[float, float]:
     return float(b[0] - a[0]), float(b[1] - a[1])
 
 
-def _gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
+def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
     """Squares of twice the area times |grad z| at the corners of the polygon, 0 among them.
 
     z is least at corner i, (1 + p) z at j and (1 + q) z at k, and rows differ by ``along`` each
     side at most.
     """
-    found = [0.0]
+    squares = [0.0]
     for i, j, k in itertools.permutations(range(3)):
-        top, across = min(along[k], along[j] + along[i] * (1 + along[j])), along[i]
-        low = max(0.0, (top - across) / (1 + across))
-        high = min(along[j], top + across * (1 + top))
-        for p, q in ((top, low), (top, high), (min(along[k], across), 0.0)):
+        max_p, across = min(along[k], along[j] + along[i] * (1 + along[j])), along[i]
+        min_q = max(0.0, (max_p - across) / (1 + across))
+        max_q = min(along[j], max_p + across * (1 + max_p))
+        for p, q in ((max_p, min_q), (max_p, max_q), (min(along[k], across), 0.0)):
             bend = 2 * p * q * (sides[j][0] * sides[k][0] + sides[j][1] * sides[k][1])
-            found.append((p * lengths[j]) ** 2 + (q * lengths[k]) ** 2 + bend)
-    return found
+            squares.append((p * lengths[j]) ** 2 + (q * lengths[k]) ** 2 + bend)
+    return squares

@@ -30,22 +30,24 @@ def distances(trial: Trial) -> None:
         trial.pass_over(Elsewhere("its data are not those of a metric problem, whose distances are compared"))
     if data.region is not None or run.stated.guarantee.scope == "own-matrix":
         return
-    own = {frozenset(pair): d for *pair, d in _named(data)}
-    place = {name: number for number, name in enumerate(data.records.ids)}
-    for one, two, wanted in _exact_distances(trial.subject, run):
-        if one not in place or two not in place:
-            trial.fail(f"the pair {one}, {two} must be alike, and the mechanism's data does not know both", problem)
-        i, j = place[one], place[two]
-        found = own.get(frozenset((one, two)), float(data.metric.between([i], [j])[0]))
-        if found > wanted * (1 + RELATIVE_TOLERANCE):
+    distance_by_pair = {frozenset(pair): d for *pair, d in _name_pairs(data)}
+    index_by_id = {name: number for number, name in enumerate(data.records.ids)}
+    for first, second, expected in _exact_distances(trial.subject, run):
+        if first not in index_by_id or second not in index_by_id:
             trial.fail(
-                f"{one} and {two} are {wanted:g} apart, and {found:g} in the mechanism's own data: whatever is "
-                f"certified by it keeps {found / wanted if wanted else math.inf:.6g} times the epsilon claimed",
+                f"the pair {first}, {second} must be alike, and the mechanism's data does not know both", problem
+            )
+        i, j = index_by_id[first], index_by_id[second]
+        actual = distance_by_pair.get(frozenset((first, second)), float(data.metric.between([i], [j])[0]))
+        if actual > expected * (1 + RELATIVE_TOLERANCE):
+            trial.fail(
+                f"{first} and {second} are {expected:g} apart, and {actual:g} in the mechanism's own data: whatever is "
+                f"certified by it keeps {actual / expected if expected else math.inf:.6g} times the epsilon claimed",
                 problem,
             )
 
 
-def _named(data: MetricData) -> Iterable[tuple[str, str, float]]:
+def _name_pairs(data: MetricData) -> Iterable[tuple[str, str, float]]:
     ids = [str(name) for name in data.records.ids]
     for (i, j), d in zip(data.pairs.tolist(), data.distances.tolist(), strict=True):
         yield ids[i], ids[j], d
@@ -55,4 +57,4 @@ def _exact_distances(subject: Subject, run: Run) -> Iterable[tuple[str, str, flo
     """Pairs and distances by the profile, or as a metric problem's file says without the mechanism's own reading."""
     if subject.profile.alike is not None:
         return subject.profile.alike(run.problem)
-    return _named(MetricInstance.of(subject.declared(run.given)).data)
+    return _name_pairs(MetricInstance.of(subject.declared(run.given)).data)

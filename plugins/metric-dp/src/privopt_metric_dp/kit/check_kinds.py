@@ -64,77 +64,79 @@ FINE: Final = 1 << 16
 KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
 
 
-def _problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
+def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
     """Return the kind's own strategy, or the kit's problems with its name; those after the first if it has none."""
-    found = registry().kind(role, name).load()
-    declared = found.keys()
+    kind = registry().kind(role, name).load()
+    declared = kind.keys()
     if declared is None:
         raise UsageError(f"the {role} {name!r} has no table in problem files, so no problem can name it")
     if declared.kit:
         module, _, member = declared.kit.partition(":")
         strategy: SearchStrategy[GeneratedProblem] = getattr(import_module(module), member)
         return [strategy]
-    plain = metric_problems(shapes=("grid", "points", "clique"), utilities=("distance",))
+    problems = metric_problems(shapes=("grid", "points", "clique"), utilities=("distance",))
     if role == "distance":
-        plain = metric_problems(shapes=("grid", "points"), utilities=("distance",), every_pair=True)
-    named = plain.map(lambda problem: problem.with_key(KEYS[role], name))
+        problems = metric_problems(shapes=("grid", "points"), utilities=("distance",), every_pair=True)
+    named = problems.map(lambda problem: problem.with_key(KEYS[role], name))
     if role != "distance":
         return [named]
     return [metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name), named]
 
 
-def _distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
+def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Return the fault of a problem's distances, or None."""
     data = instance.data
     metric, n = data.metric, len(data.records)
-    i, j = (place.ravel() for place in np.indices((n, n)))
-    there, back = metric.between(i, j).reshape(n, n), metric.between(j, i).reshape(n, n)
-    if np.isnan(there).any() or (there < 0).any():
-        return f"between() gives {there.tolist()}; expected distances of at least 0"
-    if not np.array_equal(there, back):
-        return f"there and back differ: {there.tolist()} and {back.tolist()}"
-    if there.diagonal().any():
-        return f"records are at {there.diagonal().tolist()} from themselves; expected 0"
-    for what, table in (("rows()", metric.rows(np.arange(n))), ("table()", metric.table())):
-        if not np.array_equal(table, there):
-            return f"{what} gives {table.tolist()}, between() {there.tolist()}"
+    i, j = (index.ravel() for index in np.indices((n, n)))
+    forward, back = metric.between(i, j).reshape(n, n), metric.between(j, i).reshape(n, n)
+    if np.isnan(forward).any() or (forward < 0).any():
+        return f"between() gives {forward.tolist()}; expected distances of at least 0"
+    if not np.array_equal(forward, back):
+        return f"there and back differ: {forward.tolist()} and {back.tolist()}"
+    if forward.diagonal().any():
+        return f"records are at {forward.diagonal().tolist()} from themselves; expected 0"
+    for method, table in (("rows()", metric.rows(np.arange(n))), ("table()", metric.table())):
+        if not np.array_equal(table, forward):
+            return f"{method} gives {table.tolist()}, between() {forward.tolist()}"
     if data.crossed:
         crossed = metric.to_outputs()
         if crossed.shape != data.shape or np.isnan(crossed).any() or (crossed < 0).any():
             return f"to_outputs() gives {crossed.tolist()}; expected distances of shape {data.shape}"
         if not np.array_equal(metric.to_outputs(np.arange(n)[::-1]), crossed[::-1]):
             return "to_outputs(i) gives other rows than to_outputs()"
-        if metric.own_outputs and np.abs(crossed - there).max() > RELATIVE_TOLERANCE * max(1.0, float(there.max())):
-            return f"the outputs are the records, and to_outputs() gives {crossed.tolist()}, not {there.tolist()}"
-    for within in np.unique(there[np.isfinite(there) & (there > 0)]).tolist():
+        if metric.own_outputs and np.abs(crossed - forward).max() > RELATIVE_TOLERANCE * max(1.0, float(forward.max())):
+            return f"the outputs are the records, and to_outputs() gives {crossed.tolist()}, not {forward.tolist()}"
+    for within in np.unique(forward[np.isfinite(forward) & (forward > 0)]).tolist():
         pairs, distances = metric.neighbours(within)
-        wanted = np.argwhere(np.triu(there <= within, 1))
-        same = np.array_equal(np.asarray(pairs).reshape(-1, 2), wanted)
-        if not same or not np.array_equal(distances, there[tuple(wanted.T)]):
-            return f"neighbours({within!r}) gives {np.asarray(pairs).tolist()}; between() says {wanted.tolist()}"
+        expected_pairs = np.argwhere(np.triu(forward <= within, 1))
+        has_same_pairs = np.array_equal(np.asarray(pairs).reshape(-1, 2), expected_pairs)
+        if not has_same_pairs or not np.array_equal(distances, forward[tuple(expected_pairs.T)]):
+            return (
+                f"neighbours({within!r}) gives {np.asarray(pairs).tolist()}; between() says {expected_pairs.tolist()}"
+            )
     return None
 
 
-def _loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
+def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Return the fault of a problem's losses, or None; shape and finiteness are checked when it is loaded."""
     data, utility = instance.data, instance.declared.utility
-    own = instance.declared.outputs is None
-    spaces = Spaces(records=data.records, outputs=data.outputs, own=own, metric=data.metric, file=data.file)
-    again = np.asarray(utility.cost(spaces), dtype=np.float64)
-    if not np.array_equal(again, data.cost):
-        return f"cost() gives {data.cost.tolist()} and then {again.tolist()}"
+    has_own_outputs = instance.declared.outputs is None
+    spaces = Spaces(records=data.records, outputs=data.outputs, own=has_own_outputs, metric=data.metric, file=data.file)
+    recomputed = np.asarray(utility.cost(spaces), dtype=np.float64)
+    if not np.array_equal(recomputed, data.cost):
+        return f"cost() gives {data.cost.tolist()} and then {recomputed.tolist()}"
     unit = utility.unit(data.unit)
     return None if isinstance(unit, str) and unit.strip() else f"unit() gives {unit!r}; expected words"
 
 
-def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
+def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Return the fault of a notion on a problem, or None."""
     data = instance.data
     n, outputs = data.shape
     keys = instance.declared.privacy
     constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, data)
-    ends, apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
-    hypothesis.assume(bool((apart & (ends[:, 0] != ends[:, 1])).any()))
+    cheapest, is_apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
+    hypothesis.assume(bool((is_apart & (cheapest[:, 0] != cheapest[:, 1])).any()))
     weights = np.zeros((n, outputs), dtype=np.uint64)
     weights[:, int(data.weighted.sum(axis=0).argmin())] = TOTAL
     constant = MatrixRelease(
@@ -153,11 +155,11 @@ def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | N
     loss = ExpectedLoss.of(data)
     solution = optimal_model(data, constraint, loss).solve("highs", gap=RELATIVE_TOLERANCE)
     assert solution.objective is not None  # the constant release is feasible
-    least = loss.evaluate(constant)
-    if solution.objective > least + LOSS_TOLERANCE * (1 + abs(least)):
+    constant_loss = loss.evaluate(constant)
+    if solution.objective > constant_loss + LOSS_TOLERANCE * (1 + abs(constant_loss)):
         return (
-            f"the model's optimum is {solution.objective!r}; a release that holds by measure() costs {least!r}, less: "
-            f"{ALLOWED}"
+            f"the model's optimum is {solution.objective!r}; a release that holds by measure() costs "
+            f"{constant_loss!r}, less: {ALLOWED}"
         )
     try:
         release = constraint.repair(solution.value("z"), data, SolveContext(method="full", solver="highs"))
@@ -165,17 +167,21 @@ def _notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | N
         return f"the model's optimum cannot be repaired: {error_text(error)}"
     if constraint.measure(release).holds is not True:
         return "what repair() made of the model's optimum does not hold by measure()"
-    spared = _spared(constraint, constant, release, data, loss)
-    if spared < solution.objective - LOSS_TOLERANCE * abs(solution.objective) - RELATIVE_TOLERANCE * (1 + abs(least)):
-        found = f"nearer the truth holds by measure() at {spared!r}"
-        return f"the model's optimum is {solution.objective!r}; {found}: {ALLOWED}"
-    kept = loss.evaluate(release)
-    if kept > solution.objective + LOSS_TOLERANCE * (1 + abs(kept)):
-        return f"the model's optimum is {solution.objective!r}; what repair() made of it costs {kept!r}: {ALLOWED}"
+    moved_loss = _loss_towards_truth(constraint, constant, release, data, loss)
+    if moved_loss < solution.objective - LOSS_TOLERANCE * abs(solution.objective) - RELATIVE_TOLERANCE * (
+        1 + abs(constant_loss)
+    ):
+        evidence = f"nearer the truth holds by measure() at {moved_loss!r}"
+        return f"the model's optimum is {solution.objective!r}; {evidence}: {ALLOWED}"
+    release_loss = loss.evaluate(release)
+    if release_loss > solution.objective + LOSS_TOLERANCE * (1 + abs(release_loss)):
+        return (
+            f"the model's optimum is {solution.objective!r}; what repair() made of it costs {release_loss!r}: {ALLOWED}"
+        )
     return None
 
 
-def _spared(
+def _loss_towards_truth(
     constraint: MatrixConstraint, like: MatrixRelease, release: MatrixRelease, data: MetricData, loss: ExpectedLoss
 ) -> float:
     """Return the loss of a release that keeps a notion, moved towards what costs least as far as it holds by measure().
@@ -193,20 +199,22 @@ def _spared(
     return math.inf
 
 
-def _released(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
+def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
     """Return what the pipeline or verify finds wrong with a release that keeps a notion, or None."""
     tried = subject("optimal-lp", "full")  # it solves for any notion, through its rows
     try:
-        for each in (problem, _on_a_line(problem)):
-            run = tried.run(each, solver="highs")
-            if each is not problem and isinstance(run.error, InputError):
+        for candidate in (problem, _on_a_line(problem)):
+            run = tried.run(candidate, solver="highs")
+            if candidate is not problem and isinstance(run.error, InputError):
                 continue  # a notion for other records
             if run.error is not None:
-                return f"optimal-lp --method full makes no release: {error_text(run.error)}{_shown(each, problem)}"
+                line = _describe_line(candidate, problem)
+                return f"optimal-lp --method full makes no release: {error_text(run.error)}{line}"
             with tried.registered():
                 complaints = verify(run.folder).complaints
             if complaints:
-                return f"verify refuses a release of optimal-lp --method full: {complaints[0]}{_shown(each, problem)}"
+                line = _describe_line(candidate, problem)
+                return f"verify refuses a release of optimal-lp --method full: {complaints[0]}{line}"
     finally:
         tried.close()
     return None
@@ -219,38 +227,38 @@ def _on_a_line(problem: GeneratedProblem) -> GeneratedProblem:
     return line.with_key("distance", {"kind": "euclidean"}).with_key("utility", {"kind": "distance"})
 
 
-def _shown(tried: GeneratedProblem, drawn: GeneratedProblem) -> str:
-    return "" if tried is drawn else f"\nfour places on a line instead:\n{tried.toml}"
+def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
+    return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 
 KindCheck = Callable[[MetricInstance[Any], GeneratedProblem], str | None]
 
 
 KIND_CHECKS: Final[dict[str, dict[str, KindCheck]]] = {
-    "distance": {"distances": _distance},
-    "loss": {"losses": _loss},
-    "notion": {"planted-violation": _notion, "released": _released},
+    "distance": {"distances": _check_distance},
+    "loss": {"losses": _check_loss},
+    "notion": {"planted-violation": _check_notion, "released": _check_release},
 }
 
 
-def _check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
+def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
     def example(problems: SearchStrategy[GeneratedProblem], data: st.DataObject) -> None:
         problem = data.draw(problems)
         with tempfile.TemporaryDirectory() as folder:
             loaded = MetricInstance.of(load_problem(MetricProblem, problem.write(Path(folder))))
-            found = KIND_CHECKS[role][check](loaded, problem)
-        if found is not None:
-            raise CheckFailedError(found, problem)
+            complaint = KIND_CHECKS[role][check](loaded, problem)
+        if complaint is not None:
+            raise CheckFailedError(complaint, problem)
 
-    for problems in _problems(role, name):
-        found = run_examples(check, partial(example, problems), how, seed)
-        if found.status != "skipped":
-            return evolve(found, note=NOTES.get(check, "") if found.status == "passed" else "")
+    for problems in _kind_problems(role, name):
+        result = run_examples(check, partial(example, problems), how, seed)
+        if result.status != "skipped":
+            return evolve(result, note=NOTES.get(check, "") if result.status == "passed" else "")
     reason = 'no problem was drawn that names it; expected kit = "package.module:STRATEGY" on its class'
-    return evolve(found, status="failed", reason=reason)
+    return evolve(result, status="failed", reason=reason)
 
 
-distances = partial(_check, "distance", "distances")
-losses = partial(_check, "loss", "losses")
-planted_violation = partial(_check, "notion", "planted-violation")
-released = partial(_check, "notion", "released")
+distances = partial(_run_kind_check, "distance", "distances")
+losses = partial(_run_kind_check, "loss", "losses")
+planted_violation = partial(_run_kind_check, "notion", "planted-violation")
+released = partial(_run_kind_check, "notion", "released")

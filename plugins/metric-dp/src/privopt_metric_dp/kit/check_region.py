@@ -60,9 +60,9 @@ def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     if part > Fraction(1, 2):
         return 1 - street_share(1 - part, reach, steps)
     t = reach / (2 * steps)
-    at, rest = divmod(part * 2 * steps, 1)
-    ends = [((1 + t) ** (int(at) + more) - 1) / (2 * ((1 + t) ** steps - 1)) for more in (0, 1)]
-    return ends[0] + rest * (ends[1] - ends[0])
+    step, fraction = divmod(part * 2 * steps, 1)
+    bounds = [((1 + t) ** (int(step) + offset) - 1) / (2 * ((1 + t) ** steps - 1)) for offset in (0, 1)]
+    return bounds[0] + fraction * (bounds[1] - bounds[0])
 
 
 def greatest_excess(
@@ -79,23 +79,23 @@ def greatest_excess(
     """
     rows = [[Fraction(weight) for weight in row] for row in weights]
     worst: Excess | None = None
-    for one, two, squared in _pairs(region, epsilon, chance, tries):
-        here, there = (_mixed(rows, region, simplex, shares) for simplex, shares in (one, two))
-        for k, (p, q) in enumerate(zip(here, there, strict=True)):
-            over = _over(p, q, epsilon, squared)
-            if over > 0 and (worst is None or over > worst.over):
+    for first, second, squared in _draw_pairs(region, epsilon, chance, tries):
+        first_row, second_row = (_mix_rows(rows, region, simplex, shares) for simplex, shares in (first, second))
+        for k, (p, q) in enumerate(zip(first_row, second_row, strict=True)):
+            excess = _log_excess(p, q, epsilon, squared)
+            if excess > 0 and (worst is None or excess > worst.over):
                 ratio = math.inf if not (p and q) else float(max(p / q, q / p))
-                worst = Excess(one=one, two=two, output=k, ratio=ratio, km=math.sqrt(squared), over=over)
+                worst = Excess(one=first, two=second, output=k, ratio=ratio, km=math.sqrt(squared), over=excess)
     return worst
 
 
-def _mixed(rows: list[list[Fraction]], region: Region, simplex: int, shares: Sequence[Fraction]) -> list[Fraction]:
+def _mix_rows(rows: list[list[Fraction]], region: Region, simplex: int, shares: Sequence[Fraction]) -> list[Fraction]:
     corners = region.simplices[simplex].tolist()
-    every = zip(*(rows[corner] for corner in corners), strict=True)
-    return [sum((s * w for s, w in zip(shares, column, strict=True)), Fraction(0)) for column in every]
+    columns = zip(*(rows[corner] for corner in corners), strict=True)
+    return [sum((s * w for s, w in zip(shares, column, strict=True)), Fraction(0)) for column in columns]
 
 
-def _over(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) -> float:
+def _log_excess(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) -> float:
     """Return how far |log p / q| lies above epsilon times the root of a squared length; 0 if it does not."""
     import mpmath
 
@@ -107,12 +107,12 @@ def _over(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) -> flo
     if (ratio - 1) ** 2 <= epsilon**2 * squared:
         return 0.0  # 1 + x <= exp(x)
     with mpmath.workdps(80):
-        allowed = mpmath.sqrt(_exact(squared)) * _exact(epsilon)
-        over = mpmath.log(_exact(ratio)) - allowed
-        return float(over) if over > mpmath.mpf(10) ** -60 else 0.0
+        allowed = mpmath.sqrt(_to_mpf(squared)) * _to_mpf(epsilon)
+        excess = mpmath.log(_to_mpf(ratio)) - allowed
+        return float(excess) if excess > mpmath.mpf(10) ** -60 else 0.0
 
 
-def _exact(value: Fraction) -> Any:
+def _to_mpf(value: Fraction) -> Any:
     import mpmath
 
     return mpmath.mpf(value.numerator) / value.denominator
@@ -122,110 +122,121 @@ Point = tuple[int, tuple[Fraction, ...]]
 Pair = tuple[Point, Point, Fraction]
 
 
-def _pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
+def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
     """Yield two points, of one simplex and of two in turn, and the squared length of a path between them in km."""
     count = len(region.simplices)
     for number in range(tries):
         simplex = number // 2 if number // 2 < count else chance.randrange(count)
         across = number % 2 == 1
         if isinstance(region, Streets):
-            yield _along(region, epsilon, chance, simplex) if across else _on_one(region, epsilon, chance, simplex)
+            yield _draw_walk(region, epsilon, chance, simplex) if across else _on_one(region, epsilon, chance, simplex)
         elif isinstance(region, Plane):
-            yield from _across(region, chance, simplex) if across else [_in_one(region, chance, simplex)]
+            yield from _draw_crossings(region, chance, simplex) if across else [_in_one(region, chance, simplex)]
 
 
 def _on_one(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    one, two = _part(chance), _part(chance)
-    two = one + (two - one) * chance.choice(NEARNESS)
-    squared = ((one - two) * Fraction(float(region.km[street]))) ** 2
-    return _at(region, epsilon, street, one), _at(region, epsilon, street, two), squared
+    first, second = _draw_part(chance), _draw_part(chance)
+    second = first + (second - first) * chance.choice(NEARNESS)
+    squared = ((first - second) * Fraction(float(region.km[street]))) ** 2
+    return _point_at(region, epsilon, street, first), _point_at(region, epsilon, street, second), squared
 
 
-def _at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -> Point:
-    far = street_share(part, epsilon * Fraction(float(region.km[street])), region.steps)
-    return street, (1 - far, far)
+def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -> Point:
+    far_share = street_share(part, epsilon * Fraction(float(region.km[street])), region.steps)
+    return street, (1 - far_share, far_share)
 
 
-def _along(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
+def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
     """Return a point of a street, and one where a walk of a few streets ends."""
-    start = _part(chance)
-    one, at, end, way = _at(region, epsilon, street, start), start, 1, Fraction(0)
-    for left in range(chance.choice((1, 1, 2, 3)), 0, -1):
+    start = _draw_part(chance)
+    first, position, end, way = _point_at(region, epsilon, street, start), start, 1, Fraction(0)
+    for streets_left in range(chance.choice((1, 1, 2, 3)), 0, -1):
         end = chance.randrange(2)  # where this street is left
-        way += abs(end - at) * Fraction(float(region.km[street]))
+        way += abs(end - position) * Fraction(float(region.km[street]))
         corner = int(region.simplices[street, end])
         street = int(chance.choice(np.flatnonzero((region.simplices == corner).any(axis=1)).tolist()))
         begin = int(chance.choice(np.flatnonzero(region.simplices[street] == corner).tolist()))
-        at = abs(begin - _part(chance)) if left == 1 else Fraction(begin)
-        way += abs(at - begin) * Fraction(float(region.km[street]))
-    return one, _at(region, epsilon, street, at), way**2
+        position = abs(begin - _draw_part(chance)) if streets_left == 1 else Fraction(begin)
+        way += abs(position - begin) * Fraction(float(region.km[street]))
+    return first, _point_at(region, epsilon, street, position), way**2
 
 
 def _in_one(region: Plane, chance: Random, triangle: int) -> Pair:
     start, end = _in_triangle(chance), _in_triangle(chance)
-    end = _between(start, end, chance.choice(NEARNESS))
-    return (triangle, start), (triangle, end), _squared(_place(region, triangle, start), _place(region, triangle, end))
+    end = _interpolate(start, end, chance.choice(NEARNESS))
+    return (
+        (triangle, start),
+        (triangle, end),
+        _squared_km(_to_place(region, triangle, start), _to_place(region, triangle, end)),
+    )
 
 
-def _across(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
+def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
     """Yield a point of a border, or any, as each triangle has it; one on this side and one straight across."""
-    ends = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
+    used_corners = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
     parts = [
-        chance.randrange(1, 1000) * chance.choice(NEARNESS) if corner in ends else Fraction(0) for corner in range(3)
+        chance.randrange(1, 1000) * chance.choice(NEARNESS) if corner in used_corners else Fraction(0)
+        for corner in range(3)
     ]
     border = tuple(part / sum(parts, Fraction(0)) for part in parts)
-    place = _place(region, triangle, border)
-    before = _between(border, _in_triangle(chance), chance.choice(NEARNESS))
-    start = _place(region, triangle, before)
+    border_place = _to_place(region, triangle, border)
+    start_shares = _interpolate(border, _in_triangle(chance), chance.choice(NEARNESS))
+    start = _to_place(region, triangle, start_shares)
     step = chance.choice((Fraction(1), *NEARNESS))
-    beyond = (place[0] + step * (place[0] - start[0]), place[1] + step * (place[1] - start[1]))
-    for other, found in located(region, place):
-        if other == triangle:
+    end_place = (
+        border_place[0] + step * (border_place[0] - start[0]),
+        border_place[1] + step * (border_place[1] - start[1]),
+    )
+    for neighbour, neighbour_shares in located(region, border_place):
+        if neighbour == triangle:
             continue
-        yield (triangle, border), (other, found), Fraction(0)
-        ahead = _shares(region, other, beyond)
+        yield (triangle, border), (neighbour, neighbour_shares), Fraction(0)
+        ahead = _barycentric(region, neighbour, end_place)
         if min(ahead) >= 0:
-            yield (triangle, before), (other, ahead), _squared(start, beyond)
+            yield (triangle, start_shares), (neighbour, ahead), _squared_km(start, end_place)
 
 
 Place = tuple[Fraction, Fraction]
 
 
-def _between(one: Sequence[Fraction], two: Sequence[Fraction], part: Fraction) -> tuple[Fraction, ...]:
-    return tuple(s + (e - s) * part for s, e in zip(one, two, strict=True))
+def _interpolate(a: Sequence[Fraction], b: Sequence[Fraction], part: Fraction) -> tuple[Fraction, ...]:
+    return tuple(s + (e - s) * part for s, e in zip(a, b, strict=True))
 
 
-def _place(region: Plane, triangle: int, shares: Sequence[Fraction]) -> Place:
+def _to_place(region: Plane, triangle: int, shares: Sequence[Fraction]) -> Place:
     corners = region.vertices[region.simplices[triangle]].tolist()
     x, y = (sum((s * c[axis] for s, c in zip(shares, corners, strict=True)), Fraction(0)) for axis in (0, 1))
     return x, y
 
 
-def _squared(one: Place, two: Place) -> Fraction:
-    return ((one[0] - two[0]) ** 2 + (one[1] - two[1]) ** 2) / MM_PER_KM**2
+def _squared_km(a: Place, b: Place) -> Fraction:
+    return ((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) / MM_PER_KM**2
 
 
-def _shares(region: Plane, triangle: int, place: Place) -> tuple[Fraction, ...]:
+def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, ...]:
     """Barycentric coordinates; a negative one where a place lies outside."""
     corners = region.vertices[region.simplices[triangle]].tolist()
-    (ax, ay), (bx, by), (cx, cy) = ((x - place[0], y - place[1]) for x, y in corners)
+    (ax, ay), (bx, by), (cx, cy) = ((x - point[0], y - point[1]) for x, y in corners)
     parts = (bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx)
-    whole = sum(parts)
-    return tuple(part / whole for part in parts) if whole else (Fraction(-1),) * 3  # a flat one holds nothing
+    total = sum(parts)
+    return tuple(part / total for part in parts) if total else (Fraction(-1),) * 3  # a flat one holds nothing
 
 
-def located(region: Plane, place: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
+def located(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
     """Yield all triangles that hold a place, each tried, and the place's shares of its corners."""
     corners = region.vertices[region.simplices]
-    low, high = corners.min(axis=1), corners.max(axis=1)
-    near = [(low[:, axis] <= math.ceil(at)) & (high[:, axis] >= math.floor(at)) for axis, at in enumerate(place)]
-    for triangle in np.flatnonzero(near[0] & near[1]).tolist():
-        shares = _shares(region, triangle, place)
+    lower, upper = corners.min(axis=1), corners.max(axis=1)
+    in_range = [
+        (lower[:, axis] <= math.ceil(coordinate)) & (upper[:, axis] >= math.floor(coordinate))
+        for axis, coordinate in enumerate(point)
+    ]
+    for triangle in np.flatnonzero(in_range[0] & in_range[1]).tolist():
+        shares = _barycentric(region, triangle, point)
         if min(shares) >= 0:
             yield triangle, shares
 
 
-def _part(chance: Random) -> Fraction:
+def _draw_part(chance: Random) -> Fraction:
     part = Fraction(chance.randrange(1001), 1000) * chance.choice(NEARNESS)
     return chance.choice((part, 1 - part))
 
@@ -258,21 +269,21 @@ def every_point(trial: Trial) -> None:
     if data.region is None:
         i, j = _nearest_rows(data, rows)
         if i != j:
-            one, two = run.release.records[i], run.release.records[j]
+            first, second = run.release.records[i], run.release.records[j]
             trial.fail(
-                f"two points to the left and to the right of the middle between records {one} and {two}, however "
+                f"two points to the left and to the right of the middle between records {first} and {second}, however "
                 "near, have the rows of one and of the other, for nothing snaps them at random: no epsilon is kept",
                 problem,
             )
         return
-    found = greatest_excess(rows, data.region, epsilon, chance)
-    if found is not None:
-        shares = [", ".join(f"{float(share):.9g}" for share in point[1]) for point in (found.one, found.two)]
-        corners = [str(run.release.records[v]) for v in data.region.simplices[found.one[0]].tolist()]
+    excess = greatest_excess(rows, data.region, epsilon, chance)
+    if excess is not None:
+        shares = [", ".join(f"{float(value):.9g}" for value in point[1]) for point in (excess.one, excess.two)]
+        corners = [str(run.release.records[v]) for v in data.region.simplices[excess.one[0]].tolist()]
         trial.fail(
-            f"two points {found.km:.6g} km apart, between records {', '.join(corners)} with shares {shares[0]} and "
-            f"{shares[1]}: output {run.release.outputs[found.output]} is {found.ratio:.12g} times as likely, which is "
-            f"more than exp({float(epsilon):g} d)",
+            f"two points {excess.km:.6g} km apart, between records {', '.join(corners)} with shares {shares[0]} and "
+            f"{shares[1]}: output {run.release.outputs[excess.output]} is {excess.ratio:.12g} times as likely, which "
+            f"is more than exp({float(epsilon):g} d)",
             problem,
         )
 

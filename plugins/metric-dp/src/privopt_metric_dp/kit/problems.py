@@ -83,12 +83,12 @@ class MetricCase:
         """Return the case as a problem file and its files."""
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
-        tables: dict[str, Any] = {"records": self._places(range(self.records), "points.csv", files)}
+        tables: dict[str, Any] = {"records": self._places_table(range(self.records), "points.csv", files)}
         if not self.own_outputs:
-            tables["outputs"] = self._places(range(self.records, len(self.space)), "outputs.csv", files)
+            tables["outputs"] = self._places_table(range(self.records, len(self.space)), "outputs.csv", files)
         if self.space.kind == "graph":
-            rows = [(self.ids[one], self.ids[two], length) for one, two, length in self.space.edges]
-            joined = {end for one, two, _ in self.space.edges for end in (one, two)}
+            rows = [(self.ids[tail], self.ids[head], length) for tail, head, length in self.space.edges]
+            joined = {end for tail, head, _ in self.space.edges for end in (tail, head)}
             rows += [(self.ids[n], f"siding-{n}", 1.0) for n in range(len(self.space)) if n not in joined]
             distance["edges"] = "roads.csv"
             files["roads.csv"] = csv_bytes(["from", "to", "km"], rows)
@@ -102,14 +102,14 @@ class MetricCase:
         privacy: dict[str, Any] = {"epsilon": Decimal(self.epsilon)}
         if self.within is not None:
             privacy["neighbours_within"] = self.within
-        tables |= {"distance": distance, "privacy": privacy, "utility": self._utility(files), **self.extra}
+        tables |= {"distance": distance, "privacy": privacy, "utility": self._utility_table(files), **self.extra}
         return GeneratedProblem(toml=to_toml(tables), files=files, facts={"case": self})
 
-    def _places(self, which: range, name: str, files: dict[str, bytes]) -> dict[str, Any]:
+    def _places_table(self, which: range, name: str, files: dict[str, bytes]) -> dict[str, Any]:
         space = self.space
         if space.cells is not None and not self.names:
-            rows, cols, side = space.cells
-            return {"grid": {"rows": rows, "cols": cols, "cell_km": side}}
+            rows, cols, cell_km = space.cells
+            return {"grid": {"rows": rows, "cols": cols, "cell_km": cell_km}}
         if space.kind == "matrix" and not self.names:
             return {"count": len(which)}
         ids = self.ids
@@ -120,7 +120,7 @@ class MetricCase:
             files[name] = csv_bytes(header, [[ids[n], *space.coordinates[n]] for n in which])
         return {"points": name}
 
-    def _utility(self, files: dict[str, bytes]) -> dict[str, Any]:
+    def _utility_table(self, files: dict[str, bytes]) -> dict[str, Any]:
         utility: dict[str, Any] = {"kind": self.utility}
         ids = self.ids
         if self.cost is not None:
@@ -161,11 +161,11 @@ def metric_problems(
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
     within = None
     # a limit that leaves no record a neighbour is bad input
-    least = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
-    assume(joined or (least > 0 and not every_pair))
+    min_distance = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
+    assume(joined or (min_distance > 0 and not every_pair))
     if not every_pair and space.lengths:
-        room = 1e-9 if space.coordinates else 0.0  # distances are those of the decimals, these of their doubles
-        choices: list[float | None] = [d * (1.0 + room) for d in reversed(space.lengths) if d >= least]
+        slack = 1e-9 if space.coordinates else 0.0  # distances are those of the decimals, these of their doubles
+        choices: list[float | None] = [d * (1.0 + slack) for d in reversed(space.lengths) if d >= min_distance]
         within = draw(st.sampled_from([None, *choices] if joined else choices))
     if not joined and within is None:
         within = 1.0
@@ -191,39 +191,39 @@ def metric_problems(
 # --- the same problem, said otherwise ----------------------------------------------------------------
 
 
-def _case(problem: GeneratedProblem) -> MetricCase | None:
+def _case_of(problem: GeneratedProblem) -> MetricCase | None:
     case = problem.facts.get("case")
     return case if isinstance(case, MetricCase) else None
 
 
-def _plain(space: MetricSpace) -> MetricSpace:
+def _without_cells(space: MetricSpace) -> MetricSpace:
     """Without the grid's own way of naming its cells."""
     return evolve(space, cells=None, shape="points") if space.cells is not None else space
 
 
-def _relabelled(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    case = _case(problem)
+def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    case = _case_of(problem)
     if case is None:
         return None
     numbers = chance.sample(range(100, 1000), len(case.space))
     names = tuple(f"place {number}" for number in numbers)
-    changed = evolve(case, space=_plain(case.space), names=names)
+    changed = evolve(case, space=_without_cells(case.space), names=names)
     return Variant(problem=changed.problem(), change="every id was replaced by another")
 
 
-def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    case = _case(problem)
+def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    case = _case_of(problem)
     if case is None or len(case.space) < 2:
         return None
     n, total = case.records, len(case.space)
     order = chance.sample(range(n), n) + chance.sample(range(n, total), total - n)
-    space = _plain(case.space)
-    at = {old: new for new, old in enumerate(order)}
+    space = _without_cells(case.space)
+    new_index = {old: new for new, old in enumerate(order)}
     moved = evolve(
         space,
         distances=space.distances[np.ix_(order, order)],
         coordinates=tuple(space.coordinates[p] for p in order) if space.coordinates else (),
-        edges=tuple((at[one], at[two], length) for one, two, length in space.edges),
+        edges=tuple((new_index[start], new_index[end], length) for start, end, length in space.edges),
     )
     outputs = order if case.own_outputs else [p - n for p in order[n:]]
     ids = case.ids
@@ -236,13 +236,13 @@ def _reordered(problem: GeneratedProblem, chance: random.Random) -> Variant | No
         prior=tuple(case.prior[p] for p in order[:n]) if case.prior else (),
         targets=tuple(case.targets[p] for p in order[:n]) if case.targets else (),
     )
-    shown = ", ".join(map(str, order))
-    return Variant(problem=changed.problem(), change=f"records and outputs were put in the order {shown} (from 0)")
+    order_text = ", ".join(map(str, order))
+    return Variant(problem=changed.problem(), change=f"records and outputs were put in the order {order_text} (from 0)")
 
 
 def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, random.Random], Variant | None]:
     def rescale(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-        case = _case(problem)
+        case = _case_of(problem)
         if case is None or case.space.kind == "haversine":
             return None
         space = case.space
@@ -253,8 +253,8 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
         else:
             scaled = from_points([(LENGTH_FACTOR * x, LENGTH_FACTOR * y) for x, y in space.coordinates], "euclidean")
             if space.cells is not None:
-                rows, cols, side = space.cells
-                scaled = evolve(scaled, cells=(rows, cols, LENGTH_FACTOR * side))
+                rows, cols, cell_km = space.cells
+                scaled = evolve(scaled, cells=(rows, cols, LENGTH_FACTOR * cell_km))
         changed = evolve(
             case,
             space=scaled,
@@ -271,13 +271,13 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
     return rescale
 
 
-def _stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
+def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem | None:
     epsilon = problem.get("privacy.epsilon")
     return None if epsilon is None else problem.with_key("privacy.epsilon", Decimal(str(epsilon)) / 2)
 
 
 def _stricter_where_own_distance(problem: GeneratedProblem) -> GeneratedProblem | None:
-    return _stricter(problem) if problem.get("utility.kind") == "distance" else None
+    return _halve_epsilon(problem) if problem.get("utility.kind") == "distance" else None
 
 
 TINY_DISTANCE: Final = 1e-12
@@ -290,8 +290,12 @@ def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
     """Return the loss of the certified release of the kit's own linear program; None for other losses or notions."""
-    own = result.objective.unit == problem.data.loss_unit
-    return best_loss(problem.data) if own and registry().kind("notion", result.guarantee.kind).load().odds else None
+    is_own_loss = result.objective.unit == problem.data.loss_unit
+    return (
+        best_loss(problem.data)
+        if is_own_loss and registry().kind("notion", result.guarantee.kind).load().odds
+        else None
+    )
 
 
 def metric_profile(
@@ -312,13 +316,13 @@ def metric_profile(
             (only where the loss is the distance itself) or ``"never"``.
         others: further fields of :class:`Profile`.
     """
-    stricter = {"always": _stricter, "distance": _stricter_where_own_distance, "never": None}[monotone]
+    stricter = {"always": _halve_epsilon, "distance": _stricter_where_own_distance, "never": None}[monotone]
     fields: dict[str, Any] = {
         "problems": metric_problems(extra=extra) if problems is None else problems,
         "stricter": stricter,
         "nothing_near": _without_neighbours,
         "best_known": _best_known,
-        "variants": {"relabelling": _relabelled, "reordering": _reordered, "units": _in_other_units(lengths)},
+        "variants": {"relabelling": _relabel, "reordering": _reorder, "units": _in_other_units(lengths)},
         **others,
     }
     if monotone == "never":
@@ -331,7 +335,7 @@ def default_profile(problem_class: type) -> Profile | None:
     """Return the profile of a problem class that adds no required key to MetricProblem's; None for others."""
     if not issubclass(problem_class, MetricProblem):
         return None
-    own = {attribute.name for attribute in attrs.fields(MetricProblem)}
-    if any(a.default is attrs.NOTHING and a.init and a.name not in own for a in attrs.fields(problem_class)):
+    base_fields = {attribute.name for attribute in attrs.fields(MetricProblem)}
+    if any(a.default is attrs.NOTHING and a.init and a.name not in base_fields for a in attrs.fields(problem_class)):
         return None
     return metric_profile()

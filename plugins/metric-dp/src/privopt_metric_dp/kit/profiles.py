@@ -14,7 +14,7 @@ __all__ = ["CONST_OPT", "EXPONENTIAL", "GIVEN", "PLANAR", "PREDICTIVE"]
 PLANE: Final = ("grid", "points", "twins", "coincident", "globe")
 
 
-def _radius(case: MetricCase) -> dict[str, dict[str, Any]]:
+def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
     lengths = case.space.lengths
     return {"const-opt": {"radius": lengths[len(lengths) // 2] if lengths else 1.0}}
 
@@ -25,7 +25,7 @@ EXPONENTIAL: Final = metric_profile(monotone="distance")
 PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone="distance")
 """Points of the plane or of the globe alone."""
 
-CONST_OPT: Final = metric_profile(extra=_radius, lengths=("const-opt.radius",), monotone="never")
+CONST_OPT: Final = metric_profile(extra=_radius_table, lengths=("const-opt.radius",), monotone="never")
 """With a radius; its feasible sets for two values of epsilon are not one inside the other."""
 
 
@@ -35,18 +35,20 @@ def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
     reach = case.space.distances[: case.records]
     z = np.exp(-(reach if case.own_outputs else reach[:, case.records :]))
     z = np.where(z.any(axis=1, keepdims=True), z, 1.0)
-    made = problem.with_key("given.matrix", "z.npy")
-    return made.with_file("z.npy", npy_bytes(z / z.sum(axis=1, keepdims=True)))
+    extended = problem.with_key("given.matrix", "z.npy")
+    return extended.with_file("z.npy", npy_bytes(z / z.sum(axis=1, keepdims=True)))
 
 
 GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
 """With a matrix, whose rows stay in their order; what it was made for is not known."""
 
 
-def _good(case: MetricCase) -> dict[str, dict[str, Any]]:
+def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
     lengths = case.space.lengths
     return {"predictive": {"good_within": lengths[len(lengths) // 2] if lengths else 1.0}}
 
 
-PREDICTIVE: Final = metric_profile(problems=metric_problems(extra=_good), lengths=("predictive.good_within",))
+PREDICTIVE: Final = metric_profile(
+    problems=metric_problems(extra=_good_within_table), lengths=("predictive.good_within",)
+)
 """With a distance at which tests end both ways."""

@@ -24,8 +24,8 @@ def best_loss(data: MetricData) -> float:
     """
     weighted = np.asarray(data.weighted)
     constant = min(float(sum(map(Fraction, column))) for column in weighted.T.tolist())
-    found = _repaired_optimum(data, weighted)
-    return constant if found is None else min(constant, found)
+    optimum_loss = _repaired_optimum(data, weighted)
+    return constant if optimum_loss is None else min(constant, optimum_loss)
 
 
 def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
@@ -66,10 +66,10 @@ def optimum(
         growth = np.exp(np.minimum(epsilon * distances, 30.0))
     rows, columns, values, row = [], [], [], 0
     for (i, j), e in zip(pairs.tolist(), growth.tolist(), strict=True):
-        for one, two in ((i, j), (j, i)):
+        for row_record, column_record in ((i, j), (j, i)):
             for output in range(k):
                 rows += [row, row]
-                columns += [one * k + output, two * k + output]
+                columns += [row_record * k + output, column_record * k + output]
                 values += [1.0, -e]
                 row += 1
     mass = coo_matrix((np.ones(n * k), (np.repeat(np.arange(n), k), np.arange(n * k))), shape=(n, n * k))

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from privopt_metric_dp.kit.spaces import MetricSpace, closed, from_edges, from_points, grid
+from privopt_metric_dp.kit.spaces import MetricSpace, close_paths, from_edges, from_points, grid
 
 __all__ = ["SHAPES", "costs", "metric_spaces", "priors"]
 
@@ -23,14 +23,14 @@ def sizes(maximum: int) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def _grids(draw: st.DrawFn, max_points: int) -> MetricSpace:
+def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
     rows = draw(st.integers(1, max(1, math.isqrt(max_points))))
     cols = draw(sizes(max(1, max_points // rows)))
     return grid(rows, cols, draw(st.sampled_from([1.0, 0.5, 2.0])))
 
 
 @st.composite
-def _points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
+def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
     count = draw(sizes(max_points))
     spots = draw(st.lists(lattice, min_size=count, max_size=count, unique=True))
@@ -38,18 +38,18 @@ def _points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
         spots = spots[: max(1, max_points - 1)]
         shift = draw(st.sampled_from([1e-3, 1e-6, 1e-9])) if shape == "twins" else 0.0
         x, y = draw(st.sampled_from(spots))
-        return from_points([*map(_double, spots), (x + shift, float(y))], "euclidean")
+        return from_points([*map(_to_doubles, spots), (x + shift, float(y))], "euclidean")
     if shape == "globe":
         return from_points([(41.0 + x / 64, 12.0 + y / 64) for x, y in spots], "haversine")
-    return from_points([*map(_double, spots)], "euclidean")
+    return from_points([*map(_to_doubles, spots)], "euclidean")
 
 
-def _double(spot: tuple[int, int]) -> tuple[float, float]:
+def _to_doubles(spot: tuple[int, int]) -> tuple[float, float]:
     return float(spot[0]), float(spot[1])
 
 
 @st.composite
-def _paths(draw: st.DrawFn, max_points: int) -> MetricSpace:
+def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
     count = draw(sizes(max_points)) - 1
     lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=count, max_size=count))
     edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
@@ -57,15 +57,15 @@ def _paths(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 
 @st.composite
-def _islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
-    first = draw(st.integers(1, max(1, max_points - 1)))
-    second = draw(st.integers(1, max(1, max_points - first)))
-    edges = [(n, n + 1, 1.0) for n in range(first + second - 1) if n != first - 1]
-    return from_edges(first + second, edges, "islands")
+def _draw_islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
+    first_size = draw(st.integers(1, max(1, max_points - 1)))
+    second_size = draw(st.integers(1, max(1, max_points - first_size)))
+    edges = [(n, n + 1, 1.0) for n in range(first_size + second_size - 1) if n != first_size - 1]
+    return from_edges(first_size + second_size, edges, "islands")
 
 
 @st.composite
-def _tables(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
+def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     count = draw(sizes(max_points))
     if shape == "clique":
         table = np.full((count, count), float(draw(st.integers(1, 3))))
@@ -77,7 +77,7 @@ def _tables(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
         table = np.array(sides, dtype=np.float64).reshape(count, count)
         table = np.minimum(table, table.T)
     np.fill_diagonal(table, 0.0)
-    return MetricSpace(shape=shape, kind="matrix", distances=closed(table))
+    return MetricSpace(shape=shape, kind="matrix", distances=close_paths(table))
 
 
 def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.SearchStrategy[MetricSpace]:
@@ -90,11 +90,14 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
             that obey the triangle inequality. Twins have two points 1e-3 to 1e-9 apart, coincident two at distance 0,
             islands two components that no road joins, globe latitudes and longitudes. Failures shrink to the first.
     """
-    made: dict[str, st.SearchStrategy[MetricSpace]] = {"grid": _grids(max_points), "path": _paths(max_points)}
-    made |= {shape: _points(max_points, shape) for shape in ("points", "twins", "coincident", "globe")}
-    made |= {shape: _tables(max_points, shape) for shape in ("clique", "clusters", "general")}
-    made["islands"] = _islands(max_points)
-    return st.one_of([made[shape] for shape in shapes])
+    strategies: dict[str, st.SearchStrategy[MetricSpace]] = {
+        "grid": _draw_grid(max_points),
+        "path": _draw_path(max_points),
+    }
+    strategies |= {shape: _draw_points(max_points, shape) for shape in ("points", "twins", "coincident", "globe")}
+    strategies |= {shape: _draw_table(max_points, shape) for shape in ("clique", "clusters", "general")}
+    strategies["islands"] = _draw_islands(max_points)
+    return st.one_of([strategies[shape] for shape in shapes])
 
 
 def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
@@ -106,6 +109,6 @@ def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
 def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
     """Return (records, outputs) losses: whole numbers from 0 up, the difference of indices when shrunk."""
     size = records * outputs
-    apart = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)
+    differences = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)
     values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=size, max_size=size)
-    return values.map(lambda parts: apart + np.array(parts).reshape(records, outputs))
+    return values.map(lambda parts: differences + np.array(parts).reshape(records, outputs))

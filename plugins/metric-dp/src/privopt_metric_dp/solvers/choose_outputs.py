@@ -1,8 +1,8 @@
-"""Outputs chosen among the records by their use: those to which a loose solve of a sample gives the greatest mass.
+"""Select outputs among the records by use: those to which a rough solution of a sample gives the largest mass.
 
-Few outputs lose little if they are the right ones. On 2,032 street nodes of Rome at 3 per km, 120 outputs chosen so
-lose .5543, 120 as far apart as possible .6097, and no mechanism over all 2,032 less than .5342. The sample only
-chooses: nothing that is promised or proved rests on it.
+A few outputs lose little if they are well chosen. On 2,032 street nodes of Rome at 3 per km, 120 outputs selected in
+this way lose .5543, 120 outputs as far apart as possible lose .6097, and no mechanism over all 2,032 loses less than
+.5342. The sample only selects outputs; no guarantee and no proof depends on it.
 """
 
 from __future__ import annotations
@@ -21,110 +21,122 @@ from privopt_metric_dp.solvers.auto import solve
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 
-__all__ = ["choose_outputs", "sampled"]
+__all__ = ["choose_outputs", "sample_program"]
 
 MAX_SAMPLE_RECORDS: Final = 2_000
-"""Records of the sample, at most."""
+"""Largest number of records in the sample."""
 MAX_SAMPLE_SHARE: Final = 0.5
-"""Share of all records that a sample is, at most: half of Rome's 2,032 street nodes chose as well as all of them (120
+"""Largest share of all records in the sample. Half of Rome's 2,032 street nodes selected as well as all of them (120
 outputs at 1 and 3 per km: bounds over these within .03 %), in half of the time and memory."""
 CANDIDATES: Final = (4, 480, 1_000)
-"""Outputs that are tried: so many for each that is wanted, but at least and at most so many. Of more than
-`RETRIED_SHARE` of the most, hardly any would go: those as far apart as possible are taken."""
+"""Candidates per selected output, and the smallest and largest number of candidates. If more outputs than
+`RETRIED_SHARE` of the largest number are to be selected, those as far apart as possible are taken, since hardly any
+candidate would be dropped."""
 RETRIED_SHARE: Final = 0.5
-"""Share of the outputs tried that is tried again without the others, which changes what the rest is used for."""
+"""Share of the candidates that is kept in each round. The next round is solved without the others, which changes how
+the remaining ones are used."""
 SAMPLE_GAP: Final = 0.1
 """Relative gap to which the sample is solved: masses settle early."""
 
 
 def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progress: Progress | None = None) -> Ints:
-    """Choose ``data.choose`` of the records.
+    """Select ``data.choose`` of the records as outputs.
 
     Args:
-        data: of a problem whose outputs are chosen (`MetricData.over`).
-        search_time: the scope of time in which samples are solved; the best so far is taken when it is over.
-        progress: called with lower bound, loss, iteration and phase, of the sample.
+        data: A problem whose outputs are chosen (`MetricData.over`).
+        search_time: Time scope in which samples are solved. When it ends, the best solution so far is used.
+        progress: Called with phase, iteration, lower bound and loss of the sample.
 
     Returns:
         ``(K,)`` records, in order.
 
     Raises:
-        OutOfTime: the end of the scope around has come.
+        OutOfTime: The time limit of the caller has come.
     """
     assert data.over is not None  # the caller has looked
     assert data.choose is not None
-    count, records, own = data.choose, len(data.records), len(data.outputs)
-    if count == own:
-        return np.arange(own)
-    times, least, most = CANDIDATES
-    tried = min(own, max(count, min(most, max(least, times * count)))) if count <= RETRIED_SHARE * most else count
+    count, records, output_count = data.choose, len(data.records), len(data.outputs)
+    if count == output_count:
+        return np.arange(output_count)
+    times, min_tried, max_tried = CANDIDATES
+    tried = (
+        min(output_count, max(count, min(max_tried, max(min_tried, times * count))))
+        if count <= RETRIED_SHARE * max_tried
+        else count
+    )
     pairs, lengths = data.needed
-    seeds = _far_apart(records, pairs, lengths, max(tried, min(MAX_SAMPLE_RECORDS, int(MAX_SAMPLE_SHARE * records))))
-    listed = seeds[seeds < own]  # a region's further vertices are not outputs
-    candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(own), listed))[:tried])
+    seeds = _select_farthest(
+        records, pairs, lengths, max(tried, min(MAX_SAMPLE_RECORDS, int(MAX_SAMPLE_SHARE * records)))
+    )
+    listed = seeds[seeds < output_count]  # a region's further vertices are not outputs
+    candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(output_count), listed))[:tried])
     if tried == count:
         return candidates
     epsilon = Instance.solved(data.epsilon)
-    instance, prior = sampled(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
+    instance, prior = sample_program(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
     while len(candidates) > count:
-        found = solve(
+        solution = solve(
             instance, method=InteriorPoint(symmetry=False), gap=SAMPLE_GAP, search_time=search_time, progress=report
         )
-        by_use = np.argsort(-(prior @ found.z), kind="stable")
-        del found  # its multipliers are as large as the costs, and the next solve needs that memory
-        kept = np.sort(by_use[: max(count, int(RETRIED_SHARE * len(candidates)))])
-        candidates, instance = candidates[kept], evolve(instance, cost=instance.cost[:, kept])
+        by_use = np.argsort(-(prior @ solution.z), kind="stable")
+        del solution  # its multipliers are as large as the costs, and the next solve needs that memory
+        selection = np.sort(by_use[: max(count, int(RETRIED_SHARE * len(candidates)))])
+        candidates, instance = candidates[selection], evolve(instance, cost=instance.cost[:, selection])
     return candidates
 
 
-def sampled(
+def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the program of a sample, in which each record is represented by the nearest of the sample.
+    """Return the program of a sample in which the nearest sampled record represents each record.
 
     Args:
         weighted: ``(N, K)`` costs, prior included.
-        prior: ``(N,)``.
-        pairs, lengths: ``(P, 2)``, ``(P,)`` that imply all others.
-        seeds: ``(M,)`` the sample.
-        epsilon: of the program.
+        prior: ``(N,)`` probabilities.
+        pairs, lengths: ``(P, 2)`` pairs that imply all others, and their lengths ``(P,)``.
+        seeds: ``(M,)`` the sampled records.
+        epsilon: Epsilon of the program.
 
     Returns:
-        The program over ``M`` records, whose pairs are those of neighbouring parts at the least length over one pair
-        between them; and the prior of the parts.
+        The program over ``M`` records, whose pairs join neighbouring parts at the smallest length over one pair between
+        them; and the prior of the parts.
     """
     from scipy.sparse.csgraph import dijkstra
 
     graph = edge_matrix(len(prior), pairs, lengths, both=True)
-    near, _, nearest = dijkstra(graph, directed=True, indices=seeds, min_only=True, return_predecessors=True)
-    place = np.full(len(prior) + 1, -1)
-    place[seeds] = np.arange(len(seeds))
-    part = place[np.where(nearest < 0, len(prior), nearest)]
-    ends = np.sort(part[pairs], axis=1)
-    ways = near[pairs[:, 0]] + lengths + near[pairs[:, 1]]
-    ends, ways = ends[ends[:, 0] >= 0], ways[ends[:, 0] >= 0]
-    kept = shortest_rows(ends, ways)
-    cost, share = np.zeros((len(seeds), weighted.shape[1])), np.zeros(len(seeds))
+    nearest_distances, _, nearest = dijkstra(
+        graph, directed=True, indices=seeds, min_only=True, return_predecessors=True
+    )
+    seed_number = np.full(len(prior) + 1, -1)
+    seed_number[seeds] = np.arange(len(seeds))
+    part = seed_number[np.where(nearest < 0, len(prior), nearest)]
+    part_pairs = np.sort(part[pairs], axis=1)
+    ways = nearest_distances[pairs[:, 0]] + lengths + nearest_distances[pairs[:, 1]]
+    part_pairs, ways = part_pairs[part_pairs[:, 0] >= 0], ways[part_pairs[:, 0] >= 0]
+    shortest = shortest_rows(part_pairs, ways)
+    cost, part_prior = np.zeros((len(seeds), weighted.shape[1])), np.zeros(len(seeds))
     np.add.at(cost, part[part >= 0], weighted[part >= 0])
-    np.add.at(share, part[part >= 0], prior[part >= 0])
-    return Instance(cost=cost, pairs=ends[kept], distances=ways[kept], epsilon=epsilon), share
+    np.add.at(part_prior, part[part >= 0], prior[part >= 0])
+    return Instance(cost=cost, pairs=part_pairs[shortest], distances=ways[shortest], epsilon=epsilon), part_prior
 
 
-def _far_apart(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:
-    """Return ``count`` records, each as far as possible from those before, by paths over pairs."""
+def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:
+    """Select ``count`` records, each as far as possible from the earlier ones along paths over pairs."""
     from scipy.sparse.csgraph import dijkstra
 
     graph = edge_matrix(records, pairs, lengths, both=True)
-    near = np.full(records, np.inf)
-    chosen: Ints = np.empty(count, dtype=np.int64)
-    for place in range(count):
-        seed = int(near.argmax())
-        chosen[place] = seed
-        np.minimum(near, dijkstra(graph, directed=True, indices=seed, limit=near[seed]), out=near)
-        near[seed] = -1.0  # chosen once
-    return chosen
+    min_distances = np.full(records, np.inf)
+    selected: Ints = np.empty(count, dtype=np.int64)
+    for round_number in range(count):
+        seed = int(min_distances.argmax())
+        selected[round_number] = seed
+        np.minimum(
+            min_distances, dijkstra(graph, directed=True, indices=seed, limit=min_distances[seed]), out=min_distances
+        )
+        min_distances[seed] = -1.0  # never selected again
+    return selected

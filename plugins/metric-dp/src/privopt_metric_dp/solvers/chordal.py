@@ -30,7 +30,7 @@ _compiled = jit(error_model="numpy")
 
 
 @_compiled
-def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, below: Floats) -> None:
+def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
     """Add the entries on the pattern of a batch's ``H^-1``, summed over its outputs, to ``T``'s.
 
     From the last column on, ``Z = H^-1``: ``Z[S, v] = -Z[S, S] L[S, v]``, ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
@@ -44,84 +44,91 @@ def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, below
     """
     start, row, factor, inverse, mask = pattern.start, pattern.row, a.factor[g], a.inverse[g], a.mask[g]
     n = len(start) - 1
-    own, other = np.empty(8 * n), np.empty(8 * len(row))
+    inverse_diagonal, inverse_entries = np.empty(8 * n), np.empty(8 * len(row))
     where = np.full(n, -1, np.int32)
     zero, counted = spread(0.0), load(mask, 0)
     for v in range(n - 1, -1, -1):
-        first, stop = start[v], start[v + 1]
-        for e in range(first, stop):
+        begin, stop = start[v], start[v + 1]
+        for e in range(begin, stop):
             where[row[e]] = e
-            store(other, e, zero)
-        for e in range(first, stop):
+            store(inverse_entries, e, zero)
+        for e in range(begin, stop):
             r = row[e]
             lower = load(factor, e)
-            moved = load(other, e) - lower * load(own, r)
+            moved = load(inverse_entries, e) - lower * load(inverse_diagonal, r)
             for q in range(start[r], start[r + 1]):
-                at = where[row[q]]
-                if at >= first:
-                    entry = load(other, q)
-                    moved = moved - load(factor, at) * entry
-                    store(other, at, load(other, at) - lower * entry)
-            store(other, e, moved)
+                target = where[row[q]]
+                if target >= begin:
+                    entry = load(inverse_entries, q)
+                    moved = moved - load(factor, target) * entry
+                    store(inverse_entries, target, load(inverse_entries, target) - lower * entry)
+            store(inverse_entries, e, moved)
         value = load(inverse, v)
-        for e in range(first, stop):
+        for e in range(begin, stop):
             where[row[e]] = -1
-            entry = load(other, e)
+            entry = load(inverse_entries, e)
             value = value - load(factor, e) * entry
-            below[e] += total(entry * counted)
-        store(own, v, value)
+            off_diagonal[e] += total(entry * counted)
+        store(inverse_diagonal, v, value)
         diagonal[v] += total(value * counted)
 
 
 @_compiled
-def _rows(
-    first: int, last: int, start: Indices, row: Indices, diagonal: Floats, below: Floats, pivots: Floats, other: Floats
+def _factor_rows(
+    begin: int,
+    end: int,
+    start: Indices,
+    row: Indices,
+    diagonal: Floats,
+    off_diagonal: Floats,
+    pivots: Floats,
+    entries: Floats,
 ) -> None:
     """Rows ``first`` to ``last`` of ``R``: its diagonal and the entries next to it."""
     where = np.full(len(start) - 1, -1, np.int32)
-    for v in range(first, last):
-        at, count = start[v], start[v + 1] - start[v]
-        left = diagonal[v]
+    for v in range(begin, end):
+        offset, count = start[v], start[v + 1] - start[v]
+        remainder = diagonal[v]
         if count:
             for x in range(count):
-                where[row[at + x]] = x
+                where[row[offset + x]] = x
             among = np.zeros((count, count))
             for x in range(count):
-                r = row[at + x]
+                r = row[offset + x]
                 among[x, x] = diagonal[r] * (1.0 + 1e-10)
                 for q in range(start[r], start[r + 1]):
                     y = where[row[q]]
                     if y >= 0:
-                        among[x, y] = among[y, x] = below[q]
+                        among[x, y] = among[y, x] = off_diagonal[q]
             for x in range(count):
-                where[row[at + x]] = -1
-            there = below[at : at + count].copy()
-            shares = np.linalg.solve(among, there)
+                where[row[offset + x]] = -1
+            column = off_diagonal[offset : offset + count].copy()
+            shares = np.linalg.solve(among, column)
             for x in range(count):
-                left -= shares[x] * there[x]
-                other[at + x] = -shares[x]
-        weight = 1.0 / np.sqrt(max(left, 1e-12 * diagonal[v]))
+                remainder -= shares[x] * column[x]
+                entries[offset + x] = -shares[x]
+        weight = 1.0 / np.sqrt(max(remainder, 1e-12 * diagonal[v]))
         pivots[v] = weight
         for x in range(count):
-            other[at + x] *= weight
+            entries[offset + x] *= weight
 
 
 @_compiled
-def _apply(start: Indices, row: Indices, diagonal: Floats, other: Floats, right: Floats) -> Floats:
+def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floats, right: Floats) -> Floats:
     """``R' R right``."""
     n = len(start) - 1
-    out = np.zeros(n)
+    result = np.zeros(n)
     for v in range(n):
         value = diagonal[v] * right[v]
         for e in range(start[v], start[v + 1]):
-            value += other[e] * right[row[e]]
-        out[v] += diagonal[v] * value
+            value += entries[e] * right[row[e]]
+        result[v] += diagonal[v] * value
         for e in range(start[v], start[v + 1]):
-            out[row[e]] += other[e] * value
-    return out
+            result[row[e]] += entries[e] * value
+    return result
 
 
-def complete(pattern: Elimination, diagonal: Floats, below: Floats) -> Callable[[Floats], Floats]:
+def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Callable[[Floats], Floats]:
     """Return what solves ``M^-1 right``, ``(N,)``, for the completion ``M`` of entries on a pattern.
 
     Args:
@@ -132,12 +139,14 @@ def complete(pattern: Elimination, diagonal: Floats, below: Floats) -> Callable[
     Raises:
         numpy.linalg.LinAlgError: the numbers have left the range of doubles.
     """
-    if not (np.isfinite(diagonal).all() and np.isfinite(below).all() and (diagonal > 0).all()):
+    if not (np.isfinite(diagonal).all() and np.isfinite(off_diagonal).all() and (diagonal > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
-    own, other = np.empty(len(diagonal)), np.empty(len(below))
+    pivots, entries = np.empty(len(diagonal)), np.empty(len(off_diagonal))
     in_threads(
-        lambda a, b: _rows(a, b, pattern.start, pattern.row, diagonal, below, own, other), len(diagonal), min_span=1_000
+        lambda a, b: _factor_rows(a, b, pattern.start, pattern.row, diagonal, off_diagonal, pivots, entries),
+        len(diagonal),
+        min_span=1_000,
     )
-    if not (np.isfinite(own).all() and np.isfinite(other).all()):
+    if not (np.isfinite(pivots).all() and np.isfinite(entries).all()):
         raise np.linalg.LinAlgError("the coupling is singular")
-    return lambda right: np.asarray(_apply(pattern.start, pattern.row, own, other, right))
+    return lambda right: np.asarray(_apply_inverse(pattern.start, pattern.row, pivots, entries, right))

@@ -27,13 +27,13 @@ SOFTER = (0.5,)
 LAST_ROUND = 1000
 
 
-def _seeds(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
+def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
     """Return the star's rays moved to where they serve a representative output, softer ones, and the flat ray."""
-    few = kernel[np.unique(symmetry.records.min(axis=0))]
-    serves = (few @ instance.cost).argmin(axis=1)
+    orbit_kernel = kernel[np.unique(symmetry.records.min(axis=0))]
+    serves = (orbit_kernel @ instance.cost).argmin(axis=1)
     _, member = symmetry.origin()
-    placed = np.take_along_axis(few, symmetry.records[member[serves]], axis=1)
-    return np.concatenate([placed, *(placed**share for share in SOFTER), np.ones((1, instance.records))])
+    placed = np.take_along_axis(orbit_kernel, symmetry.records[member[serves]], axis=1)
+    return np.concatenate([placed, *(placed**exponent for exponent in SOFTER), np.ones((1, instance.records))])
 
 
 class ColumnGeneration:
@@ -56,9 +56,9 @@ class ColumnGeneration:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """See :class:`privopt_metric_dp.solvers.solver.Solver`."""
         instance, graph, symmetry = part.instance, part.graph, part.symmetry
-        few, kernel = symmetry.reduced(instance), kernel_of(graph, symmetry)
-        trees = star_trees(graph, (kernel @ few.cost).argmin(axis=0))
-        mixture = Mixture(few, symmetry, _seeds(instance, symmetry, kernel))
+        reduced_instance, kernel = symmetry.reduced(instance), kernel_of(graph, symmetry)
+        trees = star_trees(graph, (kernel @ reduced_instance.cost).argmin(axis=0))
+        mixture = Mixture(reduced_instance, symmetry, _seed_rays(instance, symmetry, kernel))
         best, lower, pull = np.zeros(instance.records), -np.inf, 0.5
         gap = offers.best.value - offers.best.bound
         for _ in range(LAST_ROUND):
@@ -66,25 +66,25 @@ class ColumnGeneration:
             if z is not None:
                 offers.offer(self.name, candidate=z, value=instance.loss(z))
             added, better = 0, False
-            for share in (pull, 0.0) if np.isfinite(lower) else (0.0,):
-                y = best + (1 - share) * (prices - best) if share else prices
-                priced = price_all(graph, few, y, trees)
+            for pull_share in (pull, 0.0) if np.isfinite(lower) else (0.0,):
+                y = best + (1 - pull_share) * (prices - best) if pull_share else prices
+                priced = price_all(graph, reduced_instance, y, trees)
                 bound = anchored_bound(symmetry, y, priced)
                 if bound > lower:
                     best, lower, better = y, bound, True
-                    kept = Later(proof, instance, symmetry, y, trees.copy())
-                    offers.offer(self.name, bound=bound, proof=kept)
+                    bound_proof = Later(proof, instance, symmetry, y, trees.copy())
+                    offers.offer(self.name, bound=bound, proof=bound_proof)
                 added += mixture.add_priced(priced.ray, priced.value)
                 if added:
-                    pull = min(0.8, pull + 0.1) if better and share else max(0.3, pull - 0.2)
+                    pull = min(0.8, pull + 0.1) if better and pull_share else max(0.3, pull - 0.2)
                     break
             offers.note("", columns=len(mixture.rays), symmetries=symmetry.order)
             if offers.reached:
                 return
             if not added and not better:
                 raise SolverError("it found no further ray before the gap")
-            before, gap = gap, offers.best.value - offers.best.bound
-            if gap > self.most_left * before:
+            previous_gap, gap = gap, offers.best.value - offers.best.bound
+            if gap > self.most_left * previous_gap:
                 raise SolverError(f"a round left more than {self.most_left:g} of the gap")
             mixture.clean(prices)
         raise SolverError(f"the gap was not reached in {LAST_ROUND} rounds")

@@ -59,33 +59,33 @@ class MergedInstance:
 
     def lift(self, multipliers: Multipliers) -> Multipliers:
         """Lift multipliers to the original instance."""
-        kept = np.flatnonzero(self.pair >= 0)
-        before = np.empty(len(kept), dtype=np.int64)
-        before[self.pair[kept]] = kept
-        sign = np.where(self.flipped[before], -1, 1)
-        outside = multipliers.mapped(lambda pairs, values: (before[pairs], values * sign[pairs]))
-        return Multipliers(rows=lambda: self._inside(outside), many=multipliers.many)
+        stored_pairs = np.flatnonzero(self.pair >= 0)
+        original_pair = np.empty(len(stored_pairs), dtype=np.int64)
+        original_pair[self.pair[stored_pairs]] = stored_pairs
+        sign = np.where(self.flipped[original_pair], -1, 1)
+        between_groups = multipliers.mapped(lambda pairs, values: (original_pair[pairs], values * sign[pairs]))
+        return Multipliers(rows=lambda: self._add_inner_multipliers(between_groups), many=multipliers.many)
 
-    def _inside(self, multipliers: Multipliers) -> Iterator[Few]:
+    def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
         """Add multipliers inside groups: all reduced cost of a group moves to its first record."""
         tree, (i, j) = _spanning_trees(self), self.original.pairs.T
         # capped: rows that far are never tight, and inf times a multiplier of 0 would be NaN
         growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
-        given, step = multipliers.rows(), max(1, min(BLOCK_COLUMNS, BLOCK_ENTRIES // max(1, len(i))))
-        ahead = next(given, None)
+        rows, step = multipliers.rows(), max(1, min(BLOCK_COLUMNS, BLOCK_ENTRIES // max(1, len(i))))
+        ahead = next(rows, None)
         for k0 in range(0, self.original.outputs, step):
             reduced = self.original.cost[:, k0 : k0 + step].copy()
             net = np.zeros((len(i), reduced.shape[1]))
             while ahead is not None and ahead[0] < k0 + step:  # outputs rise
                 net[ahead[1], ahead[0] - k0] = ahead[2]
-                ahead = next(given, None)
+                ahead = next(rows, None)
             forward, backward = np.maximum(net, 0.0), np.maximum(-net, 0.0)
             np.add.at(reduced, i, forward - growth * backward)
             np.add.at(reduced, j, backward - growth * forward)
             for child, parent, p in tree:  # leaves first
-                up, down = np.maximum(-reduced[child], 0), np.maximum(reduced[child], 0) / growth[p]
-                net[p] = up - down if i[p] == child else down - up
-                reduced[parent] += down - growth[p] * up
+                upward, downward = np.maximum(-reduced[child], 0), np.maximum(reduced[child], 0) / growth[p]
+                net[p] = upward - downward if i[p] == child else downward - upward
+                reduced[parent] += downward - growth[p] * upward
             for column, values in enumerate(net.T, start=k0):
                 pairs = np.flatnonzero(values)
                 yield column, pairs, values[pairs]
@@ -97,42 +97,48 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
     from scipy.sparse.csgraph import breadth_first_order
 
     n = merged.original.records
-    inside = np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))
+    inner_pairs = np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))
     roots = np.unique(merged.group, return_index=True)[1]  # all hang on one more node, so that one search finds them
-    ends = np.concatenate([merged.original.pairs[inside], np.column_stack([roots, np.full(len(roots), n)])])
-    graph = csr_array((np.ones(len(ends)), ends.T), shape=(n + 1, n + 1))
+    tree_edges = np.concatenate([merged.original.pairs[inner_pairs], np.column_stack([roots, np.full(len(roots), n)])])
+    graph = csr_array((np.ones(len(tree_edges)), tree_edges.T), shape=(n + 1, n + 1))
     order, parent = breadth_first_order(graph, n, directed=False)
-    number = {(i, j): p for p, (i, j) in zip(inside.tolist(), merged.original.pairs[inside].tolist(), strict=True)}
+    number = {
+        (i, j): p for p, (i, j) in zip(inner_pairs.tolist(), merged.original.pairs[inner_pairs].tolist(), strict=True)
+    }
     edges = [(child, int(parent[child])) for child in order[:0:-1].tolist()]
-    return [(child, top, number[min(child, top), max(child, top)]) for child, top in edges if top != n]
+    return [
+        (child, parent_node, number[min(child, parent_node), max(child, parent_node)])
+        for child, parent_node in edges
+        if parent_node != n
+    ]
 
 
 def merge_records(instance: Instance) -> MergedInstance | None:
     """Merge records at distance 0 (log-ratio up to `MERGE_BELOW`); None where there are none."""
-    near = instance.lengths <= MERGE_BELOW
-    if not near.any():
+    is_near = instance.lengths <= MERGE_BELOW
+    if not is_near.any():
         return None
-    label = components(instance.records, instance.pairs[near])
+    label = components(instance.records, instance.pairs[is_near])
     groups = int(label.max()) + 1
     cost = np.zeros((groups, instance.outputs))
     np.add.at(cost, label, instance.cost)
-    before = label[instance.pairs]
-    ends = np.sort(before, axis=1)
-    chosen = shortest_rows(ends, instance.distances)  # only the shortest pair between two groups matters
-    pair = np.where(ends[:, 0] == ends[:, 1], INSIDE, SKIPPED)
-    pair[chosen] = np.arange(len(chosen))
+    group_pairs = label[instance.pairs]
+    sorted_pairs = np.sort(group_pairs, axis=1)
+    shortest = shortest_rows(sorted_pairs, instance.distances)  # only the shortest pair between two groups matters
+    pair = np.where(sorted_pairs[:, 0] == sorted_pairs[:, 1], INSIDE, SKIPPED)
+    pair[shortest] = np.arange(len(shortest))
     coordinates = None
     if instance.coordinates is not None:
         coordinates = instance.coordinates[np.unique(label, return_index=True)[1]]
     small = Instance(
         cost=cost,
-        pairs=ends[chosen],
-        distances=instance.distances[chosen],
+        pairs=sorted_pairs[shortest],
+        distances=instance.distances[shortest],
         epsilon=instance.epsilon,
         coordinates=coordinates,
     )
     return MergedInstance(
-        original=instance, instance=small, group=label, pair=pair, flipped=before[:, 0] > before[:, 1]
+        original=instance, instance=small, group=label, pair=pair, flipped=group_pairs[:, 0] > group_pairs[:, 1]
     )
 
 
@@ -148,22 +154,22 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     """
     if not has_implied_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK):
         return instance, np.arange(len(instance.pairs))
-    kept = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK))
-    if len(kept) == len(instance.pairs):
-        return instance, kept
+    rows = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK))
+    if len(rows) == len(instance.pairs):
+        return instance, rows
     epsilon = instance.epsilon / (1 + RELATIVE_SLACK)
-    return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept], epsilon=epsilon), kept
+    return evolve(instance, pairs=instance.pairs[rows], distances=instance.distances[rows], epsilon=epsilon), rows
 
 
-def _component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]:
+def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]:
     members = np.flatnonzero(label == c)
     rows = np.flatnonzero(label[instance.pairs[:, 0]] == c)
-    place = np.zeros(instance.records, dtype=np.int64)
-    place[members] = np.arange(len(members))
+    position = np.zeros(instance.records, dtype=np.int64)
+    position[members] = np.arange(len(members))
     small = evolve(
         instance,
         cost=instance.cost[members],
-        pairs=place[instance.pairs[rows]],
+        pairs=position[instance.pairs[rows]],
         distances=instance.distances[rows],
         coordinates=None if instance.coordinates is None else instance.coordinates[members],
     )
@@ -188,35 +194,39 @@ class ReducedInstance:
             OutOfTime: the end came before the implied pairs of many were found.
         """
         self.instance, self._merged = instance, merge_records(instance)
-        self._before = instance if self._merged is None else self._merged.instance
-        self._kept, self._rows = drop_implied_pairs(self._before)
-        self._label = components(self._kept.records, self._kept.pairs)
+        self._merged_instance = instance if self._merged is None else self._merged.instance
+        self._small, self._rows = drop_implied_pairs(self._merged_instance)
+        self._label = components(self._small.records, self._small.pairs)
         count = int(self._label.max()) + 1
-        whole = [(self._kept, np.arange(len(self._kept.pairs)))]
-        cut = [_component(self._kept, self._label, c) for c in range(count)] if count > 1 else whole
+        single_part = [(self._small, np.arange(len(self._small.pairs)))]
+        cut = [_extract_component(self._small, self._label, c) for c in range(count)] if count > 1 else single_part
         self.parts = tuple(Part(small) for small, _ in cut)
         self._numbers = [number for _, number in cut]
 
     def mechanism(self, zs: Sequence[Floats]) -> Floats:
         """Return the whole's mechanism (N, K) of one of each part."""
-        z = np.zeros(self._kept.cost.shape)
-        for c, own in enumerate(zs):
-            z[self._label == c] = own
+        z = np.zeros(self._small.cost.shape)
+        for c, part_matrix in enumerate(zs):
+            z[self._label == c] = part_matrix
         return z if self._merged is None else z[self._merged.group]
 
     def multipliers(self, proofs: Sequence[Multipliers]) -> Multipliers:
         """Return the whole's multipliers of those of each part."""
-        found = proofs[0] if len(proofs) == 1 else self._joined(proofs)
-        if self._kept is not self._before:  # solved at an epsilon that is smaller by the share of the dropped pairs
-            found = found.freer((self._before.epsilon - self._kept.epsilon) * self._kept.distances).among(self._rows)
-        return found if self._merged is None else self._merged.lift(found)
+        joined = proofs[0] if len(proofs) == 1 else self._join_parts(proofs)
+        if (
+            self._small is not self._merged_instance
+        ):  # solved at an epsilon that is smaller by the share of the dropped pairs
+            joined = joined.freer((self._merged_instance.epsilon - self._small.epsilon) * self._small.distances).among(
+                self._rows
+            )
+        return joined if self._merged is None else self._merged.lift(joined)
 
-    def _joined(self, proofs: Sequence[Multipliers]) -> Multipliers:
+    def _join_parts(self, proofs: Sequence[Multipliers]) -> Multipliers:
         """Return all parts' multipliers, output by output."""
 
         def rows() -> Iterator[Few]:
-            own = [proof.among(number).rows() for number, proof in zip(self._numbers, proofs, strict=True)]
-            for k, parts in groupby(merge(*own, key=itemgetter(0)), key=itemgetter(0)):
+            part_rows = [proof.among(number).rows() for number, proof in zip(self._numbers, proofs, strict=True)]
+            for k, parts in groupby(merge(*part_rows, key=itemgetter(0)), key=itemgetter(0)):
                 _, pairs, values = zip(*parts, strict=True)
                 yield k, np.concatenate(pairs), np.concatenate(values)
 
@@ -233,10 +243,10 @@ class ReducedInstance:
             best = [view.firm for view in views]
             offers.offer(
                 origin,
-                candidate=Later(_all, self.mechanism, [part.candidate for part in best]),
+                candidate=Later(_join_results, self.mechanism, [part.candidate for part in best]),
                 value=sum(part.value for part in best),
                 bound=sum(part.bound for part in best),
-                proof=Later(_all, self.multipliers, [part.proof for part in best]),
+                proof=Later(_join_results, self.multipliers, [part.proof for part in best]),
             )
 
         views += [_PartOffers(part.instance, offers, offer) for part in self.parts]
@@ -244,8 +254,8 @@ class ReducedInstance:
         return [*views]
 
 
-def _all(join: Any, results: Sequence[Any]) -> Any:
-    return join([evaluate(one) for one in results])
+def _join_results(join: Any, results: Sequence[Any]) -> Any:
+    return join([evaluate(result) for result in results])
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
@@ -253,8 +263,10 @@ class _PartOffers(Offers[Floats, Multipliers]):
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:
         super().__init__(outer.gap)
-        one = one_output(instance)
-        self.best, self.firm = (BestOffer(one.z, one.objective, one.multipliers, one.lower_bound) for _ in range(2))
+        constant = one_output(instance)
+        self.best, self.firm = (
+            BestOffer(constant.z, constant.objective, constant.multipliers, constant.lower_bound) for _ in range(2)
+        )
         self.noise, self._outer, self._offer = instance.noise, outer, offer
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:

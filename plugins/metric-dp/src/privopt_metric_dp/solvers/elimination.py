@@ -46,7 +46,7 @@ class Elimination(NamedTuple):
         return len(self.row)
 
 
-def _filled(instance: Instance) -> tuple[Ints, Ints, Ints]:
+def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
     """Return the record at each place, and column and row of each entry of the factor, by columns.
 
     Where half of all pairs are required they fill all of it: records stay in their order.
@@ -64,35 +64,35 @@ def _filled(instance: Instance) -> tuple[Ints, Ints, Ints]:
     degree = np.bincount(instance.pairs.ravel(), minlength=n) + 1e-6
     values = np.concatenate([-np.ones(2 * len(i)), degree])
     matrix = csc_array((values, (np.concatenate([i, j, k]), np.concatenate([j, i, k]))), shape=(n, n))
-    found = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
-    row, column = found.L.nonzero()
+    factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    row, column = factors.L.nonzero()
     row, column = row[row > column], column[row > column]
     # SuperLU leaves out the postorder where it keeps to a symmetric pattern: 1.5 times as long to add up inverses
     parent = np.full(n, n)
     np.minimum.at(parent, column, row)
     tree = csr_array((np.ones(n), (parent, k)), shape=(n + 1, n + 1))
     postorder = depth_first_order(tree, n, return_predecessors=False)[:0:-1]
-    place = np.argsort(postorder)
-    row, column = place[row], place[column]
-    below = np.lexsort((row, column))
-    return np.argsort(found.perm_c)[postorder], column[below], row[below]
+    position = np.argsort(postorder)
+    row, column = position[row], position[column]
+    by_column = np.lexsort((row, column))
+    return np.argsort(factors.perm_c)[postorder], column[by_column], row[by_column]
 
 
 def eliminate(instance: Instance) -> Elimination:
     """Order the records of a connected instance and find the pattern of the factors."""
     n = instance.records
-    order, column, row = _filled(instance)
-    place, ends = np.argsort(order), np.arange(n + 1)
-    pairs = np.sort(place[instance.pairs], axis=1)
+    order, column, row = _fill_pattern(instance)
+    position, bounds = np.argsort(order), np.arange(n + 1)
+    pairs = np.sort(position[instance.pairs], axis=1)
     entry = np.argsort(row, kind="stable")
     narrow = np.int32
     return Elimination(
         order=order,
-        start=np.searchsorted(column, ends).astype(narrow),
+        start=np.searchsorted(column, bounds).astype(narrow),
         row=row.astype(narrow),
-        across=np.searchsorted(row[entry], ends).astype(narrow),
+        across=np.searchsorted(row[entry], bounds).astype(narrow),
         entry=entry.astype(narrow),
         column=column.astype(narrow),
         pair=np.searchsorted(column * n + row, pairs @ [n, 1]).astype(narrow),
-        place=place.astype(narrow),
+        place=position.astype(narrow),
     )

@@ -47,9 +47,9 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
     d = np.asarray(distances, dtype=np.float64)
     nearest = d.min(axis=1, keepdims=True)
     if not (nearest >= 0).all():  # NaN is the least of its row
-        bad = np.argwhere(~(d >= 0))[:20].tolist()
+        invalid = np.argwhere(~(d >= 0))[:20].tolist()
         raise InputError(
-            [Fault("distance", f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in bad]
+            [Fault("distance", f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in invalid]
         )
     if np.isinf(nearest).any():
         lost = np.flatnonzero(np.isinf(nearest))[:20].tolist()
@@ -88,22 +88,22 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
     farther, nearer = _differences(distances, i, j)
     allowed = epsilon * lengths * (1.0 - _SAFETY_SHARE)
 
-    def is_private(share: float) -> bool:
-        rate = share * epsilon
+    def is_private(trial_share: float) -> bool:
+        rate = trial_share * epsilon
         with np.errstate(under="ignore"):
             sums = np.log(np.exp(-rate * (distances - nearest)).sum(axis=1)) - rate * nearest[:, 0]
         drift = sums[i] - sums[j]
         return bool((np.maximum(rate * nearer - drift, rate * farther + drift) <= allowed).all())
 
-    low, high = 0.5, 1.0
-    while is_private(high) and high < _MAX_FACTOR:
+    lower, upper = 0.5, 1.0
+    while is_private(upper) and upper < _MAX_FACTOR:
         check()
-        low, high = high, 2.0 * high
+        lower, upper = upper, 2.0 * upper
     for _ in range(_BISECTION_STEPS):
         check()
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if is_private(middle) else (low, middle)
-    return low
+        middle = 0.5 * (lower + upper)
+        lower, upper = (middle, upper) if is_private(middle) else (lower, middle)
+    return lower
 
 
 def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
@@ -112,9 +112,9 @@ def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
     for part in slices(len(i), distances.shape[1], _BLOCK):
         check()
         with np.errstate(invalid="ignore"):
-            apart = distances[i[part]] - distances[j[part]]
-        np.nan_to_num(apart, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)  # out of reach of both
-        farther[part], nearer[part] = apart.max(axis=1), -apart.min(axis=1)
+            changes = distances[i[part]] - distances[j[part]]
+        np.nan_to_num(changes, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)  # out of reach of both
+        farther[part], nearer[part] = changes.max(axis=1), -changes.min(axis=1)
     return farther, nearer
 
 
@@ -122,9 +122,9 @@ def exponential_loss(data: MetricData) -> float | None:
     """Return the exponential mechanism's expected loss; None if distances to outputs are unknown, or all infinite."""
     if not data.crossed:
         return None
-    every, losses = np.arange(len(data.records)), []
-    for part in slices(len(every), len(data.outputs), _BLOCK):
-        reach = data.metric.to_outputs(every[part])
+    records, losses = np.arange(len(data.records)), []
+    for part in slices(len(records), len(data.outputs), _BLOCK):
+        reach = data.metric.to_outputs(records[part])
         if not np.isfinite(reach.min(axis=1)).all():
             return None
         losses.append(np.einsum("ik,ik->i", exponential(reach, float(data.epsilon)), data.weighted[part]))

@@ -28,9 +28,9 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     Sets entries of ``L``, ``1 / D``, and ``unit``. False where a matrix is not positive definite in floating point.
     """
     start, row, across, entry, column = pattern.start, pattern.row, pattern.across, pattern.entry, pattern.column
-    ends, root, pair, unit = a.ends, a.root, pattern.pair, a.unit[g]
+    pair_ends, root, pair, unit = a.ends, a.root, pattern.pair, a.unit[g]
     n = len(start) - 1
-    zero, above = spread(0.0), spread(1.0 + 1e-14)
+    zero, ridge = spread(0.0), spread(1.0 + 1e-14)
     diagonal = np.empty(n * 8)
     where = np.zeros(n, np.int32)
     sg, fg, lower, inv = a.s[g], a.f[g], a.factor[g], a.inverse[g]
@@ -38,17 +38,17 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
         store(lower, e, zero)
     for k in range(n):
         store(diagonal, k, zero)
-    for p in range(len(ends)):
-        i, j = ends[p, 0], ends[p, 1]
-        one = load(fg, 2 * p) / load(sg, 2 * p)
-        two = load(fg, 2 * p + 1) / load(sg, 2 * p + 1)
+    for p in range(len(pair_ends)):
+        i, j = pair_ends[p, 0], pair_ends[p, 1]
+        forward = load(fg, 2 * p) / load(sg, 2 * p)
+        backward = load(fg, 2 * p + 1) / load(sg, 2 * p + 1)
         growth = root[p] ** 2
-        up, down = spread(growth), spread(1.0 / growth)
-        store(lower, pair[p], zero - one - two)
-        store(diagonal, j, load(diagonal, j) + up * one + down * two)
-        store(diagonal, i, load(diagonal, i) + down * one + up * two)
+        growth_lanes, shrink_lanes = spread(growth), spread(1.0 / growth)
+        store(lower, pair[p], zero - forward - backward)
+        store(diagonal, j, load(diagonal, j) + growth_lanes * forward + shrink_lanes * backward)
+        store(diagonal, i, load(diagonal, i) + shrink_lanes * forward + growth_lanes * backward)
     for k in range(n):
-        own = load(diagonal, k) * above
+        pivot = load(diagonal, k) * ridge
         for lane in range(8):
             unit[8 * k + lane] = 1.0 / np.sqrt(diagonal[8 * k + lane])
         for e in range(start[k], start[k + 1]):
@@ -58,53 +58,53 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
             j = column[e]
             value = load(lower, e)
             scaled = value * load(diagonal, j)
-            own = own - scaled * value
+            pivot = pivot - scaled * value
             for b in range(e + 1, start[j + 1]):
                 to = where[row[b]]
                 store(lower, to, load(lower, to) - scaled * load(lower, b))
-        if not lowest(own) > 0.0:
+        if not lowest(pivot) > 0.0:
             return False
-        store(diagonal, k, own)
-        one = spread(1.0) / own
-        store(inv, k, one)
+        store(diagonal, k, pivot)
+        forward = spread(1.0) / pivot
+        store(inv, k, forward)
         for e in range(start[k], start[k + 1]):
-            store(lower, e, load(lower, e) * one)
+            store(lower, e, load(lower, e) * forward)
     return True
 
 
 @_compiled
-def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right: Floats, out: Floats) -> Floats:
+def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
     """Solve ``out = H^-1 (prices + weight right)`` for all outputs; return its sum over them, ``(N,)``."""
     start, row = pattern.start, pattern.row
     n = len(start) - 1
     sums = np.zeros(n)
-    share = spread(weight)
-    for g in range(len(out)):
-        x, lower, inv, counted = out[g], a.factor[g], a.inverse[g], load(a.mask[g], 0)
+    weights = spread(weight)
+    for g in range(len(result)):
+        x, lower, inv, counted = result[g], a.factor[g], a.inverse[g], load(a.mask[g], 0)
         for k in range(n):
-            store(x, k, spread(prices[k]) + share * load(right[g], k))
+            store(x, k, spread(prices[k]) + weights * load(right[g], k))
         for k in range(n):
-            own = load(x, k)
+            value = load(x, k)
             for e in range(start[k], start[k + 1]):
-                store(x, row[e], load(x, row[e]) - load(lower, e) * own)
+                store(x, row[e], load(x, row[e]) - load(lower, e) * value)
         for k in range(n - 1, -1, -1):
-            even, odd = load(x, k) * load(inv, k), spread(0.0)
+            even_terms, odd_terms = load(x, k) * load(inv, k), spread(0.0)
             e, stop = start[k], start[k + 1]
             while e + 1 < stop:
-                even = even - load(lower, e) * load(x, row[e])
-                odd = odd + load(lower, e + 1) * load(x, row[e + 1])
+                even_terms = even_terms - load(lower, e) * load(x, row[e])
+                odd_terms = odd_terms + load(lower, e + 1) * load(x, row[e + 1])
                 e += 2
             if e < stop:
-                even = even - load(lower, e) * load(x, row[e])
-            even = even - odd
-            store(x, k, even)
-            sums[k] += total(even * counted)
+                even_terms = even_terms - load(lower, e) * load(x, row[e])
+            even_terms = even_terms - odd_terms
+            store(x, k, even_terms)
+            sums[k] += total(even_terms * counted)
     return sums
 
 
 @_compiled
-def _panel(
-    first: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, share: Singles, z: Singles, t: Singles
+def _add_panel(
+    begin: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, scales: Singles, z: Singles, t: Singles
 ) -> None:
     """Add rows ``first`` and later of `PANEL` columns of ``sum U H^-1 U`` over a batch to ``t``.
 
@@ -112,21 +112,21 @@ def _panel(
     eight vectors a record.
     """
     n = len(start) - 1
-    last = min(n, first + 16)
+    end = min(n, begin + 16)
     reached = np.zeros(n, np.bool_)
     zero = spread(np.float32(0.0))
-    for j in range(first, last):
+    for j in range(begin, end):
         reached[j] = True
-    for j in range(first, n):  # only ancestors of the columns are reached on the way up
+    for j in range(begin, n):  # only ancestors of the columns are reached on the way up
         if reached[j]:
             if start[j + 1] > start[j]:
                 reached[row[start[j]]] = True
             for lane in range(8):
                 store(z, 8 * j + lane, zero)
-    for j in range(first, last):
+    for j in range(begin, end):
         for lane in range(8):
-            z[(8 * j + lane) * 16 + j - first] = share[8 * j + lane]
-    for j in range(first, n):
+            z[(8 * j + lane) * 16 + j - begin] = scales[8 * j + lane]
+    for j in range(begin, n):
         if reached[j]:
             q = 8 * j
             a, b, c, d = load(z, q), load(z, q + 1), load(z, q + 2), load(z, q + 3)
@@ -141,7 +141,7 @@ def _panel(
                 store(z, k + 5, load(z, k + 5) - spread(lower[q + 5]) * r)
                 store(z, k + 6, load(z, k + 6) - spread(lower[q + 6]) * s)
                 store(z, k + 7, load(z, k + 7) - spread(lower[q + 7]) * u)
-    for j in range(n - 1, first - 1, -1):
+    for j in range(n - 1, begin - 1, -1):
         a, b, c, d, p, r, s, u = zero, zero, zero, zero, zero, zero, zero, zero
         o = 8 * j
         if reached[j]:
@@ -167,10 +167,10 @@ def _panel(
         store(z, o + 5, r)
         store(z, o + 6, s)
         store(z, o + 7, u)
-        a = a * spread(share[o]) + b * spread(share[o + 1])
-        c = c * spread(share[o + 2]) + d * spread(share[o + 3])
-        p = p * spread(share[o + 4]) + r * spread(share[o + 5])
-        s = s * spread(share[o + 6]) + u * spread(share[o + 7])
+        a = a * spread(scales[o]) + b * spread(scales[o + 1])
+        c = c * spread(scales[o + 2]) + d * spread(scales[o + 3])
+        p = p * spread(scales[o + 4]) + r * spread(scales[o + 5])
+        s = s * spread(scales[o + 6]) + u * spread(scales[o + 7])
         store(t, j, load(t, j) + ((a + c) + (p + s)))
 
 
@@ -185,7 +185,7 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
     factor, inverse, unit, mask = a.factor[g], a.inverse[g], a.unit[g], a.mask[g]
     n = len(start) - 1
     lower = np.empty(8 * len(row), np.float32)
-    pivot, share = np.empty(8 * n, np.float32), np.empty(8 * n, np.float32)
+    pivot, scales = np.empty(8 * n, np.float32), np.empty(8 * n, np.float32)
     z = np.empty(8 * n * 16, np.float32)
     for e in range(len(row)):
         k, j = 8 * row[e], 8 * column[e]
@@ -196,6 +196,6 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
             u = unit[8 * j + lane]
             pivot[8 * j + lane] = inverse[8 * j + lane] / (u * u)
             part = mask[lane] * u / scale[j]
-            share[8 * j + lane] = part if part > 1e-18 else 0.0  # squares would leave the range
+            scales[8 * j + lane] = part if part > 1e-18 else 0.0  # squares would leave the range
     for q in range(len(into)):
-        _panel(q * 16, start, row, lower, pivot, share, z, into[q])
+        _add_panel(q * 16, start, row, lower, pivot, scales, z, into[q])

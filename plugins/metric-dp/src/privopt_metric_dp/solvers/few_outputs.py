@@ -29,12 +29,12 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
     The loss rises by at most that difference if one output replaces the other. The first is the cheapest for all.
     """
     cost = instance.cost
-    chosen = [int(cost.sum(axis=0).argmin())]
-    near = np.abs(cost - cost[:, chosen]).sum(axis=0)
-    while len(chosen) < min(count, instance.outputs):
-        chosen.append(int(near.argmax()))
-        near = np.minimum(near, np.abs(cost - cost[:, chosen[-1:]]).sum(axis=0))
-    return np.unique(chosen)
+    selected = [int(cost.sum(axis=0).argmin())]
+    min_distances = np.abs(cost - cost[:, selected]).sum(axis=0)
+    while len(selected) < min(count, instance.outputs):
+        selected.append(int(min_distances.argmax()))
+        min_distances = np.minimum(min_distances, np.abs(cost - cost[:, selected[-1:]]).sum(axis=0))
+    return np.unique(selected)
 
 
 class FewOutputs:
@@ -52,15 +52,15 @@ class FewOutputs:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """See :class:`privopt_metric_dp.solvers.solver.Solver`."""
         instance = part.instance
-        chosen = sample_outputs(instance, self.count)
+        selected = sample_outputs(instance, self.count)
 
         def lift(z: Floats) -> Floats:
             """Put columns of chosen outputs into their places."""
-            whole = np.zeros(instance.cost.shape)
-            whole[:, chosen] = z
-            return whole
+            full_matrix = np.zeros(instance.cost.shape)
+            full_matrix[:, selected] = z
+            return full_matrix
 
         inner: PartOffers = offers.through(self.name, lift, None)
         inner.gap = SAMPLE_GAP
-        self.inner.solve(part.with_outputs(chosen), inner)
-        offers.note("", outputs=len(chosen), of=instance.outputs)
+        self.inner.solve(part.with_outputs(selected), inner)
+        offers.note("", outputs=len(selected), of=instance.outputs)

@@ -27,15 +27,15 @@ EPSILON_SLACK = 1e-9
 """Share of epsilon that a solution leaves to rounding."""
 
 
-def _floats(values: Any, dtype: type = np.float64) -> Any:
+def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
     """Return numbers that no one can write to through what is returned, rows first; they are copied only if need be."""
     array: Any = np.ascontiguousarray(values, dtype=dtype).view()
     array.flags.writeable = False
     return array
 
 
-def _pairs(values: Any) -> Any:
-    return _floats(values if np.size(values) else np.zeros((0, 2)), np.int64)
+def _to_pairs(values: Any) -> Any:
+    return _to_read_only(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
 @frozen(kw_only=True, eq=False)
@@ -53,11 +53,11 @@ class Instance:
         InputError: sizes that do not fit, indices out of range, numbers that are not finite.
     """
 
-    cost: Floats = field(converter=_floats)
-    pairs: Ints = field(converter=_pairs)
-    distances: Floats = field(converter=_floats)
+    cost: Floats = field(converter=_to_read_only)
+    pairs: Ints = field(converter=_to_pairs)
+    distances: Floats = field(converter=_to_read_only)
     epsilon: float = field(converter=float)
-    coordinates: Floats | None = field(default=None, converter=optional(_floats))
+    coordinates: Floats | None = field(default=None, converter=optional(_to_read_only))
 
     @classmethod
     def of(cls, data: MetricData) -> Instance:
@@ -83,13 +83,13 @@ class Instance:
         return float(epsilon) * (1.0 - EPSILON_SLACK)
 
     def __attrs_post_init__(self) -> None:
-        faults = list(self._faults())
+        faults = list(self._find_faults())
         if faults:
             raise InputError(faults)
 
-    def _faults(self) -> Iterator[Fault]:
-        def fault(where: str, got: object, wanted: str) -> Fault:
-            return Fault(file="instance", where=where, found=str(got), wanted=wanted)
+    def _find_faults(self) -> Iterator[Fault]:
+        def fault(where: str, got: object, expectation: str) -> Fault:
+            return Fault(file="instance", where=where, found=str(got), wanted=expectation)
 
         if self.cost.ndim != 2 or 0 in self.cost.shape:
             yield fault("cost", f"shape {self.cost.shape}", "records by outputs, at least one of each")
@@ -208,6 +208,6 @@ def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Flo
     """
     with np.errstate(over="ignore"):
         growth = np.exp(instance.lengths)
-    kept, bound = SparseMultipliers.of(multipliers, instance.pairs, growth, instance.cost.shape).tame(instance.cost)
+    sparse, bound = SparseMultipliers.of(multipliers, instance.pairs, growth, instance.cost.shape).tame(instance.cost)
     trivial = instance.cost.min(axis=1)
-    return (bound, kept.min_bounds(instance.cost)[0]) if bound > trivial.sum() else (float(trivial.sum()), trivial)
+    return (bound, sparse.min_bounds(instance.cost)[0]) if bound > trivial.sum() else (float(trivial.sum()), trivial)

@@ -67,10 +67,10 @@ class _IterateStatus:
     missing: Floats
 
 
-def _look(state: State) -> _IterateStatus:
-    losses, products, sums, least = zip(*state.each(lambda group: group.measure()), strict=True)
+def _measure_iterate(state: State) -> _IterateStatus:
+    losses, products, sums, min_reduced = zip(*state.each(lambda group: group.measure()), strict=True)
     by_orbit = np.full(len(state.y), np.inf)
-    np.minimum.at(by_orbit, state.orbit, np.minimum.reduce(least))
+    np.minimum.at(by_orbit, state.orbit, np.minimum.reduce(min_reduced))
     return _IterateStatus(
         loss=sum(losses),
         bound=float(by_orbit[state.symmetry.orbit].sum()),
@@ -79,74 +79,74 @@ def _look(state: State) -> _IterateStatus:
     )
 
 
-def _sound(seen: _IterateStatus) -> bool:
+def _has_sound_sums(status: _IterateStatus) -> bool:
     """Check whether row sums are one, as far as numbers show."""
-    return float(np.abs(seen.missing).max()) <= MAX_ROW_SUM_ERROR
+    return float(np.abs(status.missing).max()) <= MAX_ROW_SUM_ERROR
 
 
-def _save(state: State, seen: _IterateStatus, *, last: bool = False) -> bool:
+def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> bool:
     """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound.
 
     Returns:
         False if row sums are unsound that every step should have left sound.
     """
-    sound = _sound(seen)
-    mechanism, proof = sound and (last or seen.loss < state.saved_loss), seen.bound > state.bound
+    is_sound = _has_sound_sums(status)
+    mechanism, proof = is_sound and (last or status.loss < state.saved_loss), status.bound > state.bound
     for group in state.groups:
         group.keep(mechanism, proof)
-    state.saved_loss = seen.loss if mechanism else state.saved_loss
-    state.bound = seen.bound if proof else state.bound
-    return sound or not state.formed
+    state.saved_loss = status.loss if mechanism else state.saved_loss
+    state.bound = status.bound if proof else state.bound
+    return is_sound or not state.formed
 
 
-def _steps(ratios: Floats) -> Floats:
+def _step_lengths(ratios: Floats) -> Floats:
     """Longest steps, at most 1, that keep ratios of change to value at -1 or above."""
     return np.asarray(1 / np.maximum(1.0, -ratios))
 
 
-def _share(state: State) -> tuple[float, int]:
+def _coupling_tolerance(state: State) -> tuple[float, int]:
     """To which share of its length a residual of the coupling is brought, and in how many steps at most."""
     if state.formed:
         return RESIDUAL_SHARE, MAX_STEPS
     return state.rough, MAX_STEPS if state.rough == LOOSE else RESTORING_STEPS
 
 
-def _predict(state: State, coupling: SchurComplement, missing: Floats, mu: float) -> tuple[Floats, float]:
+def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: float) -> tuple[Floats, float]:
     """Predictor: straight at the optimum, into the groups.
 
     Returns the step of ``y`` and the corrector's target of complementarity.
     """
     prices = state.prices(state.y)
     priced = state.sums(lambda group: group.solve(prices, 1.0))
-    dy = coupling.solve(missing - priced, *_share(state))
+    dy = coupling.solve(missing - priced, *_coupling_tolerance(state))
     ahead = state.prices(state.y + dy)
     parts = np.array(state.each(lambda group: group.predict(ahead)))
-    tp, td = map(float, _steps(parts[:, :2].min(axis=0)))
+    tp, td = map(float, _step_lengths(parts[:, :2].min(axis=0)))
     fs, fds, dfs, dfds = parts[:, 2:].sum(axis=0)
-    after = max(0.0, float(fs + tp * fds + td * dfs + tp * td * dfds)) / state.size
-    return dy, mu * max((after / mu) ** 3, 1e-12)
+    predicted = max(0.0, float(fs + tp * fds + td * dfs + tp * td * dfds)) / state.size
+    return dy, mu * max((predicted / mu) ** 3, 1e-12)
 
 
-def _extend(
+def _extend_direction(
     state: State, coupling: SchurComplement, add: tuple[float, float], target: float, trial_steps: tuple[float, float]
 ) -> tuple[Floats, Floats]:
     """Compute an extra direction, for targets of complementarity alone: its step of ``y``, and steps by weights."""
     state.each(lambda group: group.aim(add, target, trial_steps))
     nothing = state.prices(np.zeros_like(state.y))
-    dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), *_share(state))
+    dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), *_coupling_tolerance(state))
     prices = state.prices(dy)
-    return dy, _steps(np.minimum.reduce(state.each(lambda group: group.extend(prices, WEIGHTS))))
+    return dy, _step_lengths(np.minimum.reduce(state.each(lambda group: group.extend(prices, WEIGHTS))))
 
 
-def _direction(
+def _find_direction(
     state: State, coupling: SchurComplement, missing: Floats, mu: float
 ) -> tuple[Floats, tuple[float, float], tuple[float, float]]:
     """Predictor, weighted corrector, centrality correctors.
 
     Returns ``dy``, the weights with which the last extra direction is still to be added, and both step lengths.
     """
-    dy, target = _predict(state, coupling, missing, mu)
-    change, steps = _extend(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
+    dy, target = _predict_step(state, coupling, missing, mu)
+    change, steps = _extend_direction(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
     best = steps.argmax(axis=1)
     (wp, wd), (tp, td) = WEIGHTS[best], steps.max(axis=1)
     dy = dy + wd * change
@@ -154,7 +154,7 @@ def _direction(
         if min(tp, td) > 0.95:
             break
         ahead = min(1.0, tp + 0.3), min(1.0, td + 0.3)
-        change, steps = _extend(state, coupling, (float(wp), float(wd)), target, ahead)
+        change, steps = _extend_direction(state, coupling, (float(wp), float(wd)), target, ahead)
         (wp, wd), (tp2, td2) = WEIGHTS[steps.argmax(axis=1)], steps.max(axis=1)
         if tp2 < tp + 0.01 and td2 < td + 0.01:
             wp = wd = 0.0
@@ -179,36 +179,38 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
         state.each(lambda group: group.take())
 
 
-def _mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
+def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
     """Return the mechanism ``(N, K)`` from the columns that groups kept."""
     z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in parts], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 
 
-def _multipliers(
+def _lift_multipliers(
     instance: Instance, symmetry: Symmetry, scale: float, columns: Sequence[Callable[[], Floats]]
 ) -> Multipliers:
     """Return the multipliers of all pairs from those that groups kept; of the groups no more than these is held."""
-    shrink, every = np.exp(-instance.lengths / 2) * scale, np.arange(len(instance.pairs))
+    shrink, all_pairs = np.exp(-instance.lengths / 2) * scale, np.arange(len(instance.pairs))
 
     def rows() -> Iterator[Few]:
         outputs = (values for proof in columns for values in proof())
-        return ((k, every, values * shrink) for k, values in enumerate(outputs))
+        return ((k, all_pairs, values * shrink) for k, values in enumerate(outputs))
 
-    many = 2 * len(every) * len(symmetry.representatives)
+    many = 2 * len(all_pairs) * len(symmetry.representatives)
     return symmetry.lift_multipliers(instance, Multipliers(rows=rows, many=many))
 
 
-def _offer(state: State, offers: PartOffers) -> None:
+def _offer_best(state: State, offers: PartOffers) -> None:
     """Offer what is kept: the mechanism of least loss, the multipliers of the best bound."""
     instance, symmetry, scale = state.instance, state.symmetry, state.scale
-    found = np.isfinite(state.saved_loss)
+    has_mechanism = np.isfinite(state.saved_loss)
     offers.offer(
         InteriorPoint.name,
-        candidate=Later(_mechanism, symmetry, [group.mechanism() for group in state.groups]) if found else None,
+        candidate=Later(_lift_mechanism, symmetry, [group.mechanism() for group in state.groups])
+        if has_mechanism
+        else None,
         value=state.saved_loss * scale,
         bound=state.bound * scale,
-        proof=Later(_multipliers, instance, symmetry, scale, [group.proof() for group in state.groups]),
+        proof=Later(_lift_multipliers, instance, symmetry, scale, [group.proof() for group in state.groups]),
     )
 
 
@@ -222,22 +224,24 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
     """
     gap, coupling = offers.gap, None
     for iteration in range(LAST_ITERATION):
-        seen = _look(state)
-        if not (np.isfinite(seen.loss + seen.mu) and _save(state, seen)):
+        status = _measure_iterate(state)
+        if not (np.isfinite(status.loss + status.mu) and _save_best(state, status)):
             raise SolverError("its numbers broke down before the gap")
-        if coupling is not None and _due(state, seen, gap):
+        if coupling is not None and _must_restore(state, status, gap):
             _restore_sums(state, coupling, 1e-14)
-            seen = _look(state)
-            _save(state, seen, last=True)
-            if not _sound(seen):  # the steps were too rough: finer ones take off what is missing
+            status = _measure_iterate(state)
+            _save_best(state, status, last=True)
+            if not _has_sound_sums(status):  # the steps were too rough: finer ones take off what is missing
                 state.rough = max(FINEST, TIGHTER * state.rough)
-        _offer(state, offers)
-        if _sound(seen) and state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap):
+        _offer_best(state, offers)
+        if _has_sound_sums(status) and state.instance.reached(
+            status.loss * state.scale, state.bound * state.scale, gap
+        ):
             return
         if between is not None:
             between(state)
         coupling = couple(state)
-        dy, add, (tp, td) = _direction(state, coupling, seen.missing, seen.mu)
+        dy, add, (tp, td) = _find_direction(state, coupling, status.missing, status.mu)
         keep = LOOSE_STEP if coupling.loose else 0.9 if iteration < 2 else 0.995
         step = 1.0 if tp >= 1 else keep * tp, 1.0 if td >= 1 else keep * td
         state.each(methodcaller("move", add, step))
@@ -249,17 +253,17 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
     raise SolverError(f"the gap was not reached in {LAST_ITERATION} steps")
 
 
-def _due(state: State, seen: _IterateStatus, gap: float) -> bool:
+def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
     """Check whether row sums are to be restored to one: the gap is reached, or half of what it was at the last time."""
-    half = not state.formed and seen.loss - state.bound <= (state.saved_loss - state.bound) / 2
-    return half or state.instance.reached(seen.loss * state.scale, state.bound * state.scale, gap)
+    is_halved = not state.formed and status.loss - state.bound <= (state.saved_loss - state.bound) / 2
+    return is_halved or state.instance.reached(status.loss * state.scale, state.bound * state.scale, gap)
 
 
-def _formed(part: Part, gap: float) -> bool:
+def _forms_coupling(part: Part, gap: float) -> bool:
     """Check whether the coupling is formed: it is not too large, or its completion would take longer."""
     instance, pattern = part.instance, part.elimination
-    few = RECORDS_PER_FEW_OUTPUTS * instance.outputs < instance.records
-    if instance.records <= FORMED and gap < (TIGHTEST if few else TIGHT):
+    has_few_outputs = RECORDS_PER_FEW_OUTPUTS * instance.outputs < instance.records
+    if instance.records <= FORMED and gap < (TIGHTEST if has_few_outputs else TIGHT):
         return True
     columns = np.diff(pattern.start).astype(np.float64)
     return bool((columns**3).sum() > 3.0 * instance.records * pattern.entries)
@@ -291,10 +295,10 @@ class InteriorPoint:
         outputs' at work, and directions.
         """
         n, k, pairs = part.instance.records, part.instance.outputs, len(part.instance.pairs)
-        lanes, every = -(-k // 8) * 8, n * (n - 1) // 2
-        full = 2 * pairs > every  # half of all pairs fill all of a factor
-        entries = every if full else part.elimination.entries
-        formed = n <= FORMED or full or _formed(part, TIGHT)
+        lanes, pair_count = -(-k // 8) * 8, n * (n - 1) // 2
+        full = 2 * pairs > pair_count  # half of all pairs fill all of a factor
+        entries = pair_count if full else part.elimination.entries
+        formed = n <= FORMED or full or _forms_coupling(part, TIGHT)
         rough = 8.0 * ((n + entries) * (PARTIAL_SUMS + 8 * allowed_threads()) + 2 * MAX_RECYCLED * n)
         coupling = 4.0 * n**2 * (PARTIAL_SUMS + 5) if formed else rough
         return 8.0 * lanes * (entries + 9 * n + 10 * pairs) + coupling
@@ -306,9 +310,9 @@ class InteriorPoint:
 
         instance, pattern = part.instance, part.elimination
         with np.errstate(all="ignore"):
-            some = self.symmetry and instance.records <= FORMED
-            group = part.symmetry if some else Symmetry.trivial(instance)
-            formed = group.order > 1 or _formed(part, offers.gap)
+            uses_symmetry = self.symmetry and instance.records <= FORMED
+            group = part.symmetry if uses_symmetry else Symmetry.trivial(instance)
+            formed = group.order > 1 or _forms_coupling(part, offers.gap)
             state = begin(instance, group, pattern, formed=formed, threads=self.threads or allowed_threads())
             offers.note("", symmetries=group.order, factor_entries=pattern.entries)
             try:

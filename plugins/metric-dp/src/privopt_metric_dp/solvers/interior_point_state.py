@@ -69,20 +69,20 @@ class State:
     def over(self, parts: Sequence[S], function: Callable[[S], T]) -> list[T]:
         """Run a function on parts of the problem, in threads; results come in the parts' order."""
 
-        def quietly(part: S) -> T:
+        def run_quietly(part: S) -> T:
             with np.errstate(all="ignore"):  # a thread does not inherit it
                 return function(part)
 
         if self.pool is None:
-            return [quietly(part) for part in parts]
-        return list(self.pool.map(quietly, parts))
+            return [run_quietly(part) for part in parts]
+        return list(self.pool.map(run_quietly, parts))
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
         """Return the mechanism's probabilities of some records and outputs, element by element."""
-        found = np.empty(len(records))
+        probabilities = np.empty(len(records))
         for group, rows, columns in self._by_group(outputs):
-            found[rows] = group.at(records[rows], columns)
-        return found
+            probabilities[rows] = group.at(records[rows], columns)
+        return probabilities
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
         """Change the costs of some records and outputs, element by element."""
@@ -91,11 +91,11 @@ class State:
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
         """Yield each group, the places of its outputs among those given, and their numbers in the group."""
-        first = 0
+        offset = 0
         for group in self.groups:
-            rows = np.flatnonzero((outputs >= first) & (outputs < first + group.width))
-            yield group, rows, outputs[rows] - first
-            first += group.width
+            rows = np.flatnonzero((outputs >= offset) & (outputs < offset + group.width))
+            yield group, rows, outputs[rows] - offset
+            offset += group.width
 
     def prices(self, y: Floats) -> Floats:
         """Price of each record, ``(N,)``."""
@@ -119,10 +119,10 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
     rows = 2 * len(instance.pairs) * cost.shape[1]
     times = np.bincount(symmetry.origin()[0])
     mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / rows
-    first = np.broadcast_to(times / instance.outputs, cost.shape)
+    start = np.broadcast_to(times / instance.outputs, cost.shape)
     batches = -(-cost.shape[1] // DOUBLE_LANES)
     bounds = np.linspace(0, batches, min(batches, SHARED_GROUPS) + 1).astype(int) * DOUBLE_LANES
-    groups = [Outputs(instance, pattern, cost[:, a:b] / scale, first[:, a:b], mu) for a, b in pairwise(bounds)]
+    groups = [Outputs(instance, pattern, cost[:, a:b] / scale, start[:, a:b], mu) for a, b in pairwise(bounds)]
     return State(
         instance=instance,
         symmetry=symmetry,

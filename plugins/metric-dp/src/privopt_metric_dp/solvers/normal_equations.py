@@ -51,18 +51,18 @@ class _Directions:
     products: Floats
     count: int = 0
 
-    def within(self, left: Floats) -> tuple[Floats, Floats]:
+    def within(self, residual: Floats) -> tuple[Floats, Floats]:
         """Return the solution in what they span, and what of the right side ``left`` it leaves."""
-        y, used = np.zeros(len(left)), slice(self.count)
+        y, active = np.zeros(len(residual)), slice(self.count)
         for _ in range(2):  # the second time takes off what rounding left
-            shares = self.ways[used] @ left
-            y, left = y + shares @ self.ways[used], left - shares @ self.products[used]
-        return y, left
+            shares = self.ways[active] @ residual
+            y, residual = y + shares @ self.ways[active], residual - shares @ self.products[active]
+        return y, residual
 
     def conjugate(self, way: Floats) -> Floats:
         """Return a direction without its part in what they span."""
-        used = slice(self.count)
-        return np.asarray(way - (self.products[used] @ way) @ self.ways[used])
+        active = slice(self.count)
+        return np.asarray(way - (self.products[active] @ way) @ self.ways[active])
 
     def keep(self, way: Floats, product: Floats, square: float) -> bool:
         """Keep one more, of ``w' T w`` as given; False where as many are kept already."""
@@ -90,15 +90,15 @@ class SchurComplement:
     known: _Directions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        room = MAX_RECYCLED if self.loose else 0, len(self.state.y)
-        self.known = _Directions(np.empty(room), np.empty(room))
+        shape = MAX_RECYCLED if self.loose else 0, len(self.state.y)
+        self.known = _Directions(np.empty(shape), np.empty(shape))
 
     def _product(self, y: Floats) -> Floats:
         check()
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
 
-    def solve(self, right: Floats, share: float, max_steps: int = MAX_STEPS) -> Floats:
+    def solve(self, right: Floats, tolerance: float, max_steps: int = MAX_STEPS) -> Floats:
         """Solve ``T^-1 right``, up to a share of its length as ``rough`` measures it.
 
         Args:
@@ -112,22 +112,22 @@ class SchurComplement:
         """
         if not np.isfinite(right).all():
             raise np.linalg.LinAlgError("the right side has left the range of doubles")
-        first = float(right @ self.rough(right))
-        y, left = self.known.within(right)
-        near = self.rough(left)
-        size, way = float(left @ near), self.known.conjugate(near)
+        start_square = float(right @ self.rough(right))
+        y, residual = self.known.within(right)
+        preconditioned = self.rough(residual)
+        size, way = float(residual @ preconditioned), self.known.conjugate(preconditioned)
         for _ in range(max_steps):
-            if not size > share**2 * first:
+            if not size > tolerance**2 * start_square:
                 break
             product = self._product(way)
             square = float(way @ product)
-            length = float(way @ left) / square
+            length = float(way @ residual) / square
             y += length * way
-            left -= length * product
-            near = self.rough(left)
-            before, size = size, float(left @ near)
-            own = self.known.keep(way, product, square)
-            way = self.known.conjugate(near if own else near + (size / before) * way)
+            residual -= length * product
+            preconditioned = self.rough(residual)
+            previous_size, size = size, float(residual @ preconditioned)
+            is_stored = self.known.keep(way, product, square)
+            way = self.known.conjugate(preconditioned if is_stored else preconditioned + (size / previous_size) * way)
         else:
             if not self.loose:
                 raise np.linalg.LinAlgError("conjugate gradients do not converge")
@@ -146,22 +146,22 @@ def couple(state: State) -> SchurComplement:
     scale = np.maximum.reduce(state.each(lambda group: group.factorise()))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
-    return _factored(state, scale) if state.formed else _completed(state)
+    return _factor_coupling(state, scale) if state.formed else _complete_coupling(state)
 
 
-def _completed(state: State) -> SchurComplement:
+def _complete_coupling(state: State) -> SchurComplement:
     """Return the chordal completion; each record is an orbit of its own here."""
     from privopt_metric_dp.solvers.chordal import complete
 
     pattern = state.pattern
 
-    def entries(share: Sequence[Outputs]) -> tuple[Floats, Floats]:
-        diagonal, below = np.zeros(state.instance.records), np.zeros(pattern.entries)
-        for group in share:
-            group.add_entries(diagonal, below)
-        return diagonal, below
+    def entries(groups: Sequence[Outputs]) -> tuple[Floats, Floats]:
+        diagonal, off_diagonal = np.zeros(state.instance.records), np.zeros(pattern.entries)
+        for group in groups:
+            group.add_entries(diagonal, off_diagonal)
+        return diagonal, off_diagonal
 
-    parts = state.over(_shares(state), entries)
+    parts = state.over(_group_parts(state), entries)
     solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
@@ -172,9 +172,9 @@ def _completed(state: State) -> SchurComplement:
     return SchurComplement(state=state, rough=rough, loose=True)
 
 
-def _shares(state: State) -> list[Sequence[Outputs]]:
+def _group_parts(state: State) -> list[Sequence[Outputs]]:
     """Return groups of outputs whose couplings are summed apart."""
-    return [state.groups[room::PARTIAL_SUMS] for room in range(min(PARTIAL_SUMS, len(state.groups)))]
+    return [state.groups[part_number::PARTIAL_SUMS] for part_number in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 
 def form(state: State, scale: Floats) -> Singles:
@@ -183,45 +183,45 @@ def form(state: State, scale: Floats) -> Singles:
 
     n = state.instance.records
 
-    def panels(share: Sequence[Outputs]) -> Singles:
-        room = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
-        for group in share:
-            group.couple(scale, room)
-        return room
+    def panels(groups: Sequence[Outputs]) -> Singles:
+        sums = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
+        for group in groups:
+            group.couple(scale, sums)
+        return sums
 
-    total, *others = state.over(_shares(state), panels)
+    total, *others = state.over(_group_parts(state), panels)
     for part in others:
         total += part
-    whole = np.empty((n, n), dtype=np.float32)
+    coupling = np.empty((n, n), dtype=np.float32)
     for q, panel in enumerate(total):
-        first = q * PANEL
-        last = min(n, first + PANEL)
-        below = panel.reshape(n, PANEL)[first:, : last - first]
-        corner = np.tril(below[: last - first])
-        whole[first:, first:last] = below
-        whole[first:last, first:last] = corner + np.tril(corner, -1).T
-        whole[first:last, last:] = below[last - first :].T
-    return whole
+        begin = q * PANEL
+        end = min(n, begin + PANEL)
+        panel_rows = panel.reshape(n, PANEL)[begin:, : end - begin]
+        corner = np.tril(panel_rows[: end - begin])
+        coupling[begin:, begin:end] = panel_rows
+        coupling[begin:end, begin:end] = corner + np.tril(corner, -1).T
+        coupling[begin:end, end:] = panel_rows[end - begin :].T
+    return coupling
 
 
-def _factored(state: State, scale: Floats) -> SchurComplement:
+def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
     """Return the whole coupling, factored."""
     from scipy.linalg import cho_solve, cholesky
 
     matrix = form(state, scale)
     if state.symmetry.order == 1:  # one record an orbit: the order alone differs
-        place: Ints = np.argsort(state.pattern.order)
-        matrix, scale = matrix[np.ix_(place, place)], scale[place]
+        position: Ints = np.argsort(state.pattern.order)
+        matrix, scale = matrix[np.ix_(position, position)], scale[position]
     else:
         q = state.spread.multiply(scale[:, None]).tocsr()
         matrix = np.asarray(q.T @ (q.T @ matrix).T)
         scale = np.ones(len(matrix))
-    own = np.sqrt(matrix.diagonal())
-    if not (np.isfinite(own).all() and (own > 0).all()):
+    root_diagonal = np.sqrt(matrix.diagonal())
+    if not (np.isfinite(root_diagonal).all() and (root_diagonal > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
-    matrix /= own[:, None]
-    matrix /= own
-    scale = scale * own
+    matrix /= root_diagonal[:, None]
+    matrix /= root_diagonal
+    scale = scale * root_diagonal
     for ridge in RIDGES:
         np.fill_diagonal(matrix, 1 + ridge)
         try:

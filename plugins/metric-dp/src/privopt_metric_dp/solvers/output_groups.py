@@ -25,29 +25,31 @@ class Outputs:
         width: how many outputs they are.
     """
 
-    def __init__(self, instance: Instance, pattern: Elimination, cost: Floats, first: Floats, mu: float) -> None:
+    def __init__(self, instance: Instance, pattern: Elimination, cost: Floats, start: Floats, mu: float) -> None:
         """Begin with ``z = first``, ``(N, R)`` as ``cost`` in the records' own order, and ``f = mu / s``."""
         self.pattern, self.width = pattern, cost.shape[1]
         batches = -(-self.width // DOUBLE_LANES)
         column = np.minimum(np.arange(batches * DOUBLE_LANES), self.width - 1)
 
-        def packed(values: Floats) -> Floats:
+        def pack_lanes(values: Floats) -> Floats:
             lanes = values[np.ix_(pattern.order, column)].reshape(-1, batches, DOUBLE_LANES)
             return np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(batches, -1)
 
-        z, ends, root = packed(first), pattern.place[instance.pairs], np.exp(instance.lengths / 2)
-        here, there = (z.reshape(batches, -1, DOUBLE_LANES)[:, ends[:, side]] for side in (0, 1))
-        up = root[:, None]
-        s = np.stack([up * there - here / up, up * here - there / up], axis=2).reshape(batches, -1)
+        z, pair_positions, root = pack_lanes(start), pattern.place[instance.pairs], np.exp(instance.lengths / 2)
+        z_first, z_second = (z.reshape(batches, -1, DOUBLE_LANES)[:, pair_positions[:, end]] for end in (0, 1))
+        growth = root[:, None]
+        s = np.stack([growth * z_second - z_first / growth, growth * z_first - z_second / growth], axis=2).reshape(
+            batches, -1
+        )
         f, mask = mu / s, np.arange(batches * DOUBLE_LANES) < self.width
         records = {name: np.zeros_like(z) for name in ("dz", "ez", "right", "inverse", "unit")}
         rows = {name: np.zeros_like(s) for name in ("df", "ef")}
         factor = np.zeros((batches, DOUBLE_LANES * pattern.entries))
         self.arrays = Arrays(
-            ends=ends,
+            ends=pair_positions,
             root=root,
             mask=mask.astype(np.float64).reshape(batches, DOUBLE_LANES),
-            cost=packed(cost),
+            cost=pack_lanes(cost),
             z=z,
             s=s,
             f=f,
@@ -58,17 +60,17 @@ class Outputs:
         self._best_z, self._best_f = z, f
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
-    def _at(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
+    def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
         """Return where arrays of records hold some records, in their own order, and outputs, element by element."""
         return outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
         """Return probabilities of some records, in their own order, and outputs of the group, element by element."""
-        return np.asarray(self.arrays.z[self._at(records, outputs)])
+        return np.asarray(self.arrays.z[self._lane_indices(records, outputs)])
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
         """Change their costs."""
-        self.arrays.cost[self._at(records, outputs)] = costs
+        self.arrays.cost[self._lane_indices(records, outputs)] = costs
         last = (self.width - 1) % DOUBLE_LANES
         lanes = self.arrays.cost[-1].reshape(-1, DOUBLE_LANES)  # those that are left over repeat the last output
         lanes[:, last + 1 :] = lanes[:, last : last + 1]
@@ -102,29 +104,29 @@ class Outputs:
             check()
             factor_kernels.couple(self.pattern, self.arrays, g, scale, into)
 
-    def add_entries(self, diagonal: Floats, below: Floats) -> None:
+    def add_entries(self, diagonal: Floats, off_diagonal: Floats) -> None:
         """Add the entries of ``sum H^-1`` on the factors' pattern: diagonal ``(N,)``, others ``(E,)``."""
         for g in range(len(self.arrays.z)):
             check()
-            add_entries(self.pattern, self.arrays, g, diagonal, below)
+            add_entries(self.pattern, self.arrays, g, diagonal, off_diagonal)
 
-    def _solve(self, prices: Floats, weight: float, right: Floats, out: Floats) -> Floats:
-        return np.asarray(factor_kernels.solve(self.pattern, self.arrays, prices, weight, right, out))
+    def _solve_batches(self, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
+        return np.asarray(factor_kernels.solve(self.pattern, self.arrays, prices, weight, right, result))
 
     def solve(self, prices: Floats, weight: float) -> Floats:
         """Sum over outputs of ``H^-1 (prices - weight cost)``."""
-        return self._solve(prices, -weight, self.arrays.cost, self.arrays.ez)
+        return self._solve_batches(prices, -weight, self.arrays.cost, self.arrays.ez)
 
     def solve_right(self, prices: Floats) -> Floats:
         """Sum over outputs of ``H^-1 (prices + right)`` with the right side that `aim` left."""
-        return self._solve(prices, 1.0, self.arrays.right, self.arrays.ez)
+        return self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
 
     def predict(self, prices: Floats) -> Floats:
         """Set the direction straight at the optimum under prices.
 
         Returns the smallest ``ds / s`` and ``df / f`` (at most 0), sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
         """
-        self._solve(prices, -1.0, self.arrays.cost, self.arrays.dz)
+        self._solve_batches(prices, -1.0, self.arrays.cost, self.arrays.dz)
         return np.asarray(row_kernels.predict(self.arrays))
 
     def aim(self, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
@@ -139,7 +141,7 @@ class Outputs:
 
         Returns ``(2, W)``, for each weight the smallest ratio to the iterate of the direction plus weight times it.
         """
-        self._solve(prices, 1.0, self.arrays.right, self.arrays.ez)
+        self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
         return np.asarray(row_kernels.extend(self.arrays, weights))
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
@@ -159,7 +161,7 @@ class Outputs:
 
     def straighten(self, prices: Floats) -> float:
         """Set ``dz = H^-1 prices``; return the smallest ``ds / s``, at most 0."""
-        self._solve(prices, 0.0, self.arrays.cost, self.arrays.dz)
+        self._solve_batches(prices, 0.0, self.arrays.cost, self.arrays.dz)
         return row_kernels.advance(self.arrays, 0.0)
 
     def take(self) -> None:
@@ -169,8 +171,8 @@ class Outputs:
     def mechanism(self) -> Callable[[], Floats]:
         """Return the function that gives the stored mechanism, ``(N, R)``, in the records' own order."""
         columns = self._best_z.reshape(len(self._best_z), -1, DOUBLE_LANES).transpose(1, 0, 2)
-        place, width = self.pattern.place, self.width
-        return lambda: np.asarray(columns[place].reshape(len(place), -1)[:, :width])
+        position, width = self.pattern.place, self.width
+        return lambda: np.asarray(columns[position].reshape(len(position), -1)[:, :width])
 
     def proof(self) -> Callable[[], Floats]:
         """Return the function that gives the stored multipliers, ``(R, P)``: of each pair's rows one less the other."""

@@ -43,13 +43,13 @@ class Graph:
 
 def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Graph:
     """Make the graph of an instance with its log-ratios shrunk at random (the same each time)."""
-    start, other, pair = neighbours(instance.records, instance.pairs)
+    start, targets, pair = neighbours(instance.records, instance.pairs)
     check()
-    share = np.random.default_rng(0).uniform(0, shrink, len(instance.pairs))
+    shrinkage = np.random.default_rng(0).uniform(0, shrink, len(instance.pairs))
     return Graph(
         start=start,
-        other=other.astype(np.int32),
-        length=instance.lengths[pair] * (1 - share[pair]),
+        other=targets.astype(np.int32),
+        length=instance.lengths[pair] * (1 - shrinkage[pair]),
         pair=pair,
         direct=not has_implied_pairs(instance.pairs, instance.distances, slack=-TRIANGLE_TOLERANCE, rare=0.0),
     )
@@ -66,7 +66,7 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
 
     n = graph.records
     if graph.direct:
-        return _direct(graph, sources, trees)
+        return _direct_paths(graph, sources, trees)
     matrix = csr_array((graph.length, graph.other, graph.start), shape=(n, n))
     none = np.zeros((0, 0), dtype=np.int32)
     if not trees:
@@ -79,16 +79,16 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
     return lengths, parent, entry
 
 
-def _direct(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Floats, Indices, Indices]:
+def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Floats, Indices, Indices]:
     """Return the same where every two records are a pair and no way is shorter."""
     n, shape = graph.records, (len(sources), graph.records)
-    away = np.arange(n)[None] != np.asarray(sources)[:, None]
+    is_other = np.arange(n)[None] != np.asarray(sources)[:, None]
     lengths = np.zeros(shape)
     entry = np.full(shape, -1, dtype=np.int32)
-    entry[away] = (graph.start[sources][:, None] + np.arange(n - 1)).ravel()
-    lengths[away] = graph.length[entry[away]]
+    entry[is_other] = (graph.start[sources][:, None] + np.arange(n - 1)).ravel()
+    lengths[is_other] = graph.length[entry[is_other]]
     if not trees:
         none = np.zeros((0, 0), dtype=np.int32)
         return lengths, none, none
-    parent = np.where(away, np.asarray(sources, dtype=np.int32)[:, None], np.int32(-1))
+    parent = np.where(is_other, np.asarray(sources, dtype=np.int32)[:, None], np.int32(-1))
     return lengths, parent, entry

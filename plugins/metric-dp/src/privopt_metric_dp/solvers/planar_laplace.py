@@ -59,20 +59,20 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
         raise InputError(faults)
     x, y = np.array(records.coordinates), np.array(outputs.coordinates)
     if records.kind == "geographic":
-        both = project(np.concatenate([x, y]))
-        x, y = both[: len(x)], both[len(x) :]
+        projected = project(np.concatenate([x, y]))
+        x, y = projected[: len(x)], projected[len(x) :]
     sites, member, sharers = np.unique(y, axis=0, return_inverse=True, return_counts=True)
     member = member.reshape(-1)
     spread = np.concatenate([x, sites])
     extent = float(np.hypot(*(spread.max(axis=0) - spread.min(axis=0))))
     corners, start = voronoi_cells(sites, far=extent + (_ZERO_EXPONENT + 60.0) / epsilon)
-    mass: Floats = np.maximum(_masses(x, sites, corners, start, epsilon, _rules()), 0.0)
+    mass: Floats = np.maximum(_cell_masses(x, sites, corners, start, epsilon, _gauss_rules()), 0.0)
     mass /= mass.sum(axis=1, keepdims=True)
     shared: Floats = mass[:, member] / sharers[member]
     return shared
 
 
-def _rules() -> Floats:
+def _gauss_rules() -> Floats:
     """Gauss-Legendre rules of 8, 12 and 16 points: their number, nodes, weights, (3, 3, 16)."""
     rules = np.zeros((3, 3, 16))
     for row, points in enumerate((8, 12, 16)):
@@ -112,98 +112,98 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
     """
     from scipy.spatial import cKDTree
 
-    near = min(len(sites), 40)
-    ranked = cKDTree(sites).query(sites, k=near)[1].reshape(len(sites), near)
+    neighbour_count = min(len(sites), 40)
+    ranked = cKDTree(sites).query(sites, k=neighbour_count)[1].reshape(len(sites), neighbour_count)
     cells = []
     for k in range(len(sites)):
-        corners, closed = _cell(sites, k, ranked[k], far)
-        if not closed and near < len(sites):
-            away = sites - sites[k]
-            corners, _ = _cell(sites, k, np.argsort(away[:, 0] ** 2 + away[:, 1] ** 2, kind="stable"), far)
+        corners, closed = _cut_cell(sites, k, ranked[k], far)
+        if not closed and neighbour_count < len(sites):
+            offsets = sites - sites[k]
+            corners, _ = _cut_cell(sites, k, np.argsort(offsets[:, 0] ** 2 + offsets[:, 1] ** 2, kind="stable"), far)
         cells.append(corners)
     start = np.concatenate([[0], np.cumsum([len(cell) for cell in cells])]).astype(np.int64)
     return np.concatenate(cells), start
 
 
 @jit()
-def _cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
+def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
     """Return one cell's corners relative to site k, and whether no further site can reach it.
 
     A corner is solved from the two lines that meet there, never interpolated along a long side, so it is
     as exact as its own neighbourhood lets it be.
     """
-    room = len(ranked) + 4  # a cut adds one corner at most
-    corner, line = np.empty((room, 2)), np.empty((room, 3))  # side m leads from corner m along a x + b y = c
-    fresh, lines = np.empty((room, 2)), np.empty((room, 3))
-    side = np.empty(room)
+    capacity = len(ranked) + 4  # a cut adds one corner at most
+    corner, line = np.empty((capacity, 2)), np.empty((capacity, 3))  # side m leads from corner m along a x + b y = c
+    fresh, lines = np.empty((capacity, 2)), np.empty((capacity, 3))
+    excess = np.empty(capacity)
     for m in range(4):
         corner[m, 0], corner[m, 1] = (far if m < 2 else -far), (far if m == 1 or m == 2 else -far)
         line[m, 0], line[m, 1], line[m, 2] = (m == 0) - (m == 2), (m == 1) - (m == 3), far
     count = 4
-    for place in range(len(ranked)):
-        other = ranked[place]
-        if other == k:
+    for rank in range(len(ranked)):
+        neighbour = ranked[rank]
+        if neighbour == k:
             continue
-        a, b = sites[other, 0] - sites[k, 0], sites[other, 1] - sites[k, 1]
+        a, b = sites[neighbour, 0] - sites[k, 0], sites[neighbour, 1] - sites[k, 1]
         c = 0.5 * (a * a + b * b)
         radius = 0.0
         for m in range(count):
             radius = max(radius, corner[m, 0] ** 2 + corner[m, 1] ** 2)
         if 0.5 * c >= radius * (1.0 + 1e-9):
             return corner[:count].copy(), True
-        outside = 0
+        outside_count = 0
         for m in range(count):
             u, v = a * corner[m, 0], b * corner[m, 1]
-            side[m] = u + v - c - 1e-15 * (abs(u) + abs(v) + c)  # what rounding may add is not a cut
-            outside += side[m] > 0.0
-        if outside == 0:
+            excess[m] = u + v - c - 1e-15 * (abs(u) + abs(v) + c)  # what rounding may add is not a cut
+            outside_count += excess[m] > 0.0
+        if outside_count == 0:
             continue
         leave, enter = 0, 0  # sides along which the boundary crosses to the outside, and back
         for m in range(count):
-            after = side[m + 1 if m + 1 < count else 0]
-            if side[m] <= 0.0 and after > 0.0:
+            next_excess = excess[m + 1 if m + 1 < count else 0]
+            if excess[m] <= 0.0 and next_excess > 0.0:
                 leave = m
-            if side[m] > 0.0 and after <= 0.0:
+            if excess[m] > 0.0 and next_excess <= 0.0:
                 enter = m
         parallel = False  # two sites that are nearly one: nothing worth cutting
-        for at in (leave, enter):
-            u, v = line[at, 0] * b, line[at, 1] * a
+        for index in (leave, enter):
+            u, v = line[index, 0] * b, line[index, 1] * a
             parallel |= abs(u - v) <= 1e-15 * (abs(u) + abs(v))
         if parallel:
             continue
-        kept = count - outside
-        for m in range(kept + 2):
-            at = (enter + 1 + m) % count if m < kept else (leave if m == kept else enter)
-            p, q, r = line[at, 0], line[at, 1], line[at, 2]
-            if m < kept:
-                fresh[m, 0], fresh[m, 1] = corner[at, 0], corner[at, 1]
+        inside_count = count - outside_count
+        for m in range(inside_count + 2):
+            index = (enter + 1 + m) % count if m < inside_count else (leave if m == inside_count else enter)
+            p, q, r = line[index, 0], line[index, 1], line[index, 2]
+            if m < inside_count:
+                fresh[m, 0], fresh[m, 1] = corner[index, 0], corner[index, 1]
             else:
                 turn = p * b - q * a
                 fresh[m, 0], fresh[m, 1] = (r * b - q * c) / turn, (p * c - r * a) / turn
-            if m == kept:
+            if m == inside_count:
                 p, q, r = a, b, c
             lines[m, 0], lines[m, 1], lines[m, 2] = p, q, r
-        count = kept + 2
+        count = inside_count + 2
         corner, fresh, line, lines = fresh, corner, lines, line
     return corner[:count].copy(), False
 
 
 @jit()
-def _tail(
+def _tail_mass(
     px: float, py: float, qx: float, qy: float, cross: float, epsilon: float, rules: Any
 ) -> float:  # pragma: no cover - compiled
     """(1 / 2 pi) int (1 + eps r) exp(-eps r) over the directions from p to q, r = distance to their line there."""
     length = math.sqrt((qx - px) ** 2 + (qy - py) ** 2)
     h = abs(cross) / length
-    low = (px * (qx - px) + py * (qy - py)) / length  # places along the line, from its foot
-    high = (qx * (qx - px) + qy * (qy - py)) / length  # not low + length, which rounds at a corner
-    gap = low if low > 0.0 else (-high if high < 0.0 else 0.0)
+    lower = (px * (qx - px) + py * (qy - py)) / length  # places along the line, from its foot
+    upper = (qx * (qx - px) + qy * (qy - py)) / length  # not low + length, which rounds at a corner
+    gap = lower if lower > 0.0 else (-upper if upper < 0.0 else 0.0)
     nearest = math.sqrt(h * h + gap * gap)
     if epsilon * nearest >= 745.0:
         return 0.0
     if length <= 0.7 * nearest and epsilon * length <= 8.0:  # short or far off: along the line itself
         order = 0 if length <= 0.4 * nearest and epsilon * length <= 2.0 else 1
-        half, middle, total = 0.5 * length, 0.5 * (low + high), 0.0
+        half, middle, total = 0.5 * length, 0.5 * (lower + upper), 0.0
         for t in range(int(rules[order, 0, 0])):
             u = middle + half * rules[order, 1, t]
             square = h * h + u * u
@@ -212,13 +212,13 @@ def _tail(
         return total * half * h / (2.0 * math.pi)
     scale = epsilon * h
     reach = min(math.acosh(max(745.0 / scale, 1.0)), 40.0)
-    low, high = max(math.asinh(low / h), -reach), min(math.asinh(high / h), reach)
-    if high <= low:
+    lower, upper = max(math.asinh(lower / h), -reach), min(math.asinh(upper / h), reach)
+    if upper <= lower:
         return 0.0
-    panels = int(high - low) + 1
-    half, total = 0.5 * (high - low) / panels, 0.0
+    panels = int(upper - lower) + 1
+    half, total = 0.5 * (upper - lower) / panels, 0.0
     for panel in range(panels):
-        middle = low + (2 * panel + 1) * half
+        middle = lower + (2 * panel + 1) * half
         for t in range(int(rules[2, 0, 0])):
             c = math.cosh(middle + half * rules[2, 1, t])
             total += rules[2, 2, t] * (1.0 + scale * c) * math.exp(-scale * c) / c
@@ -226,33 +226,33 @@ def _tail(
 
 
 @jit()
-def _masses(
+def _cell_masses(
     places: Any, sites: Any, corners: Any, start: Any, epsilon: float, rules: Any
 ) -> Any:  # pragma: no cover - compiled
     """(N, K) mass of each cell as seen from each place."""
     result = np.zeros((len(places), len(sites)))
     for k in range(len(sites)):
-        first, last = start[k], start[k + 1]
+        begin, end = start[k], start[k + 1]
         radius = 0.0
-        for m in range(first, last):
+        for m in range(begin, end):
             radius = max(radius, math.sqrt(corners[m, 0] ** 2 + corners[m, 1] ** 2))
         for i in range(len(places)):
             x, y = places[i, 0] - sites[k, 0], places[i, 1] - sites[k, 1]
-            near = math.sqrt(x * x + y * y) <= radius * (1.0 + 1e-9)
-            if near:
-                for m in range(first, last):
+            may_be_inside = math.sqrt(x * x + y * y) <= radius * (1.0 + 1e-9)
+            if may_be_inside:
+                for m in range(begin, end):
                     if corners[m, 0] == x and corners[m, 1] == y:  # no direction leads to where one stands
                         x *= 1.0 - 1e-13
                         y *= 1.0 - 1e-13
             turned, total = 0.0, 0.0
-            px, py = corners[last - 1, 0] - x, corners[last - 1, 1] - y
-            for m in range(first, last):
+            px, py = corners[end - 1, 0] - x, corners[end - 1, 1] - y
+            for m in range(begin, end):
                 qx, qy = corners[m, 0] - x, corners[m, 1] - y
                 cross = px * qy - py * qx
                 if cross != 0.0 and (qx != px or qy != py):
-                    part = _tail(px, py, qx, qy, cross, epsilon, rules)
+                    part = _tail_mass(px, py, qx, qy, cross, epsilon, rules)
                     total += part if cross > 0.0 else -part
-                    if near:
+                    if may_be_inside:
                         turned += math.atan2(cross, px * qx + py * qy)
                 elif px * qx + py * qy < 0.0:  # on the side itself: half of all directions lead across it
                     total += 0.5

@@ -50,15 +50,15 @@ class Mixture:
         self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
         self._known: set[bytes] = set()
         self._session: Session | None = None
-        self._fresh(rays)
+        self._add_unseen(rays)
 
-    def _begun(self) -> Session:
+    def _open_session(self) -> Session:
         """Return the LP, made when it is first asked for: what needs no mixture does not pay for one."""
         if self._session is None:
             n, count = len(self.symmetry.size), len(self.rays)
             form = StandardForm(
                 c=self.costs * self._scale,
-                A=self._entries(self.rays).T,
+                A=self._lp_entries(self.rays).T,
                 row_lower=np.ones(n),
                 row_upper=np.ones(n),
                 col_lower=np.zeros(count),
@@ -69,16 +69,16 @@ class Mixture:
             self._session = get("highs").session(form, options=options)
         return self._session
 
-    def _fresh(self, rays: Floats) -> tuple[Floats, Floats]:
+    def _add_unseen(self, rays: Floats) -> tuple[Floats, Floats]:
         """Take the rays not seen before; they and their costs."""
         rays = rays / rays.max(axis=1, keepdims=True)
-        kept = []
+        new_rows = []
         for number, ray in enumerate(rays):
-            seen = np.round(ray, 9).tobytes()
-            if seen not in self._known:
-                self._known.add(seen)
-                kept.append(number)
-        rays = rays[kept]
+            key = np.round(ray, 9).tobytes()
+            if key not in self._known:
+                self._known.add(key)
+                new_rows.append(number)
+        rays = rays[new_rows]
         table = rays @ self.instance.cost
         serves = table.argmin(axis=1)
         costs = table[np.arange(len(rays)), serves]
@@ -87,12 +87,12 @@ class Mixture:
         self.costs = np.concatenate([self.costs, costs])
         return rays, costs
 
-    def _entries(self, rays: Floats) -> Floats:
+    def _lp_entries(self, rays: Floats) -> Floats:
         """Return what rays add to each row of the LP."""
-        rows = self._rows(rays)
+        rows = self._orbit_means(rays)
         return np.where(rows < MIN_ENTRY, 0.0, rows)
 
-    def _rows(self, rays: Floats) -> Floats:
+    def _orbit_means(self, rays: Floats) -> Floats:
         """Return what rays add to each row of the master: their means over the orbits of records."""
         if self.symmetry.order == 1:
             return rays
@@ -104,9 +104,9 @@ class Mixture:
         """Add rays (R, N); how many were new."""
         from scipy import sparse
 
-        fresh, costs = self._fresh(rays)
+        fresh, costs = self._add_unseen(rays)
         if len(costs) and self._session is not None:
-            columns = sparse.csc_matrix(self._entries(fresh).T)
+            columns = sparse.csc_matrix(self._lp_entries(fresh).T)
             self._session.add_columns(costs * self._scale, 0.0, np.inf, columns)
         return len(costs)
 
@@ -126,7 +126,7 @@ class Mixture:
             OutOfTime: the limit came first.
             SolverError: the LP was not solved.
         """
-        answer = self._begun().solve()
+        answer = self._open_session().solve()
         self.solves += 1
         if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
             check("the rays were mixed")
@@ -134,10 +134,10 @@ class Mixture:
             raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)
         prices = (answer.duals / self._scale / self.symmetry.size)[self.symmetry.orbit]
-        off = np.abs(self._rows(weights[None] @ self.rays) - 1.0).max() >= MAX_ROW_SUM_ERROR
-        return None if off else self._mechanism(weights), float(weights @ self.costs), prices
+        has_wrong_sums = np.abs(self._orbit_means(weights[None] @ self.rays) - 1.0).max() >= MAX_ROW_SUM_ERROR
+        return None if has_wrong_sums else self._mix_mechanism(weights), float(weights @ self.costs), prices
 
-    def _mechanism(self, weights: Floats) -> Floats:
+    def _mix_mechanism(self, weights: Floats) -> Floats:
         columns = np.zeros(self.instance.cost.shape)
         for number in np.flatnonzero(weights > 0):
             columns[:, self.serves[number]] += weights[number] * self.rays[number]
@@ -150,13 +150,13 @@ class Mixture:
         if len(self.rays) <= 2 * limit:
             return
         reduced = self.costs - self.rays @ prices
-        session = self._begun()
+        session = self._open_session()
         basis = session.basis
         if basis is not None:
             reduced[basis.columns == 1] = -np.inf
         gone = np.argsort(reduced)[limit:]
         session.delete_columns(gone)
-        kept = np.ones(len(self.rays), dtype=bool)
-        kept[gone] = False
-        self.rays, self.serves, self.costs = self.rays[kept], self.serves[kept], self.costs[kept]
+        is_kept = np.ones(len(self.rays), dtype=bool)
+        is_kept[gone] = False
+        self.rays, self.serves, self.costs = self.rays[is_kept], self.serves[is_kept], self.costs[is_kept]
         self._known = {np.round(ray, 9).tobytes() for ray in self.rays}

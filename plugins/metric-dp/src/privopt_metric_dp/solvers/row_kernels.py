@@ -62,19 +62,19 @@ def predict(a: Arrays) -> Floats:
 
     Returns the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
     """
-    ends, root, s, f, dz, df = a.ends, a.root, a.s, a.f, a.dz, a.df
+    pair_ends, root, s, f, dz, df = a.ends, a.root, a.s, a.f, a.dz, a.df
     zero = spread(0.0)
     primal, dual = zero, zero
     sums = np.zeros(6)
     for g in range(len(s)):
         sg, fg, x, counted = s[g], f[g], dz[g], load(a.mask[g], 0)
         fs, fds, dfs, dfds = zero, zero, zero, zero
-        for p in range(len(ends)):
-            up, down = spread(root[p]), spread(1.0 / root[p])
-            zi, zj = load(x, ends[p, 0]), load(x, ends[p, 1])
-            for side in range(2):
-                q = 2 * p + side
-                ds = up * zj - down * zi if side == 0 else up * zi - down * zj
+        for p in range(len(pair_ends)):
+            grow, shrink = spread(root[p]), spread(1.0 / root[p])
+            zi, zj = load(x, pair_ends[p, 0]), load(x, pair_ends[p, 1])
+            for direction in range(2):
+                q = 2 * p + direction
+                ds = grow * zj - shrink * zi if direction == 0 else grow * zi - shrink * zj
                 slack, price = load(sg, q), load(fg, q)
                 ratio = ds / slack
                 step = zero - price - price * ratio
@@ -97,9 +97,9 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
     With steps ``trial_steps`` of zero the target is Mehrotra's; otherwise products at those steps are brought into a
     tenth to ten times ``target`` (Gondzio).
     """
-    ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
-    zero, wanted = spread(0.0), spread(target)
-    low, high, floor = spread(0.1 * target), spread(10 * target), spread(-10 * target)
+    pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
+    zero, goal = spread(0.0), spread(target)
+    lower, upper, floor = spread(0.1 * target), spread(10 * target), spread(-10 * target)
     wp, wd, ap, ad = spread(add[0]), spread(add[1]), spread(trial_steps[0]), spread(trial_steps[1])
     mehrotra = trial_steps[0] == 0.0
     for g in range(len(s)):
@@ -108,25 +108,25 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
             store(to, k, zero)
             if add[0] != 0.0:
                 store(x, k, load(x, k) + wp * load(ez[g], k))
-        for p in range(len(ends)):
-            i, j = ends[p, 0], ends[p, 1]
-            up, down = spread(root[p]), spread(1.0 / root[p])
-            for side in range(2):
-                q = 2 * p + side
-                near, far = (j, i) if side == 0 else (i, j)
-                ds, step, slack = up * load(x, near) - down * load(x, far), load(df[g], q), load(sg, q)
+        for p in range(len(pair_ends)):
+            i, j = pair_ends[p, 0], pair_ends[p, 1]
+            grow, shrink = spread(root[p]), spread(1.0 / root[p])
+            for direction in range(2):
+                q = 2 * p + direction
+                numerator, denominator = (j, i) if direction == 0 else (i, j)
+                ds, step, slack = grow * load(x, numerator) - shrink * load(x, denominator), load(df[g], q), load(sg, q)
                 if add[1] != 0.0:
                     step = step + wd * load(ef[g], q)
                     store(df[g], q, step)
                 if mehrotra:
-                    miss = wanted - ds * step
+                    miss = goal - ds * step
                 else:
                     product = (load(fg, q) + ad * step) * (slack + ap * ds)
-                    miss = greatest(least(greatest(product, low), high) - product, floor)
+                    miss = greatest(least(greatest(product, lower), upper) - product, floor)
                 miss = miss / slack
                 store(ef[g], q, miss)
-                store(to, near, load(to, near) + up * miss)
-                store(to, far, load(to, far) - down * miss)
+                store(to, numerator, load(to, numerator) + grow * miss)
+                store(to, denominator, load(to, denominator) - shrink * miss)
 
 
 @_compiled
@@ -136,23 +136,26 @@ def extend(a: Arrays, weights: Floats) -> Floats:
     Returns for each weight, primal and dual ``(2, W)``, the smallest ratio to the iterate of the direction plus
     the weight times the extra one, at most 0.
     """
-    ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
+    pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     ratios = np.zeros((2, len(weights)))
     worst = np.zeros(2 * len(weights) * 8)
-    one = spread(1.0)
+    ones = spread(1.0)
     for g in range(len(s)):
         x, y = dz[g], ez[g]
-        for p in range(len(ends)):
-            i, j = ends[p, 0], ends[p, 1]
-            up, down = spread(root[p]), spread(1.0 / root[p])
-            for side in range(2):
-                q = 2 * p + side
-                near, far = (j, i) if side == 0 else (i, j)
-                slack, price = one / load(s[g], q), load(f[g], q)
-                ds, es = up * load(x, near) - down * load(x, far), up * load(y, near) - down * load(y, far)
+        for p in range(len(pair_ends)):
+            i, j = pair_ends[p, 0], pair_ends[p, 1]
+            grow, shrink = spread(root[p]), spread(1.0 / root[p])
+            for direction in range(2):
+                q = 2 * p + direction
+                numerator, denominator = (j, i) if direction == 0 else (i, j)
+                slack, price = ones / load(s[g], q), load(f[g], q)
+                ds, es = (
+                    grow * load(x, numerator) - shrink * load(x, denominator),
+                    grow * load(y, numerator) - shrink * load(y, denominator),
+                )
                 extra = load(ef[g], q) - price * slack * es
                 store(ef[g], q, extra)
-                price, step = one / price, load(df[g], q)
+                price, step = ones / price, load(df[g], q)
                 for w in range(len(weights)):
                     weight = spread(weights[w])
                     store(worst, 2 * w, least(load(worst, 2 * w), (ds + weight * es) * slack))
@@ -165,7 +168,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
 @_compiled
 def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: Floats, new_f: Floats) -> None:
     """Add weights times the extra direction and go: ``s`` in place, ``new_z`` and ``new_f`` may be ``z`` and ``f``."""
-    ends, root, z, s, f, dz, df, ez, ef = a.ends, a.root, a.z, a.s, a.f, a.dz, a.df, a.ez, a.ef
+    pair_ends, root, z, s, f, dz, df, ez, ef = a.ends, a.root, a.z, a.s, a.f, a.dz, a.df, a.ez, a.ef
     wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])
     for g in range(len(s)):
         x = dz[g]
@@ -173,65 +176,65 @@ def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: 
             if add[0] != 0.0:
                 store(x, k, load(x, k) + wp * load(ez[g], k))
             store(new_z[g], k, load(z[g], k) + tp * load(x, k))
-        for p in range(len(ends)):
-            i, j = ends[p, 0], ends[p, 1]
-            up, down = spread(root[p]), spread(1.0 / root[p])
-            for side in range(2):
-                q = 2 * p + side
-                near, far = (j, i) if side == 0 else (i, j)
+        for p in range(len(pair_ends)):
+            i, j = pair_ends[p, 0], pair_ends[p, 1]
+            grow, shrink = spread(root[p]), spread(1.0 / root[p])
+            for direction in range(2):
+                q = 2 * p + direction
+                numerator, denominator = (j, i) if direction == 0 else (i, j)
                 change = load(df[g], q)
                 if add[1] != 0.0:
                     change = change + wd * load(ef[g], q)
-                store(s[g], q, load(s[g], q) + tp * (up * load(x, near) - down * load(x, far)))
+                store(s[g], q, load(s[g], q) + tp * (grow * load(x, numerator) - shrink * load(x, denominator)))
                 store(new_f[g], q, load(f[g], q) + td * change)
 
 
 @_compiled
 def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
     """Return loss, sum of products ``f s``, sums of ``z`` over outputs ``(N,)``, least reduced cost ``(N,)``."""
-    ends, root, mask, cost, z, s, f = a.ends, a.root, a.mask, a.cost, a.z, a.s, a.f
+    pair_ends, root, mask, cost, z, s, f = a.ends, a.root, a.mask, a.cost, a.z, a.s, a.f
     n = cost.shape[1] // 8
-    reduced, bottom, sums = np.empty(n * 8), np.full(n, np.inf), np.zeros(n)
+    reduced, min_reduced, sums = np.empty(n * 8), np.full(n, np.inf), np.zeros(n)
     loss, products = 0.0, 0.0
     for g in range(len(s)):
         counted = load(mask[g], 0)
         product = spread(0.0)
         for k in range(n):
             store(reduced, k, load(cost[g], k))
-        for p in range(len(ends)):
-            i, j = ends[p, 0], ends[p, 1]
-            up, down = spread(root[p]), spread(1.0 / root[p])
-            one, two = load(f[g], 2 * p), load(f[g], 2 * p + 1)
-            product = product + one * load(s[g], 2 * p) + two * load(s[g], 2 * p + 1)
-            store(reduced, j, load(reduced, j) - up * one + down * two)
-            store(reduced, i, load(reduced, i) - up * two + down * one)
+        for p in range(len(pair_ends)):
+            i, j = pair_ends[p, 0], pair_ends[p, 1]
+            grow, shrink = spread(root[p]), spread(1.0 / root[p])
+            forward, backward = load(f[g], 2 * p), load(f[g], 2 * p + 1)
+            product = product + forward * load(s[g], 2 * p) + backward * load(s[g], 2 * p + 1)
+            store(reduced, j, load(reduced, j) - grow * forward + shrink * backward)
+            store(reduced, i, load(reduced, i) - grow * backward + shrink * forward)
         for k in range(n):
-            share = load(z[g], k) * counted
-            sums[k] += total(share)
-            loss += total(share * load(cost[g], k))
-            bottom[k] = min(bottom[k], lowest(load(reduced, k)))
+            mass = load(z[g], k) * counted
+            sums[k] += total(mass)
+            loss += total(mass * load(cost[g], k))
+            min_reduced[k] = min(min_reduced[k], lowest(load(reduced, k)))
         products += total(product * counted)
-    return loss, products, sums, bottom
+    return loss, products, sums, min_reduced
 
 
 @_compiled
 def advance(a: Arrays, step: float) -> float:
     """Go ``step`` along ``dz`` in the mechanism alone; a step of 0 looks only. Returns the smallest ``ds / s``."""
-    ends, root, z, s, dz = a.ends, a.root, a.z, a.s, a.dz
-    bottom, far = spread(0.0), spread(step)
+    pair_ends, root, z, s, dz = a.ends, a.root, a.z, a.s, a.dz
+    min_ratio, steps = spread(0.0), spread(step)
     for g in range(len(s)):
         x = dz[g]
-        for p in range(len(ends)):
-            up, down = spread(root[p]), spread(1.0 / root[p])
-            zi, zj = load(x, ends[p, 0]), load(x, ends[p, 1])
-            for side in range(2):
-                q = 2 * p + side
-                ds = up * zj - down * zi if side == 0 else up * zi - down * zj
+        for p in range(len(pair_ends)):
+            grow, shrink = spread(root[p]), spread(1.0 / root[p])
+            zi, zj = load(x, pair_ends[p, 0]), load(x, pair_ends[p, 1])
+            for direction in range(2):
+                q = 2 * p + direction
+                ds = grow * zj - shrink * zi if direction == 0 else grow * zi - shrink * zj
                 slack = load(s[g], q)
-                bottom = least(bottom, ds / slack)
+                min_ratio = least(min_ratio, ds / slack)
                 if step != 0.0:
-                    store(s[g], q, slack + far * ds)
+                    store(s[g], q, slack + steps * ds)
         if step != 0.0:
             for k in range(len(x) // 8):
-                store(z[g], k, load(z[g], k) + far * load(x, k))
-    return lowest(bottom)
+                store(z[g], k, load(z[g], k) + steps * load(x, k))
+    return lowest(min_ratio)

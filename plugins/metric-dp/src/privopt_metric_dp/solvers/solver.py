@@ -49,9 +49,9 @@ class Part:
         """The pattern of the sparse factor that all outputs share."""
         return eliminate(self.instance)
 
-    def with_outputs(self, chosen: Ints) -> Part:
+    def with_outputs(self, outputs: Ints) -> Part:
         """Return the part with some of its outputs alone, which shares what depends on its pairs."""
-        part = Part(evolve(self.instance, cost=self.instance.cost[:, chosen]))
+        part = Part(evolve(self.instance, cost=self.instance.cost[:, outputs]))
         part.__dict__.update({name: self.__dict__[name] for name in ("graph", "elimination") if name in self.__dict__})
         return part
 

@@ -30,7 +30,7 @@ from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 from privopt_metric_dp.space.pairs import reduce_pairs
 
-__all__ = ["FewPairs", "spanner"]
+__all__ = ["FewPairs", "make_spanner"]
 
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
 """Stretches above 1 of the spanners that come first where there is a limit."""
@@ -44,24 +44,24 @@ MAX_SPANNER_SHARE: Final = 0.6
 """A spanner with more than this share of the pairs is not worth its own program."""
 
 
-def _allowed(gap: float) -> float:
+def _stretch_of_gap(gap: float) -> float:
     """Return the stretch above 1 that costs about half of a gap, from 200 and 300 scattered points at 1e-4 to 1e-2."""
     return 1.6 * math.pow(gap, 0.75)
 
 
-def _expected(slack: float) -> float:
+def _gap_of_stretch(slack: float) -> float:
     """Return the gap that a stretch above 1 suits: the inverse of `_allowed`."""
     return math.pow(slack / 1.6, 4 / 3)
 
 
-def spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
+def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
     """Return the instance over the pairs of a spanner of stretch ``1 + slack``, and which pairs those are, ``(P,)``.
 
     Raises:
         OutOfTime: the end came first.
     """
-    kept = reduce_pairs(instance.pairs, instance.distances, slack=slack)
-    return evolve(instance, pairs=instance.pairs[kept], distances=instance.distances[kept]), kept
+    is_kept = reduce_pairs(instance.pairs, instance.distances, slack=slack)
+    return evolve(instance, pairs=instance.pairs[is_kept], distances=instance.distances[is_kept]), is_kept
 
 
 class FewPairs:
@@ -77,36 +77,36 @@ class FewPairs:
 
     def peak_bytes(self, part: Part) -> float:
         """Return what its coarsest spanner is sure to take: about three pairs a record."""
-        instance, few = part.instance, 3 * part.instance.records
-        small = evolve(instance, pairs=instance.pairs[:few], distances=instance.distances[:few])
-        return self.inner.peak_bytes(Part(small)) if few < len(instance.pairs) else self.inner.peak_bytes(part)
+        instance, pair_count = part.instance, 3 * part.instance.records
+        small = evolve(instance, pairs=instance.pairs[:pair_count], distances=instance.distances[:pair_count])
+        return self.inner.peak_bytes(Part(small)) if pair_count < len(instance.pairs) else self.inner.peak_bytes(part)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """See :class:`privopt_metric_dp.solvers.solver.Solver`; what is missing in the end is left to all pairs."""
         instance = part.instance
-        slacks = [slack for share in SHARES if (slack := share * _allowed(offers.gap)) < COARSE[0]]
+        slacks = [slack for multiple in SHARES if (slack := multiple * _stretch_of_gap(offers.gap)) < COARSE[0]]
         if clock().left < math.inf:
             slacks = [*(coarse for coarse in COARSE if coarse > max(slacks, default=0.0)), *slacks]
         for slack in slacks:
             began = time.perf_counter()
-            small, kept = spanner(instance, slack)
-            if kept.mean() > MAX_SPANNER_SHARE:
+            small, is_kept = make_spanner(instance, slack)
+            if is_kept.mean() > MAX_SPANNER_SHARE:
                 return
-            self._over(instance, Part(small), np.flatnonzero(kept), slack, offers)
+            self._solve_spanner(instance, Part(small), np.flatnonzero(is_kept), slack, offers)
             if offers.reached or TIME_FACTOR * (time.perf_counter() - began) > clock().left:
                 return
 
-    def _over(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
+    def _solve_spanner(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
         """Solve one spanner's program and offer its result over all pairs."""
         name = f"{self.name} {slack:.2g}"
 
-        def mended(z: Floats) -> Floats:
+        def repair_matrix(z: Floats) -> Floats:
             return repair_in_doubles(z, instance.cost, instance.pairs, instance.lengths)
 
-        inner: PartOffers = offers.through(name, mended, lambda own: own.among(rows), firm=False)
-        inner.gap = INNER_GAP_SHARE * max(offers.gap, _expected(slack))
+        inner: PartOffers = offers.through(name, repair_matrix, lambda multipliers: multipliers.among(rows), firm=False)
+        inner.gap = INNER_GAP_SHARE * max(offers.gap, _gap_of_stretch(slack))
         self.inner.solve(small, inner)
         offers.note("", spanner_pairs=len(rows), pairs=len(instance.pairs))
         if inner.best.candidate is not None:
-            z = mended(evaluate(inner.best.candidate))
+            z = repair_matrix(evaluate(inner.best.candidate))
             offers.offer(name, candidate=z, value=instance.loss(z))

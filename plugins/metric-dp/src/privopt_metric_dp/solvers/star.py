@@ -96,12 +96,12 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
         length = shortest_paths(graph, rows[start:stop])[0]
         return np.asarray(np.exp(-np.minimum(length, MAX_LOG_RATIO)))
 
-    few: Floats = np.concatenate(in_threads(rays, len(rows)))
+    orbit_rows: Floats = np.concatenate(in_threads(rays, len(rows)))
     if symmetry.order == 1:
-        return few
+        return orbit_rows
     kernel = np.empty((graph.records, graph.records))
     for image in symmetry.records:
-        kernel[np.ix_(image[rows], image)] = few
+        kernel[np.ix_(image[rows], image)] = orbit_rows
     return kernel
 
 
@@ -113,17 +113,17 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
     return None if failed else np.asarray(x)
 
 
-def _solver(kernel: Floats) -> Callable[[Floats], Floats]:
+def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
     """Return an approximate inverse of the kernel: conjugate gradients while they converge fast, else a factor."""
     from scipy.linalg import lu_factor, lu_solve
 
     if gradients(kernel, np.ones(len(kernel))) is not None:
 
-        def iterative(right: Floats) -> Floats:
+        def solve_iteratively(right: Floats) -> Floats:
             answer = gradients(kernel, right)
             return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
 
-        return iterative
+        return solve_iteratively
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # singularity shows in the residual
         mixed = lu_factor(kernel, check_finite=False)
@@ -139,49 +139,49 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
     """
     kernel = kernel_of(graph, symmetry)
     check()
-    solve = _solver(kernel)
-    one = np.ones(instance.records)
+    solve = _invert_kernel(kernel)
+    ones = np.ones(instance.records)
     with np.errstate(all="ignore"):
-        weights = solve(one)
+        weights = solve(ones)
         for _ in range(3):
             check()
-            residual = one - weights @ kernel
+            residual = ones - weights @ kernel
             if np.abs(residual).max() < 1e-14:
                 break
             weights = weights + solve(residual)
-        if not (np.abs(one - weights @ kernel).max() < 1e-11):
+        if not (np.abs(ones - weights @ kernel).max() < 1e-11):
             raise SolverError("its kernel is singular")
-        best, serves, anchors = _serve(instance, symmetry, kernel)
+        best, serves, anchors = _assign_outputs(instance, symmetry, kernel)
         prices = solve(best)
         prices = prices + solve(best - kernel @ prices)
     return Star(kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
 
 
-def _serve(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floats, Ints, Ints]:
+def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floats, Ints, Ints]:
     """Cheapest cost and output of each column, and the anchors; one column of each orbit is looked at."""
     rows = np.unique(symmetry.records.min(axis=0))
     number = np.arange(instance.outputs)
-    least, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
+    min_values, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
     best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
     step = max(1, 40_000_000 // instance.outputs)
     for a in range(0, len(rows), step):
         check()
-        here = rows[a : a + step]
-        part = kernel[here] @ instance.cost
-        serves[here], best[here] = part.argmin(axis=1), part.min(axis=1)
-        part -= best[here, None]
-        at = part.argmin(axis=0)
-        value = part[at, number]
-        closer = value < least
-        least[closer], nearest[closer] = value[closer], here[at[closer]]
+        block = rows[a : a + step]
+        part = kernel[block] @ instance.cost
+        serves[block], best[block] = part.argmin(axis=1), part.min(axis=1)
+        part -= best[block, None]
+        min_rows = part.argmin(axis=0)
+        value = part[min_rows, number]
+        closer = value < min_values
+        min_values[closer], nearest[closer] = value[closer], block[min_rows[closer]]
     for records, outputs in zip(symmetry.records, symmetry.outputs, strict=True):
         best[records[rows]] = best[rows]
         serves[records[rows]] = outputs[serves[rows]]
-    place, member = symmetry.origin()
-    order = np.lexsort((least, place))
-    first = order[np.unique(place[order], return_index=True)[1]]
-    back = np.argsort(symmetry.records[member[first]], axis=1)
-    anchors = np.take_along_axis(back, nearest[first][:, None], axis=1)[:, 0]
+    orbit_number, member = symmetry.origin()
+    order = np.lexsort((min_values, orbit_number))
+    best_members = order[np.unique(orbit_number[order], return_index=True)[1]]
+    back = np.argsort(symmetry.records[member[best_members]], axis=1)
+    anchors = np.take_along_axis(back, nearest[best_members][:, None], axis=1)[:, 0]
     return best, serves, anchors
 
 
@@ -200,12 +200,12 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
     do no harm here, nor outputs that had no turn in half of the time that is left. Without ``pivots`` trees are
     unchanged, and prove something in moments.
     """
-    few, exact, candidates = symmetry.reduced(instance), make_graph(instance, shrink=0.0), [trees]
+    reduced_instance, exact, candidates = symmetry.reduced(instance), make_graph(instance, shrink=0.0), [trees]
     if pivots:
         candidates.append(trees.copy())
         with clock().share(0.5):
-            price_all(exact, few, y, candidates[1], max_pivots=4 * instance.records)
-    return symmetry.lift_multipliers(instance, tree_multipliers(few, exact, y, candidates))
+            price_all(exact, reduced_instance, y, candidates[1], max_pivots=4 * instance.records)
+    return symmetry.lift_multipliers(instance, tree_multipliers(reduced_instance, exact, y, candidates))
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
@@ -213,9 +213,9 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 
     A share of 1e-12 is taken off for rounding errors.
     """
-    most = np.zeros(len(symmetry.size))
-    np.maximum.at(most, symmetry.orbit, priced.deficit)
-    return float(y.sum() - most @ symmetry.size - 1e-12 * np.abs(y).sum())
+    max_deficits = np.zeros(len(symmetry.size))
+    np.maximum.at(max_deficits, symmetry.orbit, priced.deficit)
+    return float(y.sum() - max_deficits @ symmetry.size - 1e-12 * np.abs(y).sum())
 
 
 def quick_bound(part: Part, offers: PartOffers) -> None:
@@ -226,17 +226,17 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
     Raises:
         OutOfTime: the end came first; earlier offers are kept.
     """
-    instance, symmetry, found = part.instance, part.symmetry, -math.inf
-    few, low = symmetry.reduced(instance), instance.cost.min(axis=1)
-    mean = instance.cost.mean(axis=1) - low
-    for share in QUICK_SHARES:
-        y = low + share * mean
-        trees = star_trees(part.graph, (few.cost - y[:, None]).argmin(axis=0))
-        bound = anchored_bound(symmetry, y, price_all(part.graph, few, y, trees, max_pivots=0))
-        if bound < found:
+    instance, symmetry, best_bound = part.instance, part.symmetry, -math.inf
+    reduced_instance, min_costs = symmetry.reduced(instance), instance.cost.min(axis=1)
+    mean = instance.cost.mean(axis=1) - min_costs
+    for price_share in QUICK_SHARES:
+        y = min_costs + price_share * mean
+        trees = star_trees(part.graph, (reduced_instance.cost - y[:, None]).argmin(axis=0))
+        bound = anchored_bound(symmetry, y, price_all(part.graph, reduced_instance, y, trees, max_pivots=0))
+        if bound < best_bound:
             return
         offers.offer("trees", bound=bound, proof=Later(partial(proof, pivots=False), instance, symmetry, y, trees))
-        found = bound
+        best_bound = bound
 
 
 class StarSolver:
@@ -267,8 +267,8 @@ class StarSolver:
             offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)
         if not star.feasible:
             raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
-        for most in PIVOTS:
-            priced = price_all(part.graph, symmetry.reduced(instance), y, trees, max_pivots=most)
+        for pivot_limit in PIVOTS:
+            priced = price_all(part.graph, symmetry.reduced(instance), y, trees, max_pivots=pivot_limit)
             offers.note("", pivots=priced.pivots, least_weight=float(star.weights.min()), symmetries=symmetry.order)
             bound = anchored_bound(symmetry, y, priced)
             offers.offer(self.name, bound=bound, proof=Later(proof, instance, symmetry, y, trees.copy()))

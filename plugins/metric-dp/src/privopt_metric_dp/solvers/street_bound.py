@@ -64,22 +64,22 @@ class _Shares:
 
     def costs(self) -> tuple[Floats, Floats]:
         """(M,) at tails and at heads."""
-        tail, head, rest, share = self._ends()
-        less = self.less * self.theta / rest, self.less * (1.0 - self.theta) / share
-        return self.weighted[self.rows, tail] - less[0], self.weighted[self.rows, head] - less[1]
+        tail, head, tail_share, head_share = self._piece_ends()
+        reductions = self.less * self.theta / tail_share, self.less * (1.0 - self.theta) / head_share
+        return self.weighted[self.rows, tail] - reductions[0], self.weighted[self.rows, head] - reductions[1]
 
-    def _ends(self) -> tuple[Ints, Ints, Floats, Floats]:
-        found = self.inside
-        return found.tail[self.rows], found.head[self.rows], found.rest[self.rows], found.share[self.rows]
+    def _piece_ends(self) -> tuple[Ints, Ints, Floats, Floats]:
+        records = self.inside
+        return records.tail[self.rows], records.head[self.rows], records.rest[self.rows], records.share[self.rows]
 
     def move(self, state: State) -> None:
         """Towards the end whose probability is short of its share."""
-        tail, head, rest, share = self._ends()
-        ratio = (state.at(self.rows, tail) / rest) / (state.at(self.rows, head) / share)
+        tail, head, tail_share, head_share = self._piece_ends()
+        ratio = (state.at(self.rows, tail) / tail_share) / (state.at(self.rows, head) / head_share)
         odds = self.theta / (1.0 - self.theta) * ratio**-DAMPING_EXPONENT
         self.theta = np.clip(odds / (1.0 + odds), MIN_THETA, 1.0 - MIN_THETA)
-        for ends, costs in zip((tail, head), self.costs(), strict=True):
-            state.recost(self.rows, ends, costs)
+        for outputs, costs in zip((tail, head), self.costs(), strict=True):
+            state.recost(self.rows, outputs, costs)
 
 
 def priced_records(data: MetricData, max_records: int) -> Ints | None:
@@ -116,23 +116,25 @@ def solve_street_bound(
         None if records are at one place, streets do not join them all, or time or memory is too short.
     """
     assert data.over is not None  # as `priced_records` has it
-    over = data.with_outputs(priced)
-    instance = Instance.of(over)
+    priced_data = data.with_outputs(priced)
+    instance = Instance.of(priced_data)
     if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
         return None
     part = Part(instance)
     if InteriorPoint().peak_bytes(part) > memory_limit:
         return None
-    inside = inside_of(data, priced, over.to_outputs)
-    rows = np.flatnonzero(inside.tail >= 0)
-    rows = rows[inside.tail[rows] != inside.head[rows]]  # a round trip: both ends are one, whose cost bears no less
-    shares = _Shares(rows, inside, over.weighted, data.prior[rows] * inside.chord[rows])
+    inner_records = inside_of(data, priced, priced_data.to_outputs)
+    rows = np.flatnonzero(inner_records.tail >= 0)
+    rows = rows[
+        inner_records.tail[rows] != inner_records.head[rows]
+    ]  # a round trip: both ends are one, whose cost bears no less
+    shares = _Shares(rows, inner_records, priced_data.weighted, data.prior[rows] * inner_records.chord[rows])
 
     def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 
-    found: Offers[Floats, Multipliers] = Offers(gap, progress=report_progress)
+    offers: Offers[Floats, Multipliers] = Offers(gap, progress=report_progress)
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
-        InteriorPoint(between=shares.move).solve(part, found)
-    return None if found.best.proof is None else evaluate(found.best.proof)
+        InteriorPoint(between=shares.move).solve(part, offers)
+    return None if offers.best.proof is None else evaluate(offers.best.proof)

@@ -81,12 +81,12 @@ class Symmetry:
 
     def origin(self) -> tuple[Ints, Ints]:
         """Return for each output the place of its orbit's representative, and a member that takes it there."""
-        place = np.zeros(self.outputs.shape[1], dtype=np.int64)
+        orbit_number = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
         for g in range(self.order - 1, -1, -1):
             image = self.outputs[g][self.representatives]
-            place[image], member[image] = np.arange(len(image)), g
-        return place, member
+            orbit_number[image], member[image] = np.arange(len(image)), g
+        return orbit_number, member
 
     def lift_multipliers(self, instance: Instance, columns: Multipliers) -> Multipliers:
         """Lift multipliers of the representatives to all outputs."""
@@ -97,23 +97,23 @@ class Symmetry:
 
         def move_pairs(g: int) -> tuple[Ints, Ints]:
             """Return where a symmetry takes each pair, and -1 where it reverses it, else 1."""
-            first, second = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
-            to = np.searchsorted(number, np.minimum(first, second) * n + np.maximum(first, second))
-            return to, np.where(first > second, -1, 1)
+            i, j = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
+            to = np.searchsorted(number, np.minimum(i, j) * n + np.maximum(i, j))
+            return to, np.where(i > j, -1, 1)
 
         def rows() -> Iterator[Few]:
-            known = {k: (places, values) for k, places, values in columns.rows()}
-            place, member = self.origin()
+            rows_by_output = {k: (places, values) for k, places, values in columns.rows()}
+            orbit_number, member = self.origin()
             moves = {g: move_pairs(g) for g in np.unique(member).tolist()}
-            for k, (source, g) in enumerate(zip(place.tolist(), member.tolist(), strict=True)):
-                if source in known:
-                    (places, values), (to, sign) = known[source], moves[g]
+            for k, (source, g) in enumerate(zip(orbit_number.tolist(), member.tolist(), strict=True)):
+                if source in rows_by_output:
+                    (places, values), (to, sign) = rows_by_output[source], moves[g]
                     yield k, to[places], values * sign[places]
 
         return Multipliers(rows=rows, many=columns.many * self.order)
 
 
-def _images(points: Floats) -> Iterator[Ints]:
+def _iter_images(points: Floats) -> Iterator[Ints]:
     """Images of points (N, 2) of the plane under linear maps about their mean that keep the set.
 
     A map is known by the images of two points that do not lie in line with the mean: others at the same distances.
@@ -123,35 +123,37 @@ def _images(points: Floats) -> Iterator[Ints]:
 
     points = points - points.mean(axis=0)
     radius = np.linalg.norm(points, axis=1)
-    near = IMAGE_TOLERANCE * float(radius.max())
+    tolerance = IMAGE_TOLERANCE * float(radius.max())
     order = np.argsort(radius, kind="stable")[::-1]
-    first = int(order[0])
-    turned = points[first] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
-    apart = np.abs(points[order] @ turned) > np.sqrt(IMAGE_TOLERANCE) * radius[first] ** 2
+    anchor = int(order[0])
+    turned = points[anchor] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+    is_off_line = np.abs(points[order] @ turned) > np.sqrt(IMAGE_TOLERANCE) * radius[anchor] ** 2
     tree = KDTree(points)
-    if not apart.any():  # all in one line, which may be turned about its middle
+    if not is_off_line.any():  # all in one line, which may be turned about its middle
         maps = [np.eye(2), -np.eye(2)]
     else:
-        second = int(order[apart.argmax()])
-        back, between = np.linalg.inv(points[[first, second]]), np.linalg.norm(points[first] - points[second])
-        ones, others = (np.flatnonzero(np.abs(radius - radius[p]) <= near) for p in (first, second))
+        second = int(order[is_off_line.argmax()])
+        back, between = np.linalg.inv(points[[anchor, second]]), np.linalg.norm(points[anchor] - points[second])
+        ones, others = (np.flatnonzero(np.abs(radius - radius[p]) <= tolerance) for p in (anchor, second))
         maps = [
-            back @ points[[one, other]]
-            for one in ones
-            for other in others[np.abs(np.linalg.norm(points[others] - points[one], axis=1) - between) <= near]
+            back @ points[[image_first, image_second]]
+            for image_first in ones
+            for image_second in others[
+                np.abs(np.linalg.norm(points[others] - points[image_first], axis=1) - between) <= tolerance
+            ]
         ]
     for turn in maps[: MAX_GROUP_ORDER + 1]:
         check()
-        off, image = tree.query(points @ turn)
-        if off.max() <= near and len(np.unique(image)) == len(image):
+        errors, image = tree.query(points @ turn)
+        if errors.max() <= tolerance and len(np.unique(image)) == len(image):
             yield image.astype(np.int64)
 
 
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     """Images of the outputs that go with images of the records, or None."""
     image = np.empty(cost.shape[1], dtype=np.int64)
-    before, after = probe @ cost, probe @ cost[records]
-    image[np.argsort(before)] = np.argsort(after)
+    probed, probed_images = probe @ cost, probe @ cost[records]
+    image[np.argsort(probed)] = np.argsort(probed_images)
     scale = float(np.abs(cost).max())
     step = max(1, 2_000_000 // cost.shape[1])
     for a in range(0, len(cost), step):
@@ -168,18 +170,20 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
     a, b = records[i], records[j]
     moved = np.minimum(a, b) * n + np.maximum(a, b)
     to = np.minimum(np.searchsorted(number, moved), len(number) - 1)
-    same = np.abs(instance.distances[to] - instance.distances) <= RELATIVE_TOLERANCE * instance.distances.max()
-    return bool((number[to] == moved).all() and same.all())
+    has_equal_distance = (
+        np.abs(instance.distances[to] - instance.distances) <= RELATIVE_TOLERANCE * instance.distances.max()
+    )
+    return bool((number[to] == moved).all() and has_equal_distance.all())
 
 
-def _verified(instance: Instance) -> list[tuple[Ints, Ints]]:
+def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
     """Return the images that keep pairs and costs, with their outputs' images."""
     points = instance.coordinates
     if points is None or points.shape[1] != 2 or len(points) < 2:
         return []
     probe = np.random.default_rng(1).uniform(1, 2, instance.records)
     members = []
-    for records in _images(points):
+    for records in _iter_images(points):
         check()
         outputs = _outputs_image(instance.cost, records, probe) if _keeps_pairs(instance, records) else None
         if outputs is not None:
@@ -193,7 +197,7 @@ def find_symmetry(instance: Instance) -> Symmetry:
     Raises:
         OutOfTime: the end came first.
     """
-    members = _verified(instance)
+    members = _verify_images(instance)
     if not 1 < len(members) <= MAX_GROUP_ORDER or not _is_group(members):
         return Symmetry.trivial(instance)
     records = np.stack([m[0] for m in members])
@@ -203,5 +207,5 @@ def find_symmetry(instance: Instance) -> Symmetry:
 
 
 def _is_group(members: list[tuple[Ints, Ints]]) -> bool:
-    known = {records.tobytes() + outputs.tobytes() for records, outputs in members}
-    return all(a[0][b[0]].tobytes() + a[1][b[1]].tobytes() in known for a in members for b in members)
+    keys = {records.tobytes() + outputs.tobytes() for records, outputs in members}
+    return all(a[0][b[0]].tobytes() + a[1][b[1]].tobytes() in keys for a in members for b in members)

@@ -68,173 +68,235 @@ class PricingResult:
 
 
 @jit()
-def _preorder(root: int, first: Any, following: Any, order: Any) -> int:
+def _list_preorder(root: int, first_child: Any, following: Any, order: Any) -> int:
     """Nodes of a subtree, parents first."""
     order[0] = root
-    count, done = 1, 0
-    while done < count:
-        child = first[order[done]]
+    count, position = 1, 0
+    while position < count:
+        child = first_child[order[position]]
         while child >= 0:
             order[count] = child
             count += 1
             child = following[child]
-        done += 1
+        position += 1
     return count
 
 
 @jit()
-def _unlink(node: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
-    before, after = previous[node], following[node]
-    if before >= 0:
-        following[before] = after
+def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
+    earlier, later = previous[node], following[node]
+    if earlier >= 0:
+        following[earlier] = later
     else:
-        first[parent[node]] = after
-    if after >= 0:
-        previous[after] = before
+        first_child[parent[node]] = later
+    if later >= 0:
+        previous[later] = earlier
 
 
 @jit()
-def _link(node: int, above: int, parent: Any, first: Any, following: Any, previous: Any) -> None:
+def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
     """Hang a node up under another."""
-    parent[node] = above
-    following[node] = first[above]
+    parent[node] = new_parent
+    following[node] = first_child[new_parent]
     previous[node] = -1
-    if first[above] >= 0:
-        previous[first[above]] = node
-    first[above] = node
+    if first_child[new_parent] >= 0:
+        previous[first_child[new_parent]] = node
+    first_child[new_parent] = node
 
 
 @jit()
-def _hang(parent: Any) -> Any:
+def _build_lists(parent: Any) -> Any:
     """List every node under its parent; returns the root, which has none, and the lists."""
-    root, first = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
-    following, previous = first.copy(), first.copy()
+    root, first_child = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
+    following, previous = first_child.copy(), first_child.copy()
     for node in range(len(parent)):
         if node != root:
-            _link(node, parent[node], parent, first, following, previous)
-    return root, first, following, previous
+            _link_node(node, parent[node], parent, first_child, following, previous)
+    return root, first_child, following, previous
 
 
 @jit()
-def _heights(root: int, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any, order: Any,
-             u: Any) -> int:  # fmt: skip
+def _compute_heights(
+    root: int, length: Any, parent: Any, entry: Any, sides: Any, first_child: Any, following: Any, order: Any, u: Any
+) -> int:
     """Log-heights of the nodes of a tree above its root; `order` lists them, parents first, as many as returned."""
-    count: int = _preorder(root, first, following, order)
+    count: int = _list_preorder(root, first_child, following, order)
     u[root] = 0.0
-    for place in range(1, count):
-        node = order[place]
-        u[node] = u[parent[node]] + side[node] * length[entry[node]]
+    for position in range(1, count):
+        node = order[position]
+        u[node] = u[parent[node]] + sides[node] * length[entry[node]]
     return count
 
 
 @jit()
-def _refresh(root: int, a: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
-             order: Any, u: Any, g: Any) -> None:  # fmt: skip
+def _recompute_tree(
+    root: int,
+    a: Any,
+    length: Any,
+    parent: Any,
+    entry: Any,
+    sides: Any,
+    first_child: Any,
+    following: Any,
+    order: Any,
+    u: Any,
+    g: Any,
+) -> None:
     """Log-heights and accumulated reduced costs of the whole tree."""
-    n = _heights(root, length, parent, entry, side, first, following, order, u)
+    n = _compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
-    for place in range(n - 1, 0, -1):
-        node = order[place]
-        g[parent[node]] += np.exp(side[node] * length[entry[node]]) * g[node]
+    for position in range(n - 1, 0, -1):
+        node = order[position]
+        g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
 
 
 @jit()
-def _blocking(top: int, rising: bool, start: Any, other: Any, length: Any, first: Any, following: Any,
-              order: Any, mark: Any, u: Any) -> Any:  # fmt: skip
+def _find_blocking_row(
+    subtree_root: int,
+    rising: bool,
+    start: Any,
+    target: Any,
+    length: Any,
+    first_child: Any,
+    following: Any,
+    order: Any,
+    mark: Any,
+    u: Any,
+) -> Any:
     """Return how far a subtree can move in logs, and the CSR entry inside -> outside that stops it."""
-    count = _preorder(top, first, following, order)
-    for place in range(count):
-        mark[order[place]] = True
-    best, inside, found = np.inf, -1, -1
-    for place in range(count):
-        node = order[place]
+    count = _list_preorder(subtree_root, first_child, following, order)
+    for position in range(count):
+        mark[order[position]] = True
+    best, inner_node, blocking_entry = np.inf, -1, -1
+    for position in range(count):
+        node = order[position]
         for e in range(start[node], start[node + 1]):
-            out = other[e]
-            if not mark[out]:
-                room = length[e] + u[out] - u[node] if rising else length[e] + u[node] - u[out]
-                if room < best:
-                    best, inside, found = room, node, e
+            neighbour = target[e]
+            if not mark[neighbour]:
+                slack = length[e] + u[neighbour] - u[node] if rising else length[e] + u[node] - u[neighbour]
+                if slack < best:
+                    best, inner_node, blocking_entry = slack, node, e
     move = max(best, 0.0) if rising else -max(best, 0.0)
-    for place in range(count):
-        mark[order[place]] = False
-        u[order[place]] += move
-    return inside, found
+    for position in range(count):
+        mark[order[position]] = False
+        u[order[position]] += move
+    return inner_node, blocking_entry
 
 
 @jit()
-def _reroot(top: int, new: int, length: Any, parent: Any, entry: Any, side: Any, first: Any, following: Any,
-            previous: Any, path: Any, g: Any) -> None:  # fmt: skip
+def _reroot_subtree(
+    subtree_root: int,
+    new: int,
+    length: Any,
+    parent: Any,
+    entry: Any,
+    sides: Any,
+    first_child: Any,
+    following: Any,
+    previous: Any,
+    path: Any,
+    g: Any,
+) -> None:
     """Turn the path from `new` up to `top`, already cut off, round, so that `new` heads the subtree."""
     path[0] = new
     m = 0
-    while path[m] != top:
+    while path[m] != subtree_root:
         path[m + 1] = parent[path[m]]
         m += 1
     for q in range(m):
-        _unlink(path[q], parent, first, following, previous)
+        _unlink_node(path[q], parent, first_child, following, previous)
     for q in range(m, 0, -1):
         child = path[q - 1]
-        g[path[q]] -= np.exp(side[child] * length[entry[child]]) * g[child]
+        g[path[q]] -= np.exp(sides[child] * length[entry[child]]) * g[child]
     for q in range(m, 0, -1):
-        node, above = path[q], path[q - 1]
-        entry[node], side[node] = entry[above], -side[above]
-        _link(node, above, parent, first, following, previous)
-        g[above] += np.exp(side[node] * length[entry[node]]) * g[node]
+        node, new_parent = path[q], path[q - 1]
+        entry[node], sides[node] = entry[new_parent], -sides[new_parent]
+        _link_node(node, new_parent, parent, first_child, following, previous)
+        g[new_parent] += np.exp(sides[node] * length[entry[node]]) * g[node]
 
 
 @jit()
-def _carry(node: int, share: float, length: Any, parent: Any, entry: Any, side: Any, g: Any) -> None:
+def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry: Any, sides: Any, g: Any) -> None:
     """Add to what is accumulated above a node what a share of its own is there."""
     while parent[node] >= 0:
-        share *= np.exp(side[node] * length[entry[node]])
+        change *= np.exp(sides[node] * length[entry[node]])
         node = parent[node]
-        g[node] += share
+        g[node] += change
 
 
 @jit()
-def _pivot(top: int, start: Any, other: Any, length: Any, parent: Any, entry: Any, side: Any, first: Any,
-           following: Any, previous: Any, order: Any, mark: Any, u: Any, g: Any) -> None:  # fmt: skip
+def _pivot_subtree(
+    subtree_root: int,
+    start: Any,
+    target: Any,
+    length: Any,
+    parent: Any,
+    entry: Any,
+    sides: Any,
+    first_child: Any,
+    following: Any,
+    previous: Any,
+    order: Any,
+    mark: Any,
+    u: Any,
+    g: Any,
+) -> None:
     """Move the subtree of `top` until a row outside stops it, and hang it up there."""
-    rising = side[top] < 0
-    inside, found = _blocking(top, rising, start, other, length, first, following, order, mark, u)
-    _unlink(top, parent, first, following, previous)
-    _carry(top, -g[top], length, parent, entry, side, g)
-    _reroot(top, inside, length, parent, entry, side, first, following, previous, order, g)
-    side[inside] = 1 if rising else -1
-    entry[inside] = found
-    _link(inside, other[found], parent, first, following, previous)
-    _carry(inside, g[inside], length, parent, entry, side, g)
+    rising = sides[subtree_root] < 0
+    inner_node, blocking_entry = _find_blocking_row(
+        subtree_root, rising, start, target, length, first_child, following, order, mark, u
+    )
+    _unlink_node(subtree_root, parent, first_child, following, previous)
+    _add_to_ancestors(subtree_root, -g[subtree_root], length, parent, entry, sides, g)
+    _reroot_subtree(subtree_root, inner_node, length, parent, entry, sides, first_child, following, previous, order, g)
+    sides[inner_node] = 1 if rising else -1
+    entry[inner_node] = blocking_entry
+    _link_node(inner_node, target[blocking_entry], parent, first_child, following, previous)
+    _add_to_ancestors(inner_node, g[inner_node], length, parent, entry, sides, g)
 
 
 @jit()
-def _simplex(a: Any, tolerance: float, max_pivots: int, start: Any, other: Any, length: Any, parent: Any, entry: Any,
-             side: Any, u: Any, g: Any) -> int:  # fmt: skip
+def _optimize_tree(
+    a: Any,
+    tolerance: float,
+    max_pivots: int,
+    start: Any,
+    target: Any,
+    length: Any,
+    parent: Any,
+    entry: Any,
+    sides: Any,
+    u: Any,
+    g: Any,
+) -> int:
     """Optimise one tree in place, to `tolerance` or `max_pivots` pivots; returns how many it took."""
     n = len(a)
     order, mark = np.empty(n, dtype=np.int32), np.zeros(n, dtype=np.bool_)
-    root, first, following, previous = _hang(parent)
+    root, first_child, following, previous = _build_lists(parent)
     pivots, fresh = 0, True
-    _refresh(root, a, length, parent, entry, side, first, following, order, u, g)
+    _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
     while True:
-        worst, top = 0.0, -1
+        worst, leaving = 0.0, -1
         for node in range(n):
-            if node != root and g[node] * side[node] > tolerance:
-                gain = np.log(g[node] * side[node]) + u[node]
-                if top < 0 or gain > worst:
-                    worst, top = gain, node
-        if top < 0 and not fresh:
-            _refresh(root, a, length, parent, entry, side, first, following, order, u, g)
+            if node != root and g[node] * sides[node] > tolerance:
+                gain = np.log(g[node] * sides[node]) + u[node]
+                if leaving < 0 or gain > worst:
+                    worst, leaving = gain, node
+        if leaving < 0 and not fresh:
+            _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
             fresh = True
             continue
-        if top < 0 or pivots >= max_pivots:
+        if leaving < 0 or pivots >= max_pivots:
             return pivots
-        _pivot(top, start, other, length, parent, entry, side, first, following, previous, order, mark, u, g)
+        _pivot_subtree(
+            leaving, start, target, length, parent, entry, sides, first_child, following, previous, order, mark, u, g
+        )
         pivots += 1
         fresh = False
 
 
 @jit()
-def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
+def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
     """Let high records take over a tree's deficit at its root, as far as flows towards the root can shrink.
 
     A price that falls by ``x`` at a record of height ``u`` has the effect of ``x exp(u)`` at the root. So each record,
@@ -244,84 +306,101 @@ def _absorb(parent: Any, side: Any, u: Any, g: Any, deficit: Any) -> None:
     root, tries = parent.argmin(), 0
     borne = np.zeros(len(g), dtype=np.bool_)
     while g[root] < 0:
-        top = root
+        bearer = root
         for node in range(len(g) if tries < MAX_BEARER_TRIES else 0):
-            if not borne[node] and u[node] > u[top]:
-                top = node
+            if not borne[node] and u[node] > u[bearer]:
+                bearer = node
         tries += 1
-        share, node = -g[root], top
+        amount, node = -g[root], bearer
         while node != root:
-            if side[node] > 0:
-                share = min(share, max(-g[node], 0.0) * np.exp(u[node] - u[root]))
+            if sides[node] > 0:
+                amount = min(amount, max(-g[node], 0.0) * np.exp(u[node] - u[root]))
             node = parent[node]
-        borne[top] = True
-        deficit[top] += share * np.exp(u[root] - u[top])
-        node = top
+        borne[bearer] = True
+        deficit[bearer] += amount * np.exp(u[root] - u[bearer])
+        node = bearer
         while node != root:
-            g[node] += share * np.exp(u[root] - u[node])
+            g[node] += amount * np.exp(u[root] - u[node])
             node = parent[node]
-        g[root] += share
-        if top == root:
+        g[root] += amount
+        if bearer == root:
             g[root] = 0.0
 
 
 @jit()
-def _settle(a: Any, length: Any, parent: Any, entry: Any, side: Any, order: Any, u: Any, g: Any, lacks: Any) -> int:
+def _settle_flows(
+    a: Any, length: Any, parent: Any, entry: Any, sides: Any, order: Any, u: Any, g: Any, lacks: Any
+) -> int:
     """Return a tree's bound, optimal or not: its accumulated reduced costs, as far as they may flow to the root.
 
     ``u`` becomes the log-heights, ``g`` the flows, ``lacks`` by how much the price of each record must fall for the
     tree to be a proof. Returns how many nodes `order` has, parents first.
     """
-    root, first, following, _ = _hang(parent)
-    count: int = _heights(root, length, parent, entry, side, first, following, order, u)
+    root, first_child, following, _ = _build_lists(parent)
+    count: int = _compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
     lacks[:] = 0.0
-    for place in range(count - 1, 0, -1):
-        node = order[place]
-        if side[node] < 0 and g[node] < 0:
+    for position in range(count - 1, 0, -1):
+        node = order[position]
+        if sides[node] < 0 and g[node] < 0:
             lacks[node] -= g[node]
             g[node] = 0.0
-        if side[node] < 0 or g[node] < 0:
-            g[parent[node]] += np.exp(side[node] * length[entry[node]]) * g[node]
-    _absorb(parent, side, u, g, lacks)
+        if sides[node] < 0 or g[node] < 0:
+            g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
+    _absorb_deficit(parent, sides, u, g, lacks)
     return count
 
 
 @jit()
-def _turn(new: int, parent: Any, entry: Any, side: Any) -> None:
+def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
     """Make `new` the root of a tree."""
-    node, above, e, s = new, parent[new], entry[new], side[new]
-    parent[new], entry[new], side[new] = -1, -1, -1
-    while above >= 0:
-        next_above, next_entry, next_side = parent[above], entry[above], side[above]
-        parent[above], entry[above], side[above] = node, e, -s
-        node, above, e, s = above, next_above, next_entry, next_side
+    node, next_node, e, s = new, parent[new], entry[new], sides[new]
+    parent[new], entry[new], sides[new] = -1, -1, -1
+    while next_node >= 0:
+        next_above, next_entry, next_side = parent[next_node], entry[next_node], sides[next_node]
+        parent[next_node], entry[next_node], sides[next_node] = node, e, -s
+        node, next_node, e, s = next_node, next_above, next_entry, next_side
 
 
 @jit(few=lambda cost, *_: bool(cost.size <= 200))
-def _price(cost: Any, y: Any, tolerance: float, max_pivots: int, start: Any, other: Any, length: Any, parent: Any,
-           entry: Any, side: Any, value: Any, ray: Any, deficit: Any) -> int:  # fmt: skip
+def _price_outputs(
+    cost: Any,
+    y: Any,
+    tolerance: float,
+    max_pivots: int,
+    start: Any,
+    target: Any,
+    length: Any,
+    parent: Any,
+    entry: Any,
+    sides: Any,
+    value: Any,
+    ray: Any,
+    deficit: Any,
+) -> int:
     n, columns = cost.shape
     total = 0
     g, lacks, order = np.empty(n), np.empty(n), np.empty(n, dtype=np.int32)
     for k in range(columns):
         a = cost[:, k] - y
-        least, deficit_k = np.inf, np.zeros(n)
-        here = (parent[k], entry[k], side[k], ray[k])
+        min_lack, deficit_k = np.inf, np.zeros(n)
+        tree = (parent[k], entry[k], sides[k], ray[k])
         for attempt in range(MAX_ANCHORS):
-            total += _simplex(a, tolerance, max_pivots, start, other, length, here[0], here[1], here[2], here[3], g)
-            anchored = g[here[0].argmin()]
-            _settle(a, length, here[0], here[1], here[2], order, here[3], g, lacks)
-            if lacks.sum() < least:  # the first time all is in place already
-                least, value[k] = lacks.sum(), anchored
+            total += _optimize_tree(
+                a, tolerance, max_pivots, start, target, length, tree[0], tree[1], tree[2], tree[3], g
+            )
+            anchored = g[tree[0].argmin()]
+            _settle_flows(a, length, tree[0], tree[1], tree[2], order, tree[3], g, lacks)
+            if lacks.sum() < min_lack:  # the first time all is in place already
+                min_lack, value[k] = lacks.sum(), anchored
                 deficit_k = lacks.copy()
                 if attempt > 0:
-                    parent[k, :], entry[k, :], side[k, :], ray[k, :] = here
-            top = here[3].argmax()
-            if here[3][top] <= 1e-6:
+                    parent[k, :], entry[k, :], sides[k, :], ray[k, :] = tree
+            highest = tree[3].argmax()
+            if tree[3][highest] <= 1e-6:
                 break
-            here = (here[0].copy(), here[1].copy(), here[2].copy(), here[3].copy())
-            _turn(top, here[0], here[1], here[2])  # anchored at the largest entry values are best scaled
+            tree = (tree[0].copy(), tree[1].copy(), tree[2].copy(), tree[3].copy())
+            _make_root(highest, tree[0], tree[1], tree[2])  # anchored at the largest entry values are best scaled
         deficit[:] = np.maximum(deficit, deficit_k)
     return total
 
@@ -344,41 +423,42 @@ def price_all(
     outputs = instance.outputs
     value, ray = np.empty(outputs), np.empty((outputs, graph.records))
     scale = max(float(np.abs(instance.cost).max()), float(np.abs(y).max()), 1e-300)
-    given, rows = (SIGN_TOLERANCE * scale, max_pivots), (graph.start, graph.other, graph.length)
+    limits, rows = (SIGN_TOLERANCE * scale, max_pivots), (graph.start, graph.other, graph.length)
 
-    def some(first: int, end: int) -> tuple[Floats, int]:
+    def price_some(start: int, end: int) -> tuple[Floats, int]:
         deficit, pivots = np.zeros(graph.records), 0
-        for a, b in slices(end - first):
-            here = slice(first + a, first + b)
-            own = trees.parent[here], trees.entry[here], trees.side[here], value[here], ray[here], deficit
-            pivots += _price(np.array(instance.cost[:, here]), np.array(y), *given, *rows, *own)
+        for a, b in slices(end - start):
+            block = slice(start + a, start + b)
+            block_arrays = trees.parent[block], trees.entry[block], trees.side[block], value[block], ray[block], deficit
+            pivots += _price_outputs(np.array(instance.cost[:, block]), np.array(y), *limits, *rows, *block_arrays)
         return deficit, pivots
 
-    deficits, pivots = zip(*in_threads(some, outputs), strict=True)
+    deficits, pivots = zip(*in_threads(price_some, outputs), strict=True)
     return PricingResult(value=value, deficit=np.max(deficits, axis=0), ray=ray, pivots=int(sum(pivots)))
 
 
 @jit(few=lambda a, *_: len(a) <= 32)
-def _tight_rows(a: Any, length: Any, low: Any, pair: Any, parents: Any, entries: Any, sides: Any,
-          pairs: Any, values: Any) -> int:  # fmt: skip
+def _tight_rows(
+    a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
+) -> int:
     """Multipliers of the tight rows at the true log-ratios, of the tree of an output that proves most; how many."""
     n = len(a)
     order = np.empty(n, dtype=np.int32)
     u, g, lacks = np.empty(n), np.empty(n), np.empty(n)
-    best, least = 0, np.inf
+    best, min_lack = 0, np.inf
     for t in range(len(parents)):
-        _settle(a, length, parents[t], entries[t], sides[t], order, u, g, lacks)
-        if lacks.sum() < least:
-            best, least = t, lacks.sum()
-    count = _settle(a, length, parents[best], entries[best], sides[best], order, u, g, lacks)
-    for place in range(1, count):
-        node = order[place]
+        _settle_flows(a, length, parents[t], entries[t], sides[t], order, u, g, lacks)
+        if lacks.sum() < min_lack:
+            best, min_lack = t, lacks.sum()
+    count = _settle_flows(a, length, parents[best], entries[best], sides[best], order, u, g, lacks)
+    for position in range(1, count):
+        node = order[position]
         p = pair[entries[best, node]]
-        own = sides[best, node] > 0
+        is_above = sides[best, node] > 0
         # node <= exp(l) parent, multiplier -g; or parent <= exp(l) node, multiplier g exp(-l)
-        f = max(-g[node], 0.0) if own else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
-        pairs[place - 1] = p
-        values[place - 1] = f if (low[p] == node) == own else -f
+        f = max(-g[node], 0.0) if is_above else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
+        pairs[position - 1] = p
+        values[position - 1] = f if (lower_record[p] == node) == is_above else -f
     return count - 1
 
 
@@ -386,14 +466,14 @@ def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Se
     """Return multipliers of all outputs from the better of their trees, computed output by output on request."""
 
     def list_rows() -> Iterator[Few]:
-        low, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
+        lower_record, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
         pairs, values = np.empty(instance.records, dtype=np.int64), np.empty(instance.records)
         for k in range(instance.outputs):
             parents = np.stack([trees.parent[k] for trees in candidates])
             entries = np.stack([trees.entry[k] for trees in candidates])
             sides = np.stack([trees.side[k] for trees in candidates])
             cost = instance.cost[:, k] - y
-            count = _tight_rows(cost, lengths, low, graph.pair, parents, entries, sides, pairs, values)
+            count = _tight_rows(cost, lengths, lower_record, graph.pair, parents, entries, sides, pairs, values)
             yield k, pairs[:count].copy(), values[:count].copy()
 
     return Multipliers(rows=list_rows)

@@ -25,7 +25,7 @@ from privopt.declare.column_texts import KEPT
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.checks.samples import plausible
 from privopt.testing.problems import GeneratedProblem
-from privopt_metric_dp.kit.spaces import closed
+from privopt_metric_dp.kit.spaces import close_paths
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.traces.draw_trace import Walker
 from privopt_tables.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
@@ -103,7 +103,7 @@ def _try(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     far[i, j] = far[j, i] = data.distances
     np.fill_diagonal(far, 0.0)
     names = list(data.records.ids)
-    ground = _TraceSetting(law=Law.of(walker), apart=closed(far), names=names, columns={"id": names})
+    ground = _TraceSetting(law=Law.of(walker), apart=close_paths(far), names=names, columns={"id": names})
     _compare_noise(trial, problem, walker, ground)
     _compare_traces(trial, problem, walker, ground, length, chance)
     _compare_draws(trial, problem, run.release, data, ground, length, chance)
