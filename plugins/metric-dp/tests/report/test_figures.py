@@ -12,7 +12,7 @@ from privopt.report.theme import axes_of, svg, themed, whole
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt_metric_dp.attacks.many_reports import describe_attack
-from privopt_metric_dp.attacks.meaning import _percent
+from privopt_metric_dp.attacks.meaning import _format_percent
 from privopt_metric_dp.report import explorer
 from privopt_metric_dp.report.figures import over_time
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[4]
     [(0.0, "0.0 %"), (0.0005, "0.05 %"), (0.0099, "0.99 %"), (0.01, "1.0 %"), (0.9999, "99.99 %"), (1.0, "100.0 %")],
 )
 def test_a_small_share_is_not_shown_as_nothing(share, text):
-    assert _percent(share) == text
+    assert _format_percent(share) == text
 
 
 def test_an_axis_that_counts_has_whole_numbers():

@@ -115,7 +115,7 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         offers: Receives the offers of the part.
         memory_limit: Returns the bytes that may be allocated. A method that needs more is not started.
         ladder: Yields the solvers.
-        first: Whether to stop after the first solver that runs to its end.
+        only_first: Whether to stop after the first solver that runs to its end.
 
     Raises:
         OutOfTime: The time limit has come.
@@ -177,7 +177,7 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
     remaining_entries = sum(part.instance.cost.size for part in reduced.parts)
     for part, view in zip(reduced.parts, reduced.views(offers), strict=True):
         with clock().share(part.instance.cost.size / remaining_entries):
-            run_ladder(part, view, memory_limit, ladder, first=isinstance(method, str) and method != "auto")
+            run_ladder(part, view, memory_limit, ladder, only_first=isinstance(method, str) and method != "auto")
         remaining_entries -= part.instance.cost.size
         check()
 
