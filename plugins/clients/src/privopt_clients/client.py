@@ -34,12 +34,12 @@ WORD_BYTES: Final = 8
 """Bytes of entropy that a report from a whole row takes."""
 
 PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
-"""Integer units of a coordinate in a degree, and in a kilometre."""
+"""The integer units of a coordinate per degree, and per kilometre."""
 NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
 HALF_TURN: Final = 180 * PER_UNIT[KIND_DEGREES]
 
 LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1000.0, 1000.0))}
-"""Least and greatest coordinates of a position, by the kind of places."""
+"""The least and the greatest coordinate of a position, by the kind of places."""
 
 
 Report = dict[str, str | float]
@@ -56,7 +56,7 @@ class Places:
 
 
 class _Reader:
-    """Read one thing after another."""
+    """Reads an artefact from its start to its end."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -74,7 +74,7 @@ class _Reader:
         return struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(form)))
 
     def large(self) -> int:
-        """Read a number of any size: its bytes, one of them says how many follow."""
+        """Read a number of any size: one byte for its length, then its bytes."""
         (count,) = self.numbers("B", 1)
         return int.from_bytes(self.take(count), "little")
 
@@ -91,11 +91,11 @@ class _Reader:
         return Places(ids, kind, tuple(zip(flat[::2], flat[1::2], strict=True)), cosines)
 
     def prediction(self, count: int) -> None:
-        """Read over the numbers of the predictive policy's test: single draws are fresh reports."""
+        """Skip the numbers of the predictive policy's test; this client draws fresh reports only."""
         self.take(5 * 8 + 4 * count)
 
     def end(self) -> None:
-        """Check that nothing is left."""
+        """Check that no bytes are left."""
         if self._at != len(self._body):
             raise DamagedArtefactError("mechanism.bin must end with its last row, got more bytes: export again")
 
@@ -117,7 +117,7 @@ class _Rows:
 
 
 class _Columns:
-    """One weight a place: row i has weight X_k T[D_ik], D in steps along a graph."""
+    """One weight for each place: row i has weight X_k T[D_ik], with D in steps along a graph."""
 
     def __init__(self, reader: _Reader, records: int) -> None:
         factor, first_entry = reader.numbers("Q", 2)
@@ -138,7 +138,7 @@ class _Columns:
         self.entropy = self.block * tries
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Return the output that the first block below the row's sum answers to; None where no block is."""
+        """Return the output of the first block that is below the row's sum; None if no block is."""
         steps = self._steps_from(where[0][0])
         weights = [x * self._table[d] for x, d in zip(self._weights, steps, strict=True)]
         total = sum(weights)
@@ -146,6 +146,7 @@ class _Columns:
             raise DamagedArtefactError(
                 "mechanism.bin must have rows that a block covers, got a greater sum: export again"
             )
+        # Rejection: a block at or above the sum is skipped, so that each output has exactly its share of the sum.
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little")
             if number < total:
@@ -211,19 +212,19 @@ class Client:
 
     @property
     def positions(self) -> list[tuple[float, float]]:
-        """Positions of the records, degrees or km; none where they have none."""
+        """The positions of the records in degrees or km; empty if they have none."""
         places = self._records
         unit = PER_UNIT.get(places.kind, 1)
         return [(first / unit, second / unit) for first, second in places.points]
 
     @property
     def limits(self) -> tuple[tuple[float, float], ...]:
-        """Least and greatest number of each coordinate of a position; none where records have none."""
+        """The least and the greatest value of each coordinate of a position; empty if records have none."""
         return LIMITS.get(self._records.kind, ())
 
     @property
     def entropy(self) -> int:
-        """Bytes of entropy that :meth:`report` takes."""
+        """The number of bytes of entropy that :meth:`report` uses."""
         return self._mechanism.entropy
 
     def report(self, secret: str | Sequence[float]) -> Report:
@@ -310,19 +311,20 @@ def open_artefact(data: bytes, sha256: str | None = None) -> Client:
 
 
 def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
-    """Return a position in the artefact's units, by the kind of places."""
+    """Convert a position to the artefact's units, by the kind of places."""
     for number, (lower, upper) in zip((first, second), LIMITS[kind], strict=True):
         if not lower <= number <= upper:
             raise ValueError(f"a position must lie between {lower:g} and {upper:g}, got another number")
+    # Longitudes from 180 to 360 degrees are turned to those from -180 to 0, in which artefacts store them.
     unit = PER_UNIT[kind]
     a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
     return a, b - 2 * HALF_TURN if kind == KIND_DEGREES and b >= HALF_TURN else b
 
 
 def _find_nearest(places: Places, a: int, b: int) -> int:
-    """Return the place nearest to a position in units, the first of several; all are looked at.
+    """Return the place nearest to a position in units, the first of several. All places are always visited.
 
-    Degrees east are as long as at the place's latitude, so that places near a position are distinguished well.
+    Degrees east are scaled by the cosine of the place's latitude, which is accurate for places near the position.
     """
     degrees = places.kind == KIND_DEGREES
     nearest_row, min_square = 0, -1

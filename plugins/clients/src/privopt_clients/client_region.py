@@ -19,14 +19,14 @@ HALF: Final = 1 << 23
 FULL_TURN: Final = 3_600_000_000
 """A whole turn in 1e-7 degrees."""
 ROOM: Final = 2.0**-40
-"""Relative room for the roundings of doubles: sides within it of the nearest are compared exactly."""
+"""Relative tolerance for the rounding of doubles: sides within it of the nearest one are compared exactly."""
 
 Mixture = tuple[tuple[int, int], ...]
-"""Rows, and the share of each, a whole number."""
+"""Pairs of a row and its share, a whole number."""
 
 
 class DamagedArtefactError(ValueError):
-    """Bytes that are not an artefact, or not as they were written."""
+    """The bytes are no artefact, or were changed after they were written."""
 
 
 class Reader(Protocol):
@@ -85,6 +85,7 @@ class Everywhere:
         multiple = (1 << 8 * self.block) // total
         if not multiple:
             raise DamagedArtefactError("mechanism.bin must have rows that a block covers, got others: export again")
+        # Only numbers below the greatest multiple of the sum are used, so that each output has exactly its share.
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little") // multiple
             if number < total:
@@ -144,6 +145,7 @@ def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: in
         gone = min(max(-(tx * wx + ty * wy) / length, 0.0), 1.0) if length else 0.0
         squares.append((tx + gone * wx) ** 2 + (ty + gone * wy) ** 2)
         reach = max(reach, length)
+    # Doubles select the candidates; the exact comparison of these decides, so that every client finds the same side.
     min_square = min(squares)
     best, best_foot = -1, (0, 1, 0)
     for number, square in enumerate(squares):
@@ -166,10 +168,10 @@ def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: in
 
 
 def index_below(number: int, weights: Sequence[int]) -> int:
-    """Return how many cumulated weights are at most a number below their sum; all are looked at."""
+    """Return how many cumulated weights are at most a number below their sum. All weights are always visited."""
     return sum(cumulated <= number for cumulated in accumulate(weights))
 
 
 def _split_into_groups(numbers: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """Return numbers in groups of a size."""
+    """Split numbers into groups of one size."""
     return [tuple(numbers[start : start + size]) for start in range(0, len(numbers), size or 1)]

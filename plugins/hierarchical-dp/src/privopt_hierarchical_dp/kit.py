@@ -1,4 +1,4 @@
-"""What the conformance kit needs to try both mechanisms: problems, neighbours, measurements, an oracle."""
+"""The profiles of both mechanisms for the conformance kit: problems, neighbours, measurements and oracles."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SHAPES: Final = (
     (("a", "b"), ("b", "c")),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
-"""Tables: one; numbers of individuals beside one; one within another; two that share one; a ring of three."""
+"""Shapes of tables: one; one with numbers of individuals; one within another; two that share an attribute; a ring."""
 LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED: Final = 10**6
 _MAX_GROUPS: Final = 40
@@ -73,9 +73,9 @@ def problems(
     first: int = 1,
     listed: bool = False,
 ) -> GeneratedProblem:
-    """Draw trees of one to three levels with up to four leaves and four sizes; counts small, or seven digits long.
+    """Draw a problem with one to three levels, up to four leaves and four sizes; counts are small or have seven digits.
 
-    ``listed``: a public table has the regions, and the counts those rows alone that are not 0.
+    If ``listed`` is true, a public table has the regions, and the counts have only the rows that are not 0.
     """
     depth = draw_from(st.integers(1, 3))
     paths: list[tuple[str, ...]] = [("all",)]
@@ -123,7 +123,7 @@ def problems(
 def _change_counts(
     problem: GeneratedProblem, file: str, header: list[str], rows: list[Any], *changes: tuple[int, int]
 ) -> Iterator[GeneratedProblem]:
-    """Yield the problem with other counts in a file's last column, where none gets below 0."""
+    """Yield the problem with changed counts in a file's last column, unless one falls below 0."""
     table = [list(row) for row in rows]
     for index, by in changes:
         table[index][-1] = str(int(table[index][-1]) + by)
@@ -135,12 +135,12 @@ def _change_counts(
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem, written from its relation's words."""
+    """Yield all neighbours of a problem. This is written from the words of its relation, not from its code."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
     max_quantity = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
     header, *rows = problem.rows(COUNTS)
-    if REGIONS in problem.files:  # regions without rows have groups all the same
+    if REGIONS in problem.files:  # regions without rows have counts as well, which are 0
         stored_cells = {tuple(row[:-1]) for row in rows}
         first, last = tables["hierarchy"]["first_size"], tables["hierarchy"]["sizes"]
         cells = [[*path, str(size)] for path in problem.rows(REGIONS)[1:] for size in range(first, last + 1)]
@@ -164,7 +164,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def queries_of(problem: Instance, method: str) -> Sequence[Query]:
-    """Return the calls of the noise, as the mechanism makes them, with its sensitivity."""
+    """Return the noise calls that the mechanism makes, with its sensitivity."""
     assert problem.truth is not None  # a problem to be solved
     design = problem.design(method)
     with watched(truth) as calls:
@@ -174,7 +174,7 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
 
 
 def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
-    """Draw noisy values of all tables and levels, ``count`` times: everything that a release is made of."""
+    """Draw the noisy values of all tables and levels ``count`` times; a release is a function of these."""
     law = problem.declared.privacy.law
     return np.concatenate(
         [
@@ -186,7 +186,7 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Return the optimum of Model 1, by the paper's cost tables (M_dp^OP)."""
+    """Compute the optimum of Model 1 by the paper's cost tables (M_dp^OP)."""
     values = np.arange(total + 1)
 
     def merge_costs(left: Ints, right: Ints) -> Ints:
@@ -203,7 +203,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Check that releases are consistent; solve Model 1 again by the paper's tables."""
+    """Check that a release is consistent, and that it reaches the optimum of Model 1 by the paper's cost tables."""
     method = result.method
     if not METHODS[method].valid:
         return
@@ -236,9 +236,9 @@ PROFILE = Profile(
 
 
 def make_profile(relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False) -> Profile:
-    """Return the profile for problems of a relation of neighbours, a notion and a least size.
+    """Return the profile for problems of one relation, notion and least size.
 
-    ``listed``: a table has the regions.
+    If ``listed`` is true, a public table has the regions.
     """
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
     strategy = problems(kind, relation, first, listed)
@@ -246,12 +246,12 @@ def make_profile(relation: str, *, kind: str = "pure-dp", first: int = 1, listed
 
 
 PROFILES: Final = {kind: make_profile("sizes", kind=kind) for kind in BUDGETS}
-"""Of each notion the profile for problems that name it."""
+"""For each notion the profile of its problems."""
 
 
 @st.composite
 def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals") -> GeneratedProblem:
-    """Draw a small tree, up to three attributes of two values; counts small, or long."""
+    """Draw a problem with a small tree and up to three attributes of two values; counts have one or seven digits."""
     shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
     paths: list[tuple[str, ...]] = draw_from(
         st.sampled_from([[("all", "x"), ("all", "y")], [("all", "x", "u"), ("all", "x", "v"), ("all", "z", "")]])
@@ -260,7 +260,7 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
     values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in attributes}
     cells = [(*path, *cell_values) for path in paths for cell_values in product(*values.values())]
     counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
-    if draw_from(st.integers(0, 3)) == 3:  # an individual alone, like whom is nobody
+    if draw_from(st.integers(0, 3)) == 3:  # a single individual
         counts = [1, *[0] * (len(cells) - 1)]
     secrets: Any = []
     if draw_from(st.booleans()):
@@ -299,7 +299,7 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
 
 
 def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem, written from its relation's words."""
+    """Yield all neighbours of a problem. This is written from the words of its relation, not from its code."""
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"]["relation"]
     header, *rows = problem.rows(RECORDS)
@@ -326,7 +326,7 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Check sums over children, and of every pair of tables, by dictionaries."""
+    """Check that children add up and that tables agree, with dictionaries instead of arrays."""
     attributes = list(problem.declared.hierarchy.attributes)
     assert problem.truth is not None  # a problem that was solved
     truth, tree = problem.truth, release.tree
@@ -366,5 +366,5 @@ TABLES_PROFILE = Profile(
 
 
 def related_tables(relation: str, *, kind: str = "pure-dp") -> Profile:
-    """Return the profile for problems of a relation of neighbours and a notion."""
+    """Return the profile for problems of one relation and notion."""
     return evolve(TABLES_PROFILE, problems=tables_problems(kind, relation), notion="" if kind == "pure-dp" else kind)

@@ -1,4 +1,4 @@
-"""Names of regions that deserve a second look: totals among their parts, codes and names that look alike."""
+"""Checks of regions' names: totals among their parts, and codes and names that look alike."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""``totals = "keep"``: what is called like a total is a category or region like others."""
+"""``totals = "keep"``: values and regions that are called like totals are ordinary ones."""
 
 _CODE: Final = re.compile(r"0*([0-9]+)(\.0*)?")
 
 
 def find_total_regions(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return paths of regions that are called like totals and lie beside others, each to the region itself.
+    """Find the regions that are called like a total and have siblings; return their paths.
 
     Args:
         paths: Of the leaf regions, root first.
@@ -43,7 +43,7 @@ def find_total_regions(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]
 
 
 def check_totals_among_regions(paths: Iterable[tuple[str, ...]], file: str) -> None:
-    """Refuse regions that are called like the total of those beside them: all who live there would count twice.
+    """Refuse regions that are called like the total of their siblings, because all individuals would count twice.
 
     Raises:
         InputError: A fault for each.
@@ -88,17 +88,17 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
 
 
 def _plain_code(name: str) -> str:
-    """Return a region's own name, a whole number without leading zeros and decimals."""
+    """Return a region's own name; a whole number loses leading zeros and decimals."""
     own_name = _own_name(name)
     match = _CODE.fullmatch(own_name)
     return own_name if match is None else match[1].lstrip("0") or "0"
 
 
 def _own_name(name: str) -> str:
-    """Return a region's name without the parents that are written before it where another region is called so."""
+    """Return a region's name without its parents, which are written before names that several regions have."""
     return name.rsplit("/", 1)[-1]
 
 
 def path_starts_with(path: Sequence[str], prefixes: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether a path leads to one of some regions, or into it."""
+    """Return whether a path leads to, or into, one of some regions."""
     return any(tuple(path[: len(prefix)]) == prefix for prefix in prefixes)

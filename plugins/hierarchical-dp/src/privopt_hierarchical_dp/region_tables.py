@@ -108,6 +108,7 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
     values = {
         name: np.concatenate([level.reshape(len(level), -1) for level in levels]) for name, levels in columns.items()
     }
+    # Regions are written in blocks, because names repeat for each cell and would take much memory at once.
     step = max(1, ROWS_AT_ONCE // count)
     with path.open("wb") as stream:
         for begin in range(0, len(regions), step):
@@ -189,7 +190,7 @@ def _tree_of(region: list[str], parent: list[str], path: Path) -> Tree:
     inner = set(parent)
     paths = []
     for leaf in (name for name in region if name not in inner):
-        chain = [leaf]
+        chain = [leaf]  # from the leaf up to the root; longer than all regions means a cycle
         while parent_by_region.get(chain[-1]):
             chain.append(parent_by_region[chain[-1]])
             if len(chain) > len(region):

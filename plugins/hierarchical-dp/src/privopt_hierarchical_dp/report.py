@@ -1,6 +1,6 @@
-"""The report's body: the tree, tables with their intervals, noise, a paragraph of methods; for the owner the truth.
+"""The report's body: the tree, tables with their intervals, the noise, and a paragraph of methods.
 
-Nothing here but :meth:`CountsReport.report_truth` sees what is computed from true counts.
+Only :meth:`CountsReport.report_truth`, the part for the owner, uses values that were computed from true counts.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ NOTIONS: Final = {
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
 SHOWN_ROWS: Final = 2_000
-"""Rows of a table in the report; where there are more, the report says so and names the file."""
+"""The greatest number of rows of a table; if there are more, the report says so and names the file."""
 SHOWN_CELLS: Final = 60
-"""Cells that a figure shows; larger tables have none."""
+"""The greatest number of cells in a figure; larger tables have no figure."""
 NARROW_SHARE: Final = 2e-4
 """Regions narrower than this share of the tree's width are not drawn."""
 
 
 @themed
 def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
-    """Draw the hierarchy, one row a level, each region as wide as its released number (R_l,)."""
+    """Draw the hierarchy with one row for each level; the width of a region is its released number (R_l,)."""
     from matplotlib.patches import Rectangle
 
     figure, axes = axes_of(8.4, 0.7 + 0.75 * tree.depth)
@@ -117,10 +117,10 @@ def _cell_labels(form: Form) -> list[tuple[str, ...]]:
 
 
 class CountsReport(Reporting[Instance, HierarchyRelease]):
-    """The tree with numbers, tables with intervals, noise, methods; to the owner errors of the release."""
+    """The report of both mechanisms; for the owner also the errors of the release."""
 
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
-        """Return the regions, and each table whose cells can be drawn."""
+        """Draw the regions, and each table with few enough cells."""
         figures = {"tree": tree_figure(release.tree, release.numbers)}
         for number, form in enumerate(release.layout.forms):
             if not form.name:
@@ -130,7 +130,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return figures
 
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
-        """Return tree, noise, tables with intervals, methods: from what is published alone."""
+        """Return the sections on the tree, the noise, the tables and the methods, from published values alone."""
         figures, noun = self.figures(problem, release, result), release.layout.noun
         lead = f"Each region is as wide as its released number of {noun}; regions add up to the one above."
         design = problem.design(result.method)
@@ -149,7 +149,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def report_truth(
         self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
     ) -> Sequence[Section]:
-        """Return the errors of this very release, and how many of its intervals hold."""
+        """Return the sections on the true errors of this release, and on the shares of its intervals that hold."""
         path = private / "truth.json"
         if not path.is_file():
             return []
@@ -164,7 +164,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return sections
 
     def _methods(self, design: Design, release: HierarchyRelease, result: Result) -> Section:
-        """Return a paragraph to copy: relation, budget by part, what is exact, what intervals mean."""
+        """Return a paragraph to copy: the relation, the budget of each part, exact numbers, and intervals."""
         privacy, law = design.problem.privacy, release.law
         measured_tables, invariant = design.in_words
         budget, amount = NOTIONS[privacy.kind], privacy.rho if privacy.epsilon is None else privacy.epsilon
@@ -194,7 +194,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
 
 
 def _noise_section(design: Design, release: HierarchyRelease) -> Section:
-    """Return noise and widths of intervals, by table and level."""
+    """Return the section on noise and widths of intervals, by table and level."""
     law = release.law
     header = ["table", "level", "regions", "cells a region", law.budget, f"share of {law.budget}", f"noise {law.word}"]
     rows: list[list[Any]] = []
@@ -214,12 +214,13 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
 
 
 def _all_cells(release: HierarchyRelease, number: int) -> Section:
-    """Return the cells of every region of a table, up to `SHOWN_ROWS`."""
+    """Return the section with the cells of every region of a table, up to `SHOWN_ROWS` rows."""
     form, tree = release.layout.forms[number], release.tree
     cells, rows = _cell_labels(form), list[list[Any]]()
     level_bounds = None if release.bounds is None else release.bounds[number]
     for level, counts in enumerate(release.counts[number]):
         once = tree.first_here(level)
+        # A leaf above the last level is repeated on the levels below, and listed only once.
         for region in (index for index in tree.by_name(level).tolist() if once[index]):
             if len(rows) >= SHOWN_ROWS:
                 break

@@ -34,14 +34,14 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
-    """Return the published cumulative vectors: for each level (R_l, N), summed over regions, then sizes."""
+    """Return the published cumulative vectors for each level (R_l, N): sums over regions first, then over sizes."""
     return [
         np.ascontiguousarray(np.cumsum(np.asarray(level).T.ravel()).reshape(level.shape[1], -1).T) for level in counts
     ]
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Invert `chain_query`."""
+    """Return the counts of cumulative vectors: the inverse of `chain_query`."""
     return [
         np.ascontiguousarray(np.diff(np.asarray(level).T.ravel(), prepend=0).reshape(level.shape[1], -1).T)
         for level in chain
@@ -49,14 +49,14 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 
 
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Solve Model 3 with recurrence (8): the nearest chain of integers 0 .. G; exact, by pooling.
+    """Solve Model 3 with recurrence (8) exactly, by pooling: the nearest chain of integers from 0 to G.
 
-    An element equals its successor where the next region lies higher (C9) and must not exceed it
-    otherwise, which includes the step down to a deeper level that (C8) as printed omits.
+    An element equals its successor if the next region is on a higher level (C9). Otherwise it must not exceed it, which
+    includes the step down to a deeper level that (C8) omits as printed.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, N) noisy values of `chain_query`.
+        tree: The hierarchy.
+        noisy: For each level (R_l, N) the noisy values of `chain_query`.
         total: G.
 
     Returns:

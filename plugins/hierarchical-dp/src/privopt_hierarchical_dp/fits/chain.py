@@ -21,6 +21,7 @@ __all__ = ["fit_with_totals"]
 
 
 def _round_root(course: Floats, total: int) -> Ints:
+    # A course in doubles may fall by a rounding error: the running maximum makes it rise again.
     steps = np.floor(np.clip(np.maximum.accumulate(course), 0, total) + 0.5).astype(np.int64)
     steps[-1] = total
     return np.diff(steps, prepend=0)
@@ -35,23 +36,25 @@ def fit_with_totals(
     cumulative: bool,
     gap: float = 1e-3,
 ) -> Fit:
-    """Find integers near noisy values that add up over the tree, every region's total known.
+    """Fit integers to noisy values that add up over the tree, if the totals of all regions are known.
 
-    Model 2: cumulative counts, rising in every region. Model 1: non-negative counts, a convex-cost flow from sizes
-    through the tree into leaf regions of known demand.
+    In Model 2 cumulative counts are non-decreasing in every region. In Model 1 counts are non-negative, which is a
+    convex-cost flow from sizes through the tree into leaf regions of known demand.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level noisy counts (R_l, N), or cumulative counts (R_l, N - 1); size N's are the totals.
-        totals: for each level (R_l,) exact totals.
-        weights: for each level its weight, at least 0; about 1 for the largest, as tolerances are absolute.
-        cumulative: Model 2.
-        gap: relative gap of the continuous projection to stop at.
+        tree: The hierarchy.
+        noisy: For each level the noisy counts (R_l, N), or cumulative counts (R_l, N - 1) without size N's, which are
+            the totals.
+        totals: For each level (R_l,) the exact totals.
+        weights: For each level its weight, at least 0. The largest should be about 1, because tolerances are absolute.
+        cumulative: Whether to solve Model 2 instead of Model 1.
+        gap: The relative gap at which the continuous projection stops.
     """
     tops = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]
     if size == 0:
         return Fit(counts=[total[:, None] for total in tops], lower_bound=0.0, iterations=0, solver="none", proved=True)
+    # The continuous solution gives the lower bound; error diffusion then rounds it along the cumulative courses.
     rows = "monotone" if cumulative else "simplex"
     projection = project_jointly(tree, noisy, weights=weights, totals=tops, rows=rows, gap=gap)
     if cumulative:

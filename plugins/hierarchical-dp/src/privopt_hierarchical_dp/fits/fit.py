@@ -1,7 +1,7 @@
-"""From noisy values to a release: one function a method, all of it post-processing.
+"""Fits from noisy values to a release, with one function for each kind of method.
 
-Nothing here sees a true count; what comes in are noisy values, the public tree and the totals that
-are published exactly. :mod:`..methods` says which function is whose.
+All of it is post-processing: the inputs are noisy values, the public tree and totals that are published exactly, and
+never a true count. :mod:`..methods` says which method uses which function.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _ROOT_PULL = 1e6  # weight of G in the relaxed model, next to weights of at most
 
 @frozen(kw_only=True, eq=False)
 class FitInput:
-    """What a method is given after the noise.
+    """The input of a fit.
 
     Attributes:
-        method: its name.
-        tree: the regions.
-        noisy: for each level the noisy values.
+        method: The name of the method.
+        tree: The regions.
+        noisy: For each level the noisy values.
         total: G, public or estimated.
-        totals: for each level (R_l,) region totals where they are published exactly, or estimated; None otherwise.
-        weights: for each level its weight in the objective, a rational; 0 where nothing was measured.
-        noise: for each level that of its values.
-        backend: of integer programs.
-        gap: relative gap to stop at.
-        estimated: whether totals are estimates.
+        totals: For each level (R_l,) the regions' totals, exact or estimated; None if there are none.
+        weights: For each level its rational weight in the objective; 0 if it was not measured.
+        noise: For each level the noise on one value.
+        backend: The solver of integer programs.
+        gap: The relative gap at which an iteration stops.
+        estimated: Whether the totals are estimates.
     """
 
     method: str
@@ -62,29 +62,29 @@ class FitInput:
 
     @property
     def scaled_weights(self) -> list[float]:
-        """Weights with largest 1."""
+        """The weights, scaled so that the largest is 1."""
         max_weight = max(self.weights)
         return [float(weight / max_weight) for weight in self.weights]
 
     @property
     def known_totals(self) -> list[Ints]:
-        """Region totals, of a method that has them."""
+        """The regions' totals, for a method that has them."""
         assert self.totals is not None  # the method publishes them
         return self.totals
 
 
 def fit(fit_input: FitInput) -> Fit:
-    """Fit integers of every level to the noisy values, by the method asked for."""
+    """Fit integers on every level to the noisy values, by the input's method."""
     return FITS[METHODS[fit_input.method].fit](fit_input)
 
 
 def fit_at_once(fit_input: FitInput) -> Fit:
-    """Fit a valid release within seconds to the same noisy values: what an interrupted method falls back on.
+    """Fit a valid release to the same noisy values within seconds: the fallback of an interrupted method.
 
-    Call it where no time is left: its projections end at their first step then.
+    Call it when no time is left, so that its projections end at their first check of the clock.
 
     Raises:
-        StoppedError: the method has nothing quicker than itself.
+        StoppedError: The method has no quicker fallback.
     """
     rule = METHODS[fit_input.method]
     if not rule.valid:
@@ -97,7 +97,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
 
 
 def fit_smoothed(fit_input: FitInput) -> Fit:
-    """Fit cumulative counts with strength borrowed from the parent region."""
+    """Fit cumulative counts, with strength borrowed from the parent region."""
     counts = smooth_down(fit_input.tree, fit_input.noisy, noise=fit_input.noise, totals=fit_input.known_totals)
     return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
@@ -120,7 +120,7 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
     limit = half_prices.largest_weight(fit_input.tree, noisy, fit_input.total)
     weights = half_prices.integer_weights(fit_input.weights, limit=limit)
     counts = half_prices.project_counts(fit_input.tree, noisy, total=fit_input.total, weights=weights)
-    # in the objective's own weights; where integers had to be coarser the bound is not claimed
+    # The optimum holds for the integer weights. If these had to be coarser than the objective's, no bound is claimed.
     has_exact_weights = [Fraction(int(w), int(max(weights))) for w in weights] == [
         w / max(fit_input.weights) for w in fit_input.weights
     ]
@@ -130,7 +130,7 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
 
 
 def fit_isotonic(fit_input: FitInput) -> Fit:
-    """Fit by Algorithm 2: every region isotonic by itself, then Model 1 on the differences."""
+    """Fit by Algorithm 2: isotonic regression in every region by itself, then Model 1 on the differences."""
     steps = []
     for level, noisy in enumerate(fit_input.noisy):
         high = np.full(len(noisy), fit_input.total) if fit_input.totals is None else fit_input.totals[level]
@@ -191,7 +191,7 @@ def fit_published_chain(fit_input: FitInput) -> Fit:
 
 
 def fit_program(fit_input: FitInput) -> Fit:
-    """Fit M_H or M_c: the QIP in the modelling language, started from a fast method's integers."""
+    """Fit M_H or M_c by an integer program in the modelling language, started from a fast method's integers."""
     cumulative = METHODS[fit_input.method].query == "cumulative"
     quick_fit = fit_isotonic(fit_input) if cumulative else _fit_model_1(fit_input, fit_input.noisy)
     start, noisy = quick_fit.counts, fit_input.noisy

@@ -52,6 +52,7 @@ def _answer_above_leaves(
     first: int, last: int, noisy: int, own_weight: int, leaf: int, price: int, ranked: Ints, prefix: Ints
 ) -> Any:
     """Answer of a node whose children are the leaves first..last (ranked: decreasing)."""
+    # Without a weight of its own, the node passes the whole price to its children.
     if own_weight == 0:
         return _above_leaves(first, last, (price + leaf) // (2 * leaf), ranked, prefix)
     budget = price + own_weight + leaf + 2 * own_weight * noisy
@@ -88,7 +89,7 @@ def _answer_low(
 
 @jit()
 def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
-    """Return where a search that gallops, then halves, looks next."""
+    """Return the next probe of a search: it gallops until it has both bounds, and then bisects."""
     if not has_high:
         return low + step
     return (low + high) // 2 if has_low else high - step
@@ -100,7 +101,7 @@ _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEX
 
 @jit()
 def _narrow_search(frame: Ints, own_weight: int, noisy: int) -> Any:
-    """Narrow a frame's search by the count at its probe; returns whether it is over."""
+    """Narrow a frame's search by the count at its probe, and return whether the search is finished."""
     if 2 * own_weight * frame[_COUNT] + frame[_PROBE] <= frame[_PRICE] + own_weight + 2 * own_weight * noisy:
         frame[_LOW] = frame[_PROBE]
         frame[_LOW_COUNT] = frame[_COUNT]
@@ -222,6 +223,8 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
                 high, has_high = probe, True
             probe = _probe(low, high, has_low, has_high, step)
             step *= 2
+        # At the lower price all children together have fewer units than needed, at the upper price enough. The missing
+        # units are ties at the upper price, and are given in order.
         remaining = target
         for c in range(first, last):
             value[c] = _answer(c, low, tables)
@@ -246,6 +249,7 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
     rational = [Fraction(weight) for weight in weights]
     if min(rational) < 0 or rational[-1] == 0:
         raise ValueError(f"level weights must not be negative, the leaves' positive; found {list(map(str, weights))}")
+    # Smallest integers in the same proportions; they may still be too large for the search in 64 bits.
     common = lcm(*(weight.denominator for weight in rational))
     integers = [int(weight * common) for weight in rational]
     divisor = int(np.gcd.reduce(np.array(integers, dtype=object)))
@@ -257,9 +261,10 @@ def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) 
 
 
 def _number_nodes(tree: Tree, sizes: int) -> tuple[Ints, Ints, int]:
-    """Return first and last child of each node, its level, and the first leaf: a tree a size below node 0.
+    """Lay out the nodes of one tree for each size, all below node 0: level by level, and one size after the other.
 
-    Level after level, and in it one size after the other.
+    Returns:
+        The range of each node's children, each node's level, and the first leaf.
     """
     offsets = 1 + sizes * np.cumsum([0, *tree.widths])
     child = np.zeros((int(offsets[-1]), 2), np.int64)
@@ -307,6 +312,7 @@ def relax_counts(
         The grid's points to a group (1024, fewer where values are too large for it), and the values.
     """
     grid, heaviest = _RELAXED_GRID, min(int(integer_weights(weights).max()), _RELAXED_GRID)
+    # The grid is coarsened until all numbers of the search fit into 64 bits.
     while grid > 1 and _largest_factor(tree, noisy, total) < grid * heaviest:
         grid //= 2
     fine = [np.asarray(values, dtype=np.int64) * grid for values in noisy]
@@ -337,7 +343,7 @@ def largest_weight(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def objective(values: Sequence[Ints], noisy: Sequence[Ints], weights: Iterable[int] | None = None) -> int:
-    """Sum over levels of w_l |values_l - noisy_l|^2, an exact integer for integer weights."""
+    """Return the sum over levels of w_l |values_l - noisy_l|^2, an exact integer for integer weights."""
     weight = [1] * len(values) if weights is None else weights
     return sum(
         int(w) * sum_squares(np.asarray(value, dtype=np.int64) - np.asarray(target, dtype=np.int64))

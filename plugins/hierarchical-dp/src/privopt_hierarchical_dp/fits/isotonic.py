@@ -23,7 +23,7 @@ _SAFE_WEIGHT = 3_000_000_000  # product of two block weights stays below 2**63
 
 @jit()
 def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDArray[Any]) -> None:
-    """Write each block's value, from 0 to ``high``, to all of its positions; ``ends`` are those of the blocks."""
+    """Write each block's value, clipped to [0, ``high``], to all positions of the block."""
     begin = 0
     for block in range(len(block_ends)):
         value = min(max(values[block], 0), high)
@@ -50,6 +50,7 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
                 last_mean = sums[last_block] // mass[last_block]
                 if previous_mean < last_mean:
                     break
+                # Equal quotients: the remainders decide, over the product of both weights.
                 if previous_mean == last_mean:
                     previous_rest = (sums[last_block - 1] - previous_mean * mass[last_block - 1]) * mass[last_block]
                     last_rest = (sums[last_block] - last_mean * mass[last_block]) * mass[last_block - 1]
@@ -60,7 +61,7 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
                 block_ends[last_block - 1] = block_ends[last_block]
                 last_block -= 1
         for block in range(last_block + 1):
-            sums[block] = (2 * sums[block] + mass[block]) // (2 * mass[block])
+            sums[block] = (2 * sums[block] + mass[block]) // (2 * mass[block])  # the mean, rounded half up
         _write_blocks(sums, block_ends[: last_block + 1], high[row], fitted[row])
 
 
@@ -89,11 +90,11 @@ def _pool_floats(
 
 
 def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
-    """Fit non-decreasing integers from 0 on by least squares, row by row; exact.
+    """Fit non-decreasing, non-negative integers by least squares, exactly and row by row.
 
     Args:
-        values: (R, S) noisy values.
-        high: (R,) upper bounds, one a row.
+        values: (R, S) The noisy values.
+        high: (R,) The upper bound of each row.
 
     Returns:
         (R, S) integers, each row a minimiser of sum_s (x_s - v_s)^2 over non-decreasing
@@ -106,12 +107,12 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
 
 
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
-    """Fit as `isotonic_integers`, for positions that are groups of noisy values already summed.
+    """Fit like `isotonic_integers`, for positions that stand for sums of several noisy values.
 
     Args:
-        totals: (R, S) weighted sums; the value of position s is totals[:, s] / weights[s], a rational.
-        weights: (S,) positive integers.
-        high: (R,) upper bounds.
+        totals: (R, S) Weighted sums; the value of position s is the rational totals[:, s] / weights[s].
+        weights: (S,) Positive integers.
+        high: (R,) The upper bound of each row.
     """
     if len(weights) and int(weights.min()) <= 0:
         raise ValueError("isotonic weights must be positive")
@@ -126,12 +127,12 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
 def isotonic_floats(
     values: NDArray[np.float64], *, high: NDArray[np.float64], weights: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
-    """Fit weighted isotonic regression within [0, high], row by row, in doubles, into ``fitted``.
+    """Fit weighted isotonic regressions within [0, high] in doubles, row by row, and write them to ``fitted``.
 
     Args:
-        values: (R, S), C-contiguous.
-        high: (R,) upper bounds.
-        weights: (S,) positive weights.
-        fitted: (R, S) the result.
+        values: (R, S) The values, C-contiguous.
+        high: (R,) The upper bound of each row.
+        weights: (S,) Positive weights.
+        fitted: (R, S) The result.
     """
     _pool_floats(values, weights, high, fitted)

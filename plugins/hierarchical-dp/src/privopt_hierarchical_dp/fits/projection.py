@@ -31,13 +31,13 @@ __all__ = ["Projection", "project_jointly", "simplex_rows"]
 
 @frozen(kw_only=True, eq=False)
 class Projection:
-    """A feasible point of the continuous problem and what is known of the optimum.
+    """A feasible point of the continuous problem, with a lower bound on the optimum.
 
     Attributes:
-        leaves: (R_L, S) values of the leaf regions that obey the row constraints.
-        value: objective of the point (leaves added up).
-        lower_bound: no feasible point has a smaller objective (up to rounding of doubles).
-        iterations: ADMM steps taken.
+        leaves: (R_L, S) The values of the leaf regions, which satisfy the row constraints.
+        value: The objective of the point, whose other levels are sums of the leaves.
+        lower_bound: A lower bound on the objective of all feasible points, up to the rounding of doubles.
+        iterations: The number of ADMM steps.
     """
 
     leaves: Floats
@@ -47,7 +47,7 @@ class Projection:
 
     @property
     def gap(self) -> float:
-        """Relative distance between value and bound."""
+        """The relative distance between value and bound."""
         return (self.value - self.lower_bound) / max(abs(self.value), 1e-12)
 
 
@@ -85,7 +85,7 @@ def _worst_entry(multiplier: Floats, totals: Floats) -> float:
 
 
 def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
-    """Multipliers whose sum over consistent values is the same, and 0 where the weight is: the children's have them."""
+    """Move the multipliers of levels of weight 0 to their children, which keeps their sum over consistent values."""
     moved = [multipliers[0]]
     for level, (start, weight) in enumerate(zip(tree.start, weights, strict=False)):
         passed_on = np.where(weight > 0.0, 0.0, moved[level])
@@ -100,7 +100,7 @@ def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], target
 
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
-    """Return the nearest rows with non-negative entries and the sums ``totals``; (R, S), any row order of sizes."""
+    """Return the nearest rows (R, S) with non-negative entries and the sums ``totals``."""
     projected = np.empty_like(values)
     _simplex_rows(values, np.ones(values.shape[1]), totals, projected)
     return projected

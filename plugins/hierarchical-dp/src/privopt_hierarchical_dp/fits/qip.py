@@ -34,16 +34,16 @@ _MAX_ROUNDS = 40
 
 @frozen(kw_only=True, eq=False)
 class Fit:
-    """Integers and what is known of their objective.
+    """Fitted integers, and a bound on their objective.
 
     Attributes:
-        counts: for each level (R_l, N); where an integer program was asked for cumulative counts, these; where it is of
-            all tables, for each of them.
-        lower_bound: on the objective of any valid release; None where there is none.
-        iterations: of ADMM or of the solver.
-        solver: what solved it.
-        proved: True where the integers are proved optimal.
-        details: what else the method states, which is not checked.
+        counts: For each level (R_l, N) the counts, or the cumulative counts of an integer program; for several tables,
+            for each table.
+        lower_bound: A lower bound on the objective of every valid release; None if there is none.
+        iterations: The number of iterations of ADMM or of the solver.
+        solver: The name of the solver.
+        proved: Whether the integers are proved to be optimal.
+        details: Further statements of the method, which are not verified.
     """
 
     counts: list[Any]
@@ -55,10 +55,10 @@ class Fit:
 
 
 def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
-    """Refuse what an integer program cannot hold.
+    """Refuse a problem that is too large for an integer program.
 
     Raises:
-        UsageError: with the size found and the size that is possible.
+        UsageError: The problem's size, and the greatest possible size.
     """
     nodes = tree.regions * sizes
     if nodes > MOST_NODES:
@@ -206,6 +206,7 @@ def solve_exactly(
         values = [c + m for c, m in zip(centre, moves, strict=True)]
         max_move = max(int(np.abs(m).max(initial=0)) for m in moves)
         is_optimal = solution.status == "optimal"
+        # Between the close bends the cost is exact, so a solution that stays there is optimal for the squares too.
         if max_move <= reach or not is_optimal:
             return Fit(
                 counts=values,

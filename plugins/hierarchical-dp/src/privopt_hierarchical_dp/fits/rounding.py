@@ -22,7 +22,7 @@ __all__ = ["deal", "deal_down"]
 
 @jit()
 def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) -> None:
-    """Deal ``counts`` (S,) over children along their courses (K, S); out: (K, S) integer cumulative."""
+    """Deal ``counts`` (S,) over children along their courses (K, S); writes cumulative integers (K, S) to ``dealt``."""
     children, size = course.shape
     received = np.zeros(children, np.int64)
     goals = np.empty(children, np.int64)
@@ -59,6 +59,7 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
             edge[c] = base - course[c, s] if full > base else np.inf
             received[c] = base
             spare -= base
+        # The lower price gives too few units. The spare ones go to the children that are farthest behind their course.
         if spare > 0:
             order = np.argsort(edge)
             for rank in range(spare):
@@ -68,12 +69,12 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
 
 
 def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
-    """Deal children's counts (K, N) with row sums ``totals`` and column sums ``counts``, along their courses.
+    """Deal a parent's counts over its children: integers (K, N) near their courses with given row and column sums.
 
     Args:
-        course: (K, N) continuous cumulative counts, finite.
-        counts: (N,) non-negative integers of the parent.
-        totals: (K,) non-negative integers with the same sum.
+        course: (K, N) The continuous cumulative counts of the children, finite.
+        counts: (N,) The parent's counts, non-negative: the column sums.
+        totals: (K,) The children's totals, non-negative with the same sum: the row sums.
     """
     course = np.ascontiguousarray(course, dtype=np.float64)
     counts, totals = (np.ascontiguousarray(margin, dtype=np.int64) for margin in (counts, totals))
@@ -87,13 +88,13 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
 
 
 def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], totals: Sequence[Ints]) -> list[Ints]:
-    """Return counts of every level from the root's, following continuous cumulative courses.
+    """Deal the root's counts down the tree, along continuous cumulative courses.
 
     Args:
-        tree: the hierarchy.
-        root: (N,) integer counts of the root, adding up to its total.
-        courses: for each level (R_l, N) continuous cumulative counts.
-        totals: for each level (R_l,) integer totals, consistent over the tree.
+        tree: The hierarchy.
+        root: (N,) The integer counts of the root, which add up to its total.
+        courses: For each level (R_l, N) the continuous cumulative counts.
+        totals: For each level (R_l,) the integer totals, consistent over the tree.
 
     Returns:
         For each level (R_l, N) non-negative integer counts: consistent, with the row sums ``totals``.

@@ -98,7 +98,7 @@ def _smooth_rows(
 
 
 def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats) -> Floats:
-    """Cumulative courses (K, N) of one parent's children that add up to its released ``counts``."""
+    """Smooth the cumulative courses (K, N) of one parent's children, so that they add up to its released ``counts``."""
     support = np.flatnonzero(counts)
     tops = totals.astype(np.float64)
     steps = np.zeros((len(totals), len(counts)))
@@ -126,6 +126,7 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
     isotonic_floats(summed.copy(), high=tops, weights=equal_weights, fitted=rising)
     dual_sum = np.zeros_like(smooth)
     dual_rise = np.zeros_like(smooth)
+    # ADMM with two constraints: children add up to the parent (summed), and each is non-decreasing (rising).
     for _ in range(_MAX_SWEEPS):
         pulled = precision + 2.0 * pull
         point = (precision * pooled + pull * (summed - dual_sum + rising - dual_rise)) / pulled
@@ -178,7 +179,7 @@ def smooth_down(
     noise: Sequence[Noise],
     totals: Sequence[Ints],
 ) -> list[Ints]:
-    """Find consistent non-negative integer counts with exact region totals, each level helped by the one above.
+    """Find consistent non-negative integer counts with exact region totals; each level borrows strength from above.
 
     Args:
         tree: the hierarchy.

@@ -21,6 +21,7 @@ __all__ = ["top_down"]
 
 def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
     """Round (S, K) rows of non-negative reals to integers with the row sums ``totals``."""
+    # The margin keeps a value that is whole up to rounding of doubles from being cut to the integer below.
     rounded = np.floor(values + 1e-9).astype(np.int64)
     deficits = totals - rounded.sum(axis=1)
     order = np.argsort(np.argsort(-(values - rounded), axis=1, kind="stable"), axis=1)
@@ -29,13 +30,14 @@ def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
 
 
 def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Find consistent non-negative integer counts, level by level.
+    """Find consistent non-negative integer counts, level by level from the root.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, N) noisy counts.
+        tree: The hierarchy.
+        noisy: For each level (R_l, N) the noisy counts.
         total: G.
     """
+    # The root by itself is Model 1 on a tree of one region.
     root_tree = Tree(names=(tree.names[0],), start=())
     counts = [project_counts(root_tree, [noisy[0]], total=total)[0]]
     for level, start in enumerate(tree.start):

@@ -66,6 +66,7 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
         leaves = np.zeros((regions.tree.widths[-1], *domain.shape(margin)), np.int64)
         np.add.at(leaves, (leaf.to_numpy(), *(codes[column_cells] for column_cells in margin)), number)
         counts.append(leaves)
+    # Columns that are not read are named to the owner, who may have expected them to count.
     read = {*table.levels, *attributes, *(() if count is None else (count,))}
     table.note(*read)
     unread = [column for column in table.frame.columns if column not in read]
