@@ -39,6 +39,7 @@ class PMO:
         """Compile the model of an instance."""
         n, count = instance.records, instance.outputs
         lengths = instance.lengths
+        # Pairs are sorted by a single key, so that the length of any pair is found by binary search.
         order = np.lexsort((instance.pairs[:, 1], instance.pairs[:, 0]))
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
@@ -120,9 +121,11 @@ class PathRows:
         pairs, graph = instance.pairs, edge_matrix(n, instance.pairs, instance.lengths)
         distances, self._before = dijkstra(graph, directed=False, indices=self.boundary, return_predecessors=True)
         between = distances[:, self.boundary]
+        # Number of the row of each directed pair among the privacy rows; -1 if there is none.
         self._number = np.full((n, n), -1, dtype=np.int64)
         self._number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
         self._number[pairs[:, 1], pairs[:, 0]] = len(pairs) + np.arange(len(pairs))
+        # Paths of one pair are rows of the program already; longer paths can be violated by the master alone.
         has_no_pair = self._number[np.ix_(self.boundary, self.boundary)] < 0
         a, b = np.nonzero(has_no_pair & (between < self.DEEPEST) & ~np.eye(len(self.boundary), dtype=np.bool_))
         self._from, self._to, self._length = a, b, between[a, b]

@@ -88,11 +88,13 @@ class Parts:
         """Yield the solvers of a part: methods of optimal-lp, or the star alone, or none; then the decomposition."""
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
+        # A part gets subsets in proportion to its records.
         subsets = max(1, round(options.subsets * part.instance.records / self.records))
         division = partition_of(part.instance, options, subsets)
         figures = _count_figures(part.instance, division)
         self.figures.append(figures)
         ours = context.method == OWN
+        # Other decomposers start by themselves; Benders profits from a good first point and multipliers.
         if ours and options.start != "cold":
             yield StarSolver()
         if ours and options.start == "auto":

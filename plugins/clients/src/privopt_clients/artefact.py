@@ -91,6 +91,7 @@ class Places:
         if not np.isfinite(coordinates).all():
             raise UsageError("export: coordinates must be finite numbers, got places without any: leave them out")
         if degrees:
+            # Longitudes from 180 to 360 degrees become those from -180 to 0.
             turned = np.where(coordinates >= [math.inf, 180.0], coordinates - [0.0, 360.0], coordinates)
             points = np.floor(turned * PER_DEGREE + 0.5)
         else:
@@ -182,6 +183,7 @@ class Everywhere:
                 f"export: a region must be at most {WIDEST / PER_KM:,.0f} km wide and as near to its origin, got "
                 f"{width_mm / PER_KM:,.0f} km: export a smaller one"
             )
+        # Streets have no rim: the client snaps a position to the streets themselves.
         rim = edges[:0] if simplices.shape[1] == 2 else edges
         denominator = math.lcm(*(reach.denominator for reach in snapper.reaches))
         reaches = [int(reach * denominator) for reach in snapper.reaches]

@@ -108,6 +108,7 @@ class _Rows:
 
     def __init__(self, reader: _Reader, records: int, outputs: int) -> None:
         self.rows = [reader.numbers("Q", outputs) for _ in range(records)]
+        # With another sum some numbers would have no output, or some outputs too little weight.
         if any(sum(row) != TOTAL for row in self.rows):
             raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
 

@@ -136,6 +136,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     best = at_share(1.0 - EPSILON_SLACK)
     if best is not None:
         return best
+    # Bisect for a greater share of epsilon that still satisfies the certificate.
     lower, upper = 0.5 * (1.0 - EPSILON_SLACK), 1.0
     best = at_share(lower)
     for _ in range(MAX_HALVINGS):
@@ -175,6 +176,7 @@ def _at_rate(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Column
     weights = np.rint(solved / solved.max() * (2.0**32 - 1)).astype(np.uint32)
     top = 1 << 63
     greatest = max(_row_sums(_falling_table(factor, top, longest), weights, step_counts))
+    # T is scaled so that the greatest sum just fits into whole bytes: fewer blocks are rejected.
     block = (greatest.bit_length() - 1) // 8
     top = (top * (1 << 8 * block) * ((1 << 20) - 1)) // (greatest << 20)
     sums = _row_sums(_falling_table(factor, top, longest), weights, step_counts)

@@ -115,6 +115,7 @@ def export(
         raise UsageError(
             f"{folder}: export takes a row for every record of the problem, got {actual}: solve it for all"
         )
+    # Whatever form is chosen is certified again, since its rows may differ from those of the release.
     client_form = _choose_form(release, data, form, largest)
     release_loss = _expected_loss(release.weights, data.weighted)
     contents = artefact(
@@ -175,6 +176,7 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, la
     entry = 12 if isinstance(release, TraceRelease) else 8  # bytes: a weight, and a distance in steps
     max_outputs = largest // (entry * len(release.records))
     output_count = int(release.weights.any(axis=0).sum())
+    # The release's own rows are best if they fit; else the form with the lower loss is taken.
     columns = None if form == "rows" or (form is None and output_count <= max_outputs) else _by_columns(release, data)
     if form == "columns":
         if columns is None:

@@ -100,6 +100,7 @@ def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str,
         InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, at_least is above
             at_most, or there is no row.
     """
+    # An empty cell is read as a bound that every number satisfies.
     header, blanks = table_of(source).columns, {"at_least": 0, "at_most": UNBOUNDED}
     if not {"region"} < set(header) <= {"region", *blanks}:
         expectation = "columns region, and at_least or at_most or both (bounds on groups of all sizes together)"

@@ -55,6 +55,7 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         raise InputError([Fault(source.name, "column groups", "more groups in all", "fewer than 2^50")])
     tree, classes, faults = regions.tree, sizes + 1 - first, Faults()
     cells = _cell_indices(leaf, size, classes, first)
+    # A cell may have one row only: adding up repeated rows would hide a mistake in the file.
     rows = np.bincount(cells)
     for cell in np.flatnonzero(rows > 1).tolist():
         where = f"region {tree.names[-1][cell // classes]!r}, size {cell % classes + first}"

@@ -187,6 +187,7 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
     """Compute the optimum of Model 1 by the paper's cost tables (M_dp^OP)."""
+    # costs[v] of a region: the least cost of its subtree if its count is v
     values = np.arange(total + 1)
 
     def merge_costs(left: Ints, right: Ints) -> Ints:
@@ -212,6 +213,7 @@ def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result)
     total, true_total = int(release.counts[0][0].sum()), int(problem.truth.leaves[0].sum())
     if problem.declared.relation.exact and total != true_total:
         yield f"the root's groups add up to {total}, the input's to {true_total}"
+    # The cost tables grow with the square of the total, so they are computed for few groups only.
     if (
         method in ("hierarchical-dp", "hierarchical")
         and total <= _MAX_GROUPS

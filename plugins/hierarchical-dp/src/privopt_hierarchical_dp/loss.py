@@ -36,6 +36,7 @@ class PostProcessing(UtilityLoss[HierarchyRelease]):
 
     def exactly(self, release: HierarchyRelease) -> Fraction:
         """Return the exact loss."""
+        # Weights are rationals and squares are integers, so the sum is exact.
         design, total = self.design, Fraction(0)
         for table, levels in enumerate(zip(design.compute_queries(release.counts), release.noisy, strict=True)):
             for level, (value, target) in enumerate(zip(*levels, strict=True)):

@@ -160,6 +160,7 @@ def _gaussian_moments(parameter: float) -> Noise:
     chances /= chances.sum()
     variance = max(1e-9, float(chances @ values**2))
     mean_size = max(1e-9, float(chances @ np.abs(values)))
+    # Narrow noise: choose the fourth cumulant that gives the exact mean absolute value.
     ratio = (variance / mean_size**2 + 1.0) / 3.0  # of the fourth cumulant to 3 variance^2, where it is 1 or more
     if ratio < 1.0:
         variance_array = np.array([[variance]])

@@ -70,6 +70,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     weight_vector = np.array([float(weight) for weight in weights])
     name, total_budget = _budget_of(declared.privacy)
     errors_by_budget, leaf_errors_by_budget = {}, {}
+    # A budget whose noise would be too wide for 64 bits is omitted, as solve would refuse it.
     for step in STEPS:
         context.report("errors by budget")
         if (changed_design := _allowed_design(design, design.split, step * total_budget)) is not None:
@@ -85,6 +86,7 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         best = _best_simple(design, smooth, leaves, weight_vector, BUDGET_TRIALS if has_few_counts else 1)
         judges = JUDGE_TRIALS if has_few_counts else BUDGET_TRIALS
         own_split = design.split
+        # The winner of a few noisy trials is partly lucky. Fresh seeds decide whether it beats the problem's own split.
         fresh = {
             split: _measure_errors(design.with_split(*split), leaves, judges, FRESH_SEED) for split in (own_split, best)
         }
@@ -231,6 +233,7 @@ def least_split(
     def cost(point: Point) -> float:
         progress()
         levels, tables = point
+        # The leaves cannot be added up from another level, and some tables not from another table.
         if not levels[-1] or any(
             is_needed and not table_share
             for is_needed, table_share in zip(design.need_shares(tables), tables, strict=True)
@@ -271,6 +274,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, tr
 def _is_surely_better(challenger: Floats, current: Floats) -> bool:
     """Return whether a challenger's errors (trials,) are smaller by more than chance; trials are paired by seed."""
     savings = current - challenger
+    # Paired by seed: the noise that both splits share cancels in the difference.
     standard_error = savings.std(ddof=1) / np.sqrt(len(savings)) if len(savings) > 1 else 0.0
     return bool(savings.mean() > SURE_DEVIATIONS * standard_error)
 

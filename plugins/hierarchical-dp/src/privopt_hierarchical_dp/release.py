@@ -83,6 +83,7 @@ class HierarchyRelease(Release):
             for name, columns in files.items():
                 (folder / name).parent.mkdir(exist_ok=True)
                 write_rows(folder / name, self.tree, form.cells, columns)
+        # One archive holds all noisy values; names of tables are prefixes of its arrays.
         arrays = _by_name(TOTALS, self.tree, self.totals)
         for form, noisy, scales in zip(self.layout.forms, self.noisy, self.scales, strict=True):
             arrays |= _by_name(form.prefix + LEVELS, self.tree, noisy)
@@ -181,6 +182,7 @@ class HierarchyRelease(Release):
                         first_place = f"the first in region {names[region]!r}{form.cell(cell)}"
                         complaint = f"{len(wrong_cells)} counts of level {level + 1} are not the sums of their children"
                         lines.append(f"{form.file}: {complaint}, {first_place}")
+                # Two tables must agree once both are summed over the attributes that they do not share.
                 for other_form, other_levels in zip(forms[:number], self.counts, strict=False):
                     shared = tuple(attribute for attribute in form.margin if attribute in other_form.margin)
                     differences = sum_axes(counts, form.margin, shared) != sum_axes(

@@ -44,6 +44,7 @@ def best_point(cost: Callable[[Point], float], current: Point) -> Point:
     even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
     corners = list(product(*(np.eye(len(block)) for block in current)))
     best = min((current, *corners), key=cost)
+    # The cost may have several local minima, often at corners: descend from near each of them.
     for start in (even, current, *corners):
         inner_start = tuple(START_SHARE * a + (1 - START_SHARE) * b for a, b in zip(start, even, strict=True))
         thinned = _drop_shares(cost, _descend(cost, inner_start))
@@ -79,6 +80,7 @@ def _descend(cost: Callable[[Point], float], start: Point) -> Point:
             blocks.append(shares)
         return tuple(blocks)
 
+    # Logarithms keep shares positive; bounds keep the smallest share from vanishing in doubles.
     solved = minimize(
         lambda logs: np.log(max(cost(to_point(logs)), 1e-300)),
         np.concatenate([np.log(block[positions]) for block, positions in zip(start, places, strict=True)]),

@@ -231,6 +231,7 @@ class SizesDesign(Design):
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
         """Fit the noisy values once more; return the lower bound on the loss, and whether it is reached."""
+        # The released root is used, so that rounding a half the other way cannot change the bound.
         root = int(release.counts[0][0].sum())
         fitted = self.fit(release.noisy, release.totals, how, root=root)
         return fitted.lower_bound, fitted.proved
@@ -274,6 +275,7 @@ class SizesDesign(Design):
         super().check()
         if self.rule.program:
             qip.refuse(self.tree, self.relation.classes, self.method, self.rule.program)
+            # Solvers of integer programs compute in doubles, in which squares of wider noise would be rounded.
             self.check_noise(PROGRAM_SCALE, self.method)
 
     def faults(self) -> list[tuple[str, str, str]]:
@@ -348,6 +350,7 @@ class SizesDesign(Design):
         """Return the expected sums of absolute errors of the method's linear fit, by level."""
         shape, size = self.tree, self.relation.classes
         weights = None
+        # Weights of the levels only apply to fits that minimise the weighted objective.
         if self.rule.fit != "fit_smoothed":  # that one is least squares
             level_weights = self.problem.settings.level_weights or (Fraction(1),) * self.tree.depth
             weights = [

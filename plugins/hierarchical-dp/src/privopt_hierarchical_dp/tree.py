@@ -133,6 +133,7 @@ class Tree:
         faults = _find_equal_names(paths, written, file)
         if faults:
             raise InputError(faults)
+        # One more level above the root, whose region has an empty name, gives every region a parent.
         levels = [("",) * len(written), *zip(*written, strict=True)]
         return cls._arrange_levels(
             [dict(zip(level_names, parent_names, strict=True)) for parent_names, level_names in pairwise(levels)]
@@ -272,6 +273,7 @@ def sum_axes(values: Ints, of: Sequence[int], onto: Sequence[int]) -> Ints:
 
 def sum_squares(values: Ints) -> int:
     """Return the exact sum of squares, however large the values are."""
+    # 64-bit integers are faster, and exact if no sum of squares can overflow them.
     largest = int(np.abs(values).max(initial=0))
     if largest * largest * max(1, values.size) < 2**62:
         return int(np.sum(values * values))

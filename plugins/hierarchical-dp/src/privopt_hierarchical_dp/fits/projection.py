@@ -132,6 +132,7 @@ def project_jointly(
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
     # a weight far above the others is a constraint, not a scale; rows bind a level of weight 0 all the same
     penalty = [np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
+    # ADMM adds its penalty to the weights of the tree part; the lower bound needs the weights alone.
     pulled_projection = NearestSums.of(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
     tree_projection = NearestSums.of(tree, weight)
     of_sizes = [np.ascontiguousarray(np.broadcast_to(p, targets[0].shape[1])) for p in penalty]

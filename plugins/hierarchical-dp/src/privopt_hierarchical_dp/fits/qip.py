@@ -60,6 +60,7 @@ def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
     Raises:
         UsageError: The problem's size, and the greatest possible size.
     """
+    # One integer variable for each region and size.
     nodes = tree.regions * sizes
     if nodes > MOST_NODES:
         raise UsageError(
@@ -215,6 +216,7 @@ def solve_exactly(
                 solver=solution.solver,
                 proved=is_optimal,
             )
+        # The solution left the close bends, where costs are only bounded from below: centre them there and widen them.
         centre = values
         reach *= 2
     raise SolverError("the bends never caught up with the solution: the start lies too far from the optimum")

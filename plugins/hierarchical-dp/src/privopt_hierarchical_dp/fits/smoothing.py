@@ -99,6 +99,7 @@ def _smooth_rows(
 
 def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats) -> Floats:
     """Smooth the cumulative courses (K, N) of one parent's children, so that they add up to its released ``counts``."""
+    # Sizes without groups in the parent have none in its children, so only the support is smoothed.
     support = np.flatnonzero(counts)
     tops = totals.astype(np.float64)
     steps = np.zeros((len(totals), len(counts)))
@@ -193,6 +194,7 @@ def smooth_down(
     pooled = pool_upwards(tree, noisy, noise)
     size = pooled[0].mean.shape[1]
     spreads = [np.repeat(level.variance, size, axis=1) for level in pooled]
+    # The root has no parent to borrow from; each further level borrows from the integers released above it.
     root = np.floor(smooth_root(pooled[0].mean, spreads[0], totals[0]) + 0.5)
     counts: list[Ints] = [np.diff(root, axis=1, prepend=0.0).astype(np.int64)]
     for level, start in enumerate(tree.start):

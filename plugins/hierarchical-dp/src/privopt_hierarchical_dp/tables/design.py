@@ -71,6 +71,7 @@ class TablesDesign(Design):
         if hierarchy.budget is not None and len(hierarchy.budget) != tree.depth:
             actual = f"{len(hierarchy.budget)} numbers"
             faults.append(Fault(file, "hierarchy.budget", actual, f"{tree.depth} numbers, one for each level"))
+        # Margins that are fitted on the way may be larger than all tables, so they count as well.
         cells = tree.regions * sum(map(domain.cells, {*domain.tables, *(s.margin for s in domain.steps)}))
         if cells > MOST_CELLS:
             expectation = (
@@ -224,6 +225,7 @@ class TablesDesign(Design):
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
         """Return the expected sums of absolute errors of least squares over all tables and levels."""
+        # A search over shares calls this with shares that differ from those of the design.
         weights = self.weights_of([Fraction(float(table_share)) for table_share in tables])
         shape, domain = self.tree, evolve(self.domain, weights=weights)
         by_level = list(zip(*noise, strict=True))
