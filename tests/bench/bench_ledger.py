@@ -82,7 +82,7 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
     rng = np.random.default_rng(1)
     whose, at = rng.integers(0, subjects, rows), rng.integers(0, 4, rows)
     place = (whose * 7 + at * 131) % 500
-    ids = np.array([f"{n // 25}-{n % 25}" for n in range(500)])
+    ids = np.array([f"r{n // 25}c{n % 25}" for n in range(500)])
     pl.DataFrame({"who": whose, "place": ids[place]}).write_csv(folder / "t.csv")
     for name, charge in (
         ("no ledger", None),

@@ -258,7 +258,7 @@ def test_over_many_records_shares_are_smooth_unless_told_otherwise(tmp_path):
     at = np.array([[i // 20, i % 20] for i in range(400)]) * 0.2
     truth = np.exp(-((np.linalg.norm(at - [1.0, 2.0], axis=1) / 0.6) ** 2) / 2)
     truth /= truth.sum()
-    ids = np.array([f"{i // 20}-{i % 20}" for i in range(400)])
+    ids = np.array([f"r{i // 20}c{i % 20}" for i in range(400)])
     reports = drawn(release, rng.choice(ids, 5_000, p=truth).astype(object), 1)
     with pytest.warns(
         PrivoptWarning, match="smooth at a resolution of .* km, as fine as the reports support: gap is to"
@@ -286,7 +286,7 @@ def test_of_every_point_the_shares_are_of_the_vertices(tmp_path):
     told = release.result.details.told["remap"]
     assert told["loss_after"] <= told["loss_before"]
     reports = drawn(release, np.random.default_rng(0).random((400, 2)), 1)
-    ids = [f"{round(y / 0.5)}-{round(x / 0.5)}" for x, y in reports]
+    ids = [f"r{round(y / 0.5)}c{round(x / 0.5)}" for x, y in reports]
     with pytest.warns(PrivoptWarning, match="of the vertices"):
         found = release.estimate(ids)
     assert found.shares.sum() == pytest.approx(1)

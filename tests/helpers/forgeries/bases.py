@@ -59,7 +59,7 @@ def _plane(text: str) -> Callable[[Path], Path]:
             (folder / "points.csv").unlink()
             shares = (folder / "prior.csv").read_text()
             for i in range(6):
-                shares = shares.replace(f"p{i},", f"{i // 3}-{i % 3},")
+                shares = shares.replace(f"p{i},", f"r{i // 3}c{i % 3},")
             (folder / "prior.csv").write_text(shares)
         return problem
 
