@@ -148,7 +148,7 @@ def test_other_independent_sets_break_theorem_6():
     cost = np.array([0.0, 1.8, 5.0])
     h = site_of(Plane(points), cost).connect()
     assert h.opened.tolist() == [0, 1]
-    dear_first = Plane(points).independent(np.array([1, 0]), 2 * delta)
+    dear_first = Plane(points).select_independent(np.array([1, 0]), 2 * delta)
     assert dear_first.tolist() == [1]
     assert cost[1] - cost[0] > 1.7 * delta
     greedy = reconnect(site_of(Plane(points), cost), h, delta)

@@ -248,7 +248,9 @@ def test_what_is_missing_is_said_and_the_code_is_3(villages):
 def test_no_facility_overflows_at_the_rate_promised(villages):
     """The release's whole way, 20 times: at half the promise, for the other half is the public plan's."""
     path = villages(np.where(np.arange(40) % 4 == 0, 260, 60), "mean_clients = 30\ndelta = 0.3")
-    server = FLLinear().load(load_problem(FLProblem, File.read(path, wanted="a problem")), "p.toml").server("laplace")
+    server = (
+        FLLinear().load(load_problem(FLProblem, File.read(path, wanted="a problem")), "p.toml").make_server("laplace")
+    )
     rng, failed, draws = np.random.default_rng(6), 0, 20
     for _ in range(draws):
         noisy = villages.clients + draw_noise(rng, 40, 0.5)

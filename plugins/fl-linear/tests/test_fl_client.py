@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from privopt.numbers.laplace import draw_laplace
 from privopt_fl_linear.command import cli
-from privopt_fl_linear.messages import Message, budget, collect_reports, read_messages
+from privopt_fl_linear.messages import Message, collect_reports, parse_epsilon, read_messages
 
 NODE = shutil.which("node")
 pytestmark = pytest.mark.skipif(NODE is None, reason="no node on this machine")
@@ -37,7 +37,7 @@ def asked_of(rng):
         "epsilon": rng.choice(EPSILONS),
         "round": rng.choice(("2026-11", " x ")),
     }
-    entropy, at, epsilon = rng.randbytes(8192), 0, budget(asked["epsilon"])
+    entropy, at, epsilon = rng.randbytes(8192), 0, parse_epsilon(asked["epsilon"])
 
     def source(size):
         nonlocal at
@@ -46,7 +46,7 @@ def asked_of(rng):
 
     noisy = asked["clients"] + int(draw_laplace(1, epsilon, source=source)[0])
     sent = Message(location=asked["location"], round=asked["round"], epsilon=epsilon, noise="discrete", noisy=noisy)
-    return {"asked": asked, "entropy": entropy.hex(), "line": sent.line()}
+    return {"asked": asked, "entropy": entropy.hex(), "line": sent.to_line()}
 
 
 def test_the_same_bytes_give_the_same_lines(tmp_path):

@@ -21,7 +21,15 @@ from privopt.run.solve import solve
 from privopt.run.verify import verify
 from privopt_fl_linear import messages
 from privopt_fl_linear.command import cli
-from privopt_fl_linear.messages import APPLICATION_ID, Message, budget, decimal, read_messages, repeat_or_draw, report
+from privopt_fl_linear.messages import (
+    APPLICATION_ID,
+    Message,
+    draw_report,
+    format_epsilon,
+    parse_epsilon,
+    read_messages,
+    repeat_or_draw,
+)
 
 SITES = "id,x,y,facility_cost\na,0,0,.2\nb,1,0,.3\nc,0,1,.2\n"
 
@@ -170,7 +178,7 @@ def test_two_at_once_draw_once(tmp_path):
 
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(draw, range(16)))
-    assert len({message.line() for message, _ in found}) == 1
+    assert len({message.to_line() for message, _ in found}) == 1
     assert sum(drawn for _, drawn in found) == 1
 
 
@@ -208,7 +216,7 @@ def test_budgets_that_are_none(epsilon, tmp_path):
 def test_decimals_come_back(digits, places):
     epsilon = Fraction(digits, 10**places)
     if Fraction(1, 10**10) <= epsilon <= 10**6:
-        assert budget(decimal(epsilon)) == epsilon
+        assert parse_epsilon(format_epsilon(epsilon)) == epsilon
 
 
 GOOD = (
@@ -269,13 +277,13 @@ def test_a_message_is_kept_before_it_is_returned_and_a_draw_that_fails_keeps_not
         raise OSError("no entropy")
 
     with monkeypatch.context() as patch:
-        patch.setattr(messages, "report", fails)
+        patch.setattr(messages, "draw_report", fails)
         with pytest.raises(OSError, match="no entropy"):
             repeat_or_draw(tmp_path / "k", "a", 20, Fraction(1, 2), "1")
     assert sent(tmp_path / "k") == []
     message, drawn = repeat_or_draw(tmp_path / "k", "a", 20, Fraction(1, 2), "1")
     assert drawn
-    assert sent(tmp_path / "k") == [message.line()]
+    assert sent(tmp_path / "k") == [message.to_line()]
 
 
 @pytest.mark.parametrize(
@@ -315,11 +323,11 @@ def test_sites_and_messages_that_do_not_fit(round_one):
 
 
 def test_reports_have_the_noise_that_they_state():
-    sent = np.array([report("a", 10, Fraction(1), "1").noisy for _ in range(4000)])
+    sent = np.array([draw_report("a", 10, Fraction(1), "1").noisy for _ in range(4000)])
     ratio = math.exp(-1.0)
     variance = 2 * ratio / (1 - ratio) ** 2
     assert abs(sent.mean() - 10) < 5 * math.sqrt(variance / 4000)
     assert abs(sent.var() / variance - 1) < 0.25
-    real = report("a", 10, Fraction(1), "1", "continuous")
+    real = draw_report("a", 10, Fraction(1), "1", "continuous")
     assert isinstance(real.noisy, float)
-    assert Message.from_line(real.line()) == real
+    assert Message.from_line(real.to_line()) == real

@@ -191,7 +191,7 @@ def test_tables_beyond_memory_are_refused(city):
     problem = FLLinear().load(load_problem(FLProblem, city("most_facilities = 5")), "city.toml")
     counts, context = np.ones(problem.data.site.size), SolveContext(method="laplace", memory=1e6)
     with pytest.raises(StoppedError, match=r"\([\d,]+ pairs\) need .* --memory"):
-        choose_facilities(problem.server("laplace"), counts, NO_MARGIN, context, phase="")
+        choose_facilities(problem.make_server("laplace"), counts, NO_MARGIN, context, phase="")
 
 
 @pytest.mark.parametrize("limit", ["", "most_facilities = 4\n"])

@@ -41,7 +41,7 @@ def over(metric, rng):
     among = np.sort(rng.choice(n, rng.integers(1, n + 1), replace=False))
     site = Site(metric=metric, cost=rng.integers(0, 4, n) * 0.5)
     weight = rng.integers(0, 4, n).astype(float)
-    reach = np.array([metric.between(np.full(n, u), np.arange(n)) for u in among])
+    reach = np.array([metric.distances_between(np.full(n, u), np.arange(n)) for u in among])
     scale = rng.integers(0, 3, n) * 0.5
     costs = SiteCosts(site=site, among=among, weight=weight, scale=scale)
     return costs, reach, site.cost[among]
@@ -56,11 +56,11 @@ def test_few_pairs_reach_the_integer_optimum(seed, size, few):
     table = (reach + each[:, None] * costs.scale) * costs.weight
     alone, ones = np.zeros(len(each)), np.ones(costs.site.size)
     wanted = solve_facility_location(alone, ones, table, opening, backend="highs").objective
-    found = open_facilities(costs, opening, gap=1e-9, few=few)
+    found = open_facilities(costs, opening, gap=1e-9, pairs_per_client=few)
     assert found.status == "optimal"
     assert found.objective == pytest.approx(wanted, rel=1e-7, abs=1e-9)
     assert found.bound <= wanted * (1 + 1e-9) + 1e-9
-    short = open_facilities(costs, opening, gap=1e-9, few=1, max_pairs=costs.shape[1])  # none may join
+    short = open_facilities(costs, opening, gap=1e-9, pairs_per_client=1, max_pairs=costs.shape[1])  # none may join
     assert short.bound <= wanted * (1 + 1e-9) + 1e-9
     assert short.objective >= wanted * (1 - 1e-9) - 1e-9
 
@@ -74,9 +74,9 @@ def test_pairs_that_may_not_be_against_all_subsets(seed, facilities, clients, mo
     best = min(opening[list(s)].sum() + cost[list(s)].min(axis=0).sum() for s in sets)
     if math.isinf(best):
         with pytest.raises(InfeasibleError):
-            open_facilities(Table(cost), opening, max_facilities=most, few=few)
+            open_facilities(Table(cost), opening, max_facilities=most, pairs_per_client=few)
         return
-    found = open_facilities(Table(cost), opening, max_facilities=most, gap=1e-9, few=few)
+    found = open_facilities(Table(cost), opening, max_facilities=most, gap=1e-9, pairs_per_client=few)
     assert found.objective == pytest.approx(best, rel=1e-8, abs=1e-9)
     assert best * (1 - 2e-9) - 1e-9 <= found.bound <= best + 1e-12 * (1 + best)
     assert np.isfinite(cost[found.facility, np.arange(clients)]).all()
@@ -96,13 +96,13 @@ def test_every_metric_lists_the_cheapest(seed, size):
         assert np.allclose(cost, np.sort(table, axis=0)[:count].T, rtol=1e-13)
         assert np.allclose(cost, table[which, np.arange(len(which))[:, None]], rtol=1e-13)
         listed = PairList(costs, np.ones(len(each)), count, 10**6)
-        assert listed.extend(np.ones(len(which), np.bool_)) == (count < len(each))
+        assert listed.extend_pairs(np.ones(len(which), np.bool_)) == (count < len(each))
         pairs = listed.pairs
         by = np.repeat(np.arange(len(each)), np.diff(pairs.start))
         assert np.allclose(pairs.cost, table[by, pairs.client], rtol=1e-13)
         left = np.ones(table.shape, np.bool_)
         left[by, pairs.client] = False
-        assert (np.where(left, table, np.inf).min(axis=0) >= pairs.beyond * (1 - 1e-13)).all()
+        assert (np.where(left, table, np.inf).min(axis=0) >= pairs.omitted_cost * (1 - 1e-13)).all()
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(12_100, marks=pytest.mark.slow)])

@@ -40,7 +40,7 @@ def program(site, noisy, line, chosen):
     opening = np.zeros(site.size) if site.opening is None else site.opening
     total = math.fsum(opening[u] + line.start * site.cost[u] for u in chosen)
     for v in range(site.size):
-        ways = site.metric.between(np.array(chosen), np.full(len(chosen), v))
+        ways = site.metric.distances_between(np.array(chosen), np.full(len(chosen), v))
         clients, weight = max(noisy[v] + line.slope, 0.0), max(noisy[v], 1.0)
         total += min(weight * way + clients * site.cost[u] for u, way in zip(chosen, ways.tolist(), strict=True))
     return total
@@ -102,7 +102,9 @@ def test_failure_probability_is_shared_by_the_plans_that_are_made(rng):
 
 def test_the_better_plan_is_taken_and_the_noise_may_not_move_the_margins(rng):
     server = server_of(rng, 30, epsilon=2.0, max_facilities=4, mean_clients=20.0)
-    clients = rng.poisson(5, 30) + 300 * (server.site.metric.between(np.arange(30), np.zeros(30, np.int64)) < 0.3)
+    clients = rng.poisson(5, 30) + 300 * (
+        server.site.metric.distances_between(np.arange(30), np.zeros(30, np.int64)) < 0.3
+    )
     noisy = clients + draw_noise(rng, 30, 2.0)
     served = serve(server, noisy, CONTEXT)
     costs = served.recorded["plans"]["cost"]

@@ -112,7 +112,7 @@ class Trial:
 
     def price_auto(self, chooser: Policy, counts: Any, noise: Any, setting: Setting) -> tuple[float, bool]:
         """Normalised cost and overflow of ``auto``."""
-        chosen = chooser.choose(float(counts.sum() + noise.sum()))
+        chosen = chooser.choose_radius(float(counts.sum() + noise.sum()))
         rule = setting.rule(self.site.size, "exact")
         added = rule.margins(chosen.assignment.sizes, chooser.level)
         true = sum_counts(chosen.assignment, counts)

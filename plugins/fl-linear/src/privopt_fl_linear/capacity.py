@@ -1,9 +1,9 @@
 """Assign locations to facilities with bounds: single-source capacitated facility location.
 
-The uncapacitated problem is solved first (`opening`): its bound holds here too, and where its answer keeps all bounds
-it is the answer. Else the mixed-integer program is solved by a backend of privopt's modelling language, over all pairs
-that may be up to `MAX_PAIRS`; above, over the cheapest facilities of each location, and then the uncapacitated bound
-is all that is proved.
+The uncapacitated problem is solved first (`opening`). Its lower bound holds here too, and if its solution keeps all
+capacity bounds, it is optimal. Otherwise a backend of privopt's modelling language solves the mixed-integer program
+over all allowed pairs, if there are at most `MAX_PAIRS`. If there are more, the program has only the cheapest
+facilities of each location, and the uncapacitated bound is all that is proved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from privopt_fl_linear.service_costs import Costs
 __all__ = ["MAX_PAIRS", "assign_within_bounds"]
 
 MAX_PAIRS: Final = 20_000
-"""Pairs of a facility and a location that the integer program is over."""
+"""Most pairs of a facility and a location in the integer program."""
 LATE: Final = "capacity bounds: no plan that keeps them was found in time; nothing written"
 
 
@@ -37,66 +37,66 @@ def assign_within_bounds(
     max_facilities: int | None,
     context: SolveContext,
 ) -> Facilities:
-    """Choose the facilities to open and who is served by which, each location by one.
+    """Choose the facilities to open, and assign each location to one of them within the capacities.
 
     Args:
-        costs: of serving C locations from F facilities, >= 0; infinite ones are pairs that may not be.
-        opening: (F,) of opening a facility, >= 0.
+        costs: Costs of serving C locations from F facilities, >= 0. Infinite for pairs that are not allowed.
+        opening: (F,) cost of opening a facility, >= 0.
         weight: (C,) capacity that a location takes, >= 0.
-        capacity: (F,) of a facility; below 0: it cannot be opened, infinite: no bound.
-        relaxed: the answer without capacities.
-        max_facilities: that may be open; None for any number.
-        context: solver, gap and limits.
+        capacity: (F,) capacity of a facility. Below 0 if it cannot be opened, infinite without a bound.
+        relaxed: The solution without capacities.
+        max_facilities: Most facilities that may be open. None for any number.
+        context: Solver, gap and limits.
 
     Raises:
-        InfeasibleError: no such assignment exists; it says what is missing if sums show that.
-        StoppedError: none was found in time, or over the cheapest pairs.
+        InfeasibleError: No such assignment exists. The message says what is missing, if sums show that.
+        StoppedError: None was found in time, or among the cheapest pairs.
     """
     facilities, locations = costs.shape
     max_facilities = facilities if max_facilities is None else min(max_facilities, facilities)
-    if _fits(relaxed.facility, weight, capacity):
+    if _keeps_bounds(relaxed.facility, weight, capacity):
         return relaxed
-    clash = _clash(weight, capacity, max_facilities)
-    if clash is not None:
-        raise InfeasibleError(f"capacity bounds: {clash}")
+    shortage = _describe_shortage(weight, capacity, max_facilities)
+    if shortage is not None:
+        raise InfeasibleError(f"capacity bounds: {shortage}")
     count = min(facilities, max(1, MAX_PAIRS // locations))
-    which, each = costs.nearest(np.arange(locations), count)
+    facility_numbers, pair_costs = costs.nearest(np.arange(locations), count)
     table = np.full((facilities, locations), np.inf)
-    table[which, np.arange(locations)[:, None]] = each
+    table[facility_numbers, np.arange(locations)[:, None]] = pair_costs
     pairs = np.isfinite(table) & (weight <= capacity[:, None])
-    whole = count == facilities
+    has_all_pairs = count == facilities
     try:
         facility, bound = _solve_program(table, pairs, opening, weight, capacity, max_facilities, context)
     except InfeasibleError:
-        if whole:
+        if has_all_pairs:
             text = "each location's clients go to one facility, and no such plan keeps all bounds"
             raise InfeasibleError(f"capacity bounds: {text}") from None
         text = f"over the {count} cheapest facilities of each location none keeps all bounds"
         raise StoppedError(f"capacity bounds: no plan was found: {text}; nothing written") from None
-    if not _fits(facility, weight, capacity):
+    if not _keeps_bounds(facility, weight, capacity):
         raise StoppedError(LATE)
     opened = np.unique(facility)
     value = math.fsum([*opening[opened], *table[facility, np.arange(locations)]])
-    bound = min(value, max(relaxed.bound, bound if whole and bound is not None else -math.inf))
+    bound = min(value, max(relaxed.bound, bound if has_all_pairs and bound is not None else -math.inf))
     status = "optimal" if bound >= value - max(context.gap, 1e-9) * abs(value) else "feasible"
     return evolve(
         relaxed, facility=facility, opened=opened, objective=value, bound=bound, status=status, pairs=int(pairs.sum())
     )
 
 
-def _fits(facility: Ints, weight: Floats, capacity: Floats) -> bool:
+def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
     """Return whether no facility serves more than its capacity."""
     opened = np.unique(facility)
     return all(math.fsum(weight[facility == i]) <= capacity[i] for i in opened.tolist())
 
 
-def _clash(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
-    """Say why nothing can fit, if sums show it."""
-    needed, have = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
-    if needed > have:
-        some = f"the {max_facilities} largest" if max_facilities < len(capacity) else "all"
-        missing = f"{needed - have:.10g} are missing"
-        return f"room for {needed:.10g} is needed, {some} bounds hold {have:.10g}: {missing}"
+def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
+    """Describe why no assignment can fit, if sums show it. None if they do not."""
+    needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
+    if needed > available:
+        facilities_text = f"the {max_facilities} largest" if max_facilities < len(capacity) else "all"
+        missing = f"{needed - available:.10g} are missing"
+        return f"room for {needed:.10g} is needed, {facilities_text} bounds hold {available:.10g}: {missing}"
     if weight.max() > capacity.max():
         return (
             f"one location needs a capacity of {weight.max():.10g}, and no facility has more than {capacity.max():.10g}"
@@ -113,7 +113,11 @@ def _solve_program(
     max_facilities: int,
     context: SolveContext,
 ) -> tuple[Ints, float | None]:
-    """Solve the mixed-integer program over the pairs (F, C): who serves whom, and its bound."""
+    """Solve the mixed-integer program over the allowed pairs (F, C).
+
+    Returns:
+        The facility of each location, and the proved lower bound, if there is one.
+    """
     from scipy.sparse import coo_array, csr_array, hstack
 
     from privopt.dsl import Index, IndexSet, Model, total
@@ -124,24 +128,24 @@ def _solve_program(
     p, u = Index("p", all_pairs), Index("u", sites)
     model = Model("capacitated-location")
     serves, opens = model.variable("x", all_pairs, kind="binary"), model.variable("y", sites, kind="binary")
-    each, fixed = model.param("c", cost[i, v], all_pairs), model.param("o", opening, sites)
-    model.minimize(total(each[p] * serves[p], over=p) + total(fixed[u] * opens[u], over=u))
+    serving_cost, opening_cost = model.param("c", cost[i, v], all_pairs), model.param("o", opening, sites)
+    model.minimize(total(serving_cost[p] * serves[p], over=p) + total(opening_cost[u] * opens[u], over=u))
 
-    def rows(row: Ints, values: Floats, count: int) -> csr_array:
+    def make_rows(row: Ints, values: Floats, count: int) -> csr_array:
         return csr_array(coo_array((values, (row, number)), shape=(count, len(i))))
 
-    model.add_block("served", rows(v, ones, locations), columns=serves, lower=1.0, upper=1.0)
+    model.add_block("served", make_rows(v, ones, locations), columns=serves, lower=1.0, upper=1.0)
     links = csr_array(coo_array((-ones, (number, i)), shape=(len(i), facilities)))
-    model.add_block("linked", hstack([rows(number, ones, len(i)), links]), columns=[serves, opens], upper=0.0)
+    model.add_block("linked", hstack([make_rows(number, ones, len(i)), links]), columns=[serves, opens], upper=0.0)
     size = np.minimum(np.maximum(capacity, 0.0), math.fsum(weight))
-    filled = hstack([rows(i, weight[v], facilities), coo_array((-size, (np.arange(facilities),) * 2))])
-    model.add_block("capacity", filled, columns=[serves, opens], upper=0.0)
+    capacity_rows = hstack([make_rows(i, weight[v], facilities), coo_array((-size, (np.arange(facilities),) * 2))])
+    model.add_block("capacity", capacity_rows, columns=[serves, opens], upper=0.0)
     if max_facilities < facilities:
         model.add_block("at most", np.ones((1, facilities)), columns=opens, upper=float(max_facilities))
     with limit(context.remaining) as scope:
-        found = model.solve(context.solver, gap=max(context.gap, 1e-9))
+        solution = model.solve(context.solver, gap=max(context.gap, 1e-9))
     if scope.expired:
         raise StoppedError(LATE)
-    share = np.zeros((facilities, locations))
-    share[i, v] = found.value("x")
-    return np.asarray(np.argmax(share, axis=0), dtype=np.int64), found.bound
+    shares = np.zeros((facilities, locations))
+    shares[i, v] = solution.value("x")
+    return np.asarray(np.argmax(shares, axis=0), dtype=np.int64), solution.bound

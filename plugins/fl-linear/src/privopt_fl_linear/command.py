@@ -28,16 +28,16 @@ MODULE = "privopt-fl-linear.mjs"
 cli = program("privopt-fl-linear", "Facility location from counts under local differential privacy: both sides.")
 
 
-def _epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
-    from privopt_fl_linear.messages import budget
+def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
+    from privopt_fl_linear.messages import parse_epsilon
 
     try:
-        return budget(value)
+        return parse_epsilon(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def _count(text: str) -> int:
+def _read_count(text: str) -> int:
     from privopt_fl_linear.location import MOST_CLIENTS
 
     try:
@@ -52,7 +52,9 @@ def _count(text: str) -> int:
 @cli.command()
 @click.option("--location", required=True, metavar="ID", help="This location's id, public.")
 @click.option("--clients", required=True, metavar="N", help="Its clients, secret; - reads them from standard input.")
-@click.option("--epsilon", required=True, callback=_epsilon, metavar="E", help="Budget of a client, in this round.")
+@click.option(
+    "--epsilon", required=True, callback=_parse_epsilon, metavar="E", help="Budget of a client, in this round."
+)
 @click.option("--round", "round_", required=True, metavar="NAME", help="The collection that asks.")
 @click.option("--noise", type=click.Choice(["discrete", "continuous"]), default="discrete", show_default=True)
 @click.option(
@@ -71,12 +73,12 @@ def report(
 
     if not (location.isprintable() and round_.isprintable() and location.strip() and round_.strip()):
         raise UsageError("--location and --round must be text of one line")
-    number = _count(clients)
+    number = _read_count(clients)
     kind: Noise = "discrete" if noise == "discrete" else "continuous"
-    message, drawn = repeat_or_draw(kept, location, number, epsilon, round_, kind, ledger=ledger)
-    if not drawn:
+    message, is_new = repeat_or_draw(kept, location, number, epsilon, round_, kind, ledger=ledger)
+    if not is_new:
         complain(f"{location}: round {round_} was reported before; the same message again, nothing is charged")
-    say_json(message.line())
+    say_json(message.to_line())
 
 
 @cli.command()
@@ -87,8 +89,8 @@ def client(out: Path) -> None:
 
     from privopt.files.new_folder import new_file
 
-    with new_file(out / MODULE) as made:
-        made.write_bytes((files("privopt_fl_linear") / "js" / MODULE).read_bytes())
+    with new_file(out / MODULE) as file:
+        file.write_bytes((files("privopt_fl_linear") / "js" / MODULE).read_bytes())
     print_result(str(out / MODULE))
 
 
@@ -101,20 +103,22 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
     """Make the problem of the server from the messages of one round and the public sites."""
     from privopt.files.new_folder import new_file
     from privopt.files.targets import check_files
-    from privopt_fl_linear.messages import collect_reports, decimal, read_messages
+    from privopt_fl_linear.messages import collect_reports, format_epsilon, read_messages
 
     problem = out / "problem.toml"
     check_files({"--out": problem}, force=False, read=[sites, *messages])
-    found = read_messages(messages)
-    if not found:
+    received = read_messages(messages)
+    if not received:
         raise UsageError(f"{messages[0]} must have one message on each line, got none")
-    table, silent = collect_reports(sites, found, missing="leave out" if leave_out else "refuse")
-    with new_file(problem) as made, new_file(out / "locations.csv") as locations:
+    table, silent = collect_reports(sites, received, missing="leave out" if leave_out else "refuse")
+    with new_file(problem) as problem_file, new_file(out / "locations.csv") as locations:
         locations.write_bytes(table)
-        made.write_text(PROBLEM.format(epsilon=decimal(found[0].epsilon), noise=found[0].noise), "utf-8")
+        problem_file.write_text(
+            PROBLEM.format(epsilon=format_epsilon(received[0].epsilon), noise=received[0].noise), "utf-8"
+        )
     if silent:
         complain(f"warning: {len(silent)} sites sent nothing and are omitted")
-    print_result(f"{problem}: round {found[0].round}, {len(found)} reports; next: privopt solve fl-linear")
+    print_result(f"{problem}: round {received[0].round}, {len(received)} reports; next: privopt solve fl-linear")
 
 
 main = cli.main_program

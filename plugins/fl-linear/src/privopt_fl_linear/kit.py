@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, npy_bytes, relabel, reorder, to_toml
-from privopt_fl_linear.location import noisy_counts, spent
+from privopt_fl_linear.location import compute_noise_budget, noisy_counts
 
 __all__ = ["PROFILE", "neighbours", "problems"]
 
 POINTS, MATRIX = "locations.csv", "distances.npy"
 PLANTED = 10**6
-"""Counts from here on are planted: none of them may be in a public file."""
+"""Counts of at least this size are planted secrets: none of them may be in a public file."""
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> GeneratedProblem:
-    """Draw up to six locations in the plane, on the sphere or in a matrix; counts small or seven digits long.
+    """Draw up to six locations in the plane, on the sphere or in a matrix, with small or seven-digit counts.
 
-    Bounds that nothing reaches are among them.
+    Some of them have capacity bounds, which no plan reaches.
     """
     n = draw(st.integers(1, 6))
     spot = st.tuples(st.integers(0, 999), st.integers(0, 999))
@@ -62,22 +62,24 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     return GeneratedProblem(toml=to_toml(tables), files=files, secrets=secrets, facts={"kind": kind})
 
 
-def _with_rows(problem: GeneratedProblem, header: list[str], rows: Iterable[list[str]]) -> GeneratedProblem:
+def _replace_rows(problem: GeneratedProblem, header: list[str], rows: Iterable[list[str]]) -> GeneratedProblem:
     return problem.with_file(POINTS, csv_bytes(header, list(rows)))
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield one client more or less at one location."""
+    """Yield the problems with one client more or less at one location."""
     header, *rows = problem.rows(POINTS)
-    for place, row in enumerate(rows):
+    for row_number, row in enumerate(rows):
         for step in (1, -1):
             clients = int(row[-1]) + step
             if clients >= 0:
-                yield _with_rows(problem, header, [*rows[:place], [*row[:-1], str(clients)], *rows[place + 1 :]])
+                yield _replace_rows(
+                    problem, header, [*rows[:row_number], [*row[:-1], str(clients)], *rows[row_number + 1 :]]
+                )
 
 
-def _ties(problem: GeneratedProblem) -> bool:
-    """Return whether some decision is left to the ids: then other ids may decide otherwise."""
+def _has_ties(problem: GeneratedProblem) -> bool:
+    """Return whether costs tie somewhere, so that other ids may lead to another plan."""
     rows = problem.rows(POINTS)[1:]
     cost = np.array([float(r[-2]) for r in rows])
     if len(set(cost.tolist())) < len(cost):
@@ -90,14 +92,14 @@ def _ties(problem: GeneratedProblem) -> bool:
     return problem.facts["kind"] == "sphere" or bool((np.diff(values, axis=0) < 1e-9).any())
 
 
-def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Lengths and costs four times as large: exact in doubles."""
+def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    """Return the problem with lengths and costs four times as large, which is exact in doubles."""
     if problem.facts["kind"] == "sphere":
         return None
     header, *rows = problem.rows(POINTS)
-    lengths = [place for place, name in enumerate(header) if name in ("x", "y", "facility_cost")]
+    lengths = [position for position, name in enumerate(header) if name in ("x", "y", "facility_cost")]
     scaled = [[repr(4.0 * float(c)) if i in lengths else c for i, c in enumerate(row)] for row in rows]
-    larger = _with_rows(problem, header, scaled)
+    larger = _replace_rows(problem, header, scaled)
     if MATRIX in problem.files:
         larger = larger.with_file(MATRIX, npy_bytes(4.0 * np.load(io.BytesIO(problem.files[MATRIX]))))
     delta = problem.get("fl-linear.delta")
@@ -106,49 +108,49 @@ def _in_other_units(problem: GeneratedProblem, chance: random.Random) -> Variant
     return Variant(problem=larger, factor=4.0, change="lengths and costs were given in another unit")
 
 
-def _draws(problem: Any, method: str, count: int) -> Any:
-    """Return reports of the location's side: only these lead from a count to what is published."""
+def _draw_reports(problem: Any, method: str, count: int) -> Any:
+    """Draw reports of the location's side, which alone lead from a count to the release."""
     clients = np.tile(problem.data.clients, (count, 1))
     return noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
 
 
-def _reach(epsilon: float, k: int) -> Any:
-    """Distribution of the sum of k discrete Laplace draws by repeated convolution, from -reach to reach."""
+def _sum_distribution(epsilon: float, k: int) -> Any:
+    """Return the distribution of the sum of k discrete Laplace draws by repeated convolution."""
     reach = math.ceil(40.0 / epsilon)
-    one = np.exp(-epsilon * np.abs(np.arange(-reach, reach + 1))) * math.tanh(epsilon / 2.0)
-    total = one
+    single_draw = np.exp(-epsilon * np.abs(np.arange(-reach, reach + 1))) * math.tanh(epsilon / 2.0)
+    total = single_draw
     for _ in range(k - 1):
-        total = np.convolve(total, one)
+        total = np.convolve(total, single_draw)
     return total
 
 
-def _oracle(problem: Any, release: Any, result: Result) -> Iterator[str]:
-    """Capacities against sums, balls and quantiles computed without the plugin's own algorithms."""
+def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
+    """Compare capacities with sums, balls and quantiles that do not use the plugin's algorithms."""
     if result.method == "optimal":
         return
     facility, opened = release.assignment.facility, release.assignment.opened
-    rule, alpha = problem.server(result.method).rule, result.details.facts["failure_probability"]["level"]
+    rule, alpha = problem.make_server(result.method).rule, result.details.facts["failure_probability"]["level"]
     n = len(facility)
-    for place, s in enumerate(opened.tolist()):
+    for position, s in enumerate(opened.tolist()):
         members = np.flatnonzero(facility == s)
         noisy = math.fsum(np.asarray(release.counts, dtype=float)[members])
-        margin = release.capacities[place] - noisy
-        if release.capacities[place] <= 0.0:
+        margin = release.capacities[position] - noisy
+        if release.capacities[position] <= 0.0:
             continue
         if rule.kind == "exact" and rule.noise == "discrete":
-            law = _reach(float(spent(problem.declared.privacy.epsilon)), len(members))
+            law = _sum_distribution(float(compute_noise_budget(problem.declared.privacy.epsilon)), len(members))
             tail = float(law[len(law) // 2 + round(margin) + 1 :].sum())
             if tail > len(members) * alpha / n * (1 + 1e-9):
                 yield f"facility {s}: the noise of {len(members)} reports exceeds {margin} with probability {tail}"
         elif rule.kind == "paper":
-            wanted = 2.0 / rule.epsilon * math.sqrt(len(members)) * math.log(2.0 * n / alpha)
-            if margin < wanted * (1 - 1e-9):
-                yield f"facility {s}: margin {margin}, the paper's is {wanted}"
+            paper_margin = 2.0 / rule.epsilon * math.sqrt(len(members)) * math.log(2.0 * n / alpha)
+            if margin < paper_margin * (1 - 1e-9):
+                yield f"facility {s}: margin {margin}, the paper's is {paper_margin}"
     delta = result.details.facts["delta"]
     everyone, metric = np.arange(n), problem.data.site.metric
     for s in opened.tolist():
-        near = everyone[metric.between(np.full(n, s), everyone) <= delta * (1 - 1e-12)]
-        if result.method == "reconnection" and (facility[near] != s).any():
+        nearby = everyone[metric.distances_between(np.full(n, s), everyone) <= delta * (1 - 1e-12)]
+        if result.method == "reconnection" and (facility[nearby] != s).any():
             yield f"a location within {delta} of facility {s} is served elsewhere"
 
 
@@ -156,11 +158,11 @@ PROFILE = Profile(
     problems=problems(),
     neighbours=neighbours,
     observed=lambda release: release.counts,
-    draws=_draws,
+    draws=_draw_reports,
     variants={
-        "relabelling": relabel({POINTS: ["id"]}, unless=_ties),
+        "relabelling": relabel({POINTS: ["id"]}, unless=_has_ties),
         "reordering": reorder(POINTS, arrays={MATRIX: (0, 1)}),
-        "units": _in_other_units,
+        "units": _change_units,
     },
-    oracle=_oracle,
+    oracle=_check_release,
 )

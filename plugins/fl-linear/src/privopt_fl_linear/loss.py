@@ -1,4 +1,4 @@
-"""The loss: capacity, connection and opening costs at the counts released."""
+"""The loss of FL-Linear: capacity, connection and opening costs at the released counts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     """Capacity cost plus connection cost at the counts that the release carries (plus opening costs).
 
     Attributes:
-        site: what is public.
+        site: The public data.
     """
 
     site: Site
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the cost of the release; None where its counts are not published (method ``optimal``)."""
+        """Return the cost of the release. None if its counts are not published (method ``optimal``)."""
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]

@@ -1,7 +1,7 @@
 """Margins, which are added to noisy counts so that capacities suffice: the paper's margin and the exact one.
 
-Failure at facility v is the event that the noise takes more than the margin away. With failure probability beta_v at
-facility v the promise is sum over v of beta_v <= alpha.
+Facility v fails if the noise takes more than the margin away from its count. With failure probabilities beta_v, the
+promise is that the sum of beta_v over all v is at most alpha.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["AnySet", "Kind", "MarginRule", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 MAX_BEYOND = 2000
-"""Expected locations beyond the slope of a margin for any set: more are not tried."""
+"""Slopes of a margin for any set are not tried if more locations than this are expected to exceed them."""
 
 
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
@@ -34,52 +34,53 @@ def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> F
 
 @lru_cache(maxsize=10_000)
 def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: Noise) -> float:
-    """Least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up; whole for discrete noise.
+    """Return the least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up.
 
-    By how many draws pass the slope, a binomial; what they pass it by is, without memory, a sum of exponential (of
-    geometric) draws. Terms are positive; 1e-6 of the level covers their rounding and the part beyond the last.
+    It is an integer for discrete noise. The number of draws that exceed the slope is binomial. Laplace tails have no
+    memory, so the excess is a sum of as many exponential (or geometric) draws. All terms are positive. 1e-6 of the
+    level covers their rounding and the omitted terms.
 
     Raises:
-        ArithmeticError: a probability is not a number.
+        ArithmeticError: A probability is not a number.
     """
     from scipy.special import bdtrc, betaincc, gammaincc
 
     if noise == "discrete":  # the slope is whole: P(S > slope)
-        chance, unit = math.exp(-epsilon * (slope + 1.0)) / (1.0 + math.exp(-epsilon)), 1.0
+        pass_probability, unit = math.exp(-epsilon * (slope + 1.0)) / (1.0 + math.exp(-epsilon)), 1.0
     else:
-        chance, unit = 0.5 * math.exp(-epsilon * slope), 2.0**-10 / epsilon
-    most = min(n, 8)
-    while most < n and bdtrc(most, n, chance) > 1e-7 * level:
-        most = min(n, 2 * most)
-    number = np.arange(1.0, most + 1.0)
-    share = bdtrc(number - 1.0, n, chance)
-    share[:-1] -= share[1:]
-    share = np.maximum(share, 0.0)
+        pass_probability, unit = 0.5 * math.exp(-epsilon * slope), 2.0**-10 / epsilon
+    max_count = min(n, 8)
+    while max_count < n and bdtrc(max_count, n, pass_probability) > 1e-7 * level:
+        max_count = min(n, 2 * max_count)
+    counts = np.arange(1.0, max_count + 1.0)
+    count_probabilities = bdtrc(counts - 1.0, n, pass_probability)
+    count_probabilities[:-1] -= count_probabilities[1:]
+    count_probabilities = np.maximum(count_probabilities, 0.0)
 
-    def tail(w: float) -> float:
+    def tail_probability(w: float) -> float:
         if noise == "discrete":  # fewer than so many successes in w trials
-            beyond = np.where(
-                number > w, 1.0, betaincc(number, np.maximum(w + 1.0 - number, 1.0), -math.expm1(-epsilon))
+            tail_given_count = np.where(
+                counts > w, 1.0, betaincc(counts, np.maximum(w + 1.0 - counts, 1.0), -math.expm1(-epsilon))
             )
         else:
-            beyond = gammaincc(number, epsilon * w)
-        total = float(share @ beyond) + 1e-6 * level
+            tail_given_count = gammaincc(counts, epsilon * w)
+        total = float(count_probabilities @ tail_given_count) + 1e-6 * level
         if math.isnan(total):
             raise ArithmeticError(f"no probability that {n} draws pass {slope:g} by more than {w:g} in all")
         return total
 
-    low, high = -1, 0
-    while tail(high * unit) > level:
-        low, high = high, 2 * high + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tail(middle * unit) <= level else (middle, high)
-    return high * unit * (1.0 if noise == "discrete" else 1.0 + 1e-12)
+    lower, upper = -1, 0
+    while tail_probability(upper * unit) > level:
+        lower, upper = upper, 2 * upper + 1
+    while upper - lower > 1:
+        middle = (lower + upper) // 2
+        lower, upper = (lower, middle) if tail_probability(middle * unit) <= level else (middle, upper)
+    return upper * unit * (1.0 if noise == "discrete" else 1.0 + 1e-12)
 
 
 @frozen(kw_only=True)
 class MarginRule:
-    """How margins are made.
+    """How margins are computed.
 
     >>> import numpy as np
     >>> rule = MarginRule(n=1000, epsilon=0.1, noise="continuous")
@@ -87,8 +88,8 @@ class MarginRule:
     [85.2, 148.1, 330.0, 573.0]
 
     Attributes:
-        n: number of locations.
-        epsilon: privacy budget of one location's report.
+        n: Number of locations.
+        epsilon: Privacy budget of one location's report.
         kind: ``"exact"`` or ``"paper"``.
         noise: ``"discrete"`` or ``"continuous"``.
     """
@@ -99,34 +100,33 @@ class MarginRule:
     noise: Noise = "discrete"
 
     def margins(self, sizes: Ints, alpha: float) -> Floats:
-        """Return the margin of each facility, given |L_v|, for failure probability alpha in all.
+        """Return the margin of each facility, given |L_v|, for a total failure probability of alpha.
 
-        It is shared out as by Theorem 3: beta_v = |L_v| alpha / n.
+        Each facility has its share as in Theorem 3: beta_v = |L_v| alpha / n.
         """
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
         return upper_quantiles(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
-        """Return the margins of all sets at once, cheapest if all locations share ``facilities`` ones of one cost.
+        """Return margins for all sets at once, with the slope that is cheapest for this number of facilities.
 
-        Any slope gives valid margins; the number of facilities, and so the slope, must be public.
+        Any slope gives valid margins. The number of facilities must be public, because the slope depends on it.
         """
         slopes = np.arange(0.0, math.log(self.n / alpha) + 1.0, 0.25) / self.epsilon
         slopes = slopes if self.noise == "continuous" else np.unique(np.ceil(slopes))
-        rare = self.n * np.exp(-self.epsilon * slopes) <= MAX_BEYOND
-        lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in slopes[rare]]
+        is_rare = self.n * np.exp(-self.epsilon * slopes) <= MAX_BEYOND
+        lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in slopes[is_rare]]
         start, slope = min(lines, key=lambda line: (facilities * line[0] + self.n * line[1], line[1]))
         return AnySet(start=start, slope=float(slope))
 
 
 @frozen(kw_only=True)
 class AnySet:
-    """A margin that covers any set of locations chosen after the noise was seen.
+    """A margin that covers any set of locations, even one that depends on the noise.
 
-    Let the noise take S_v from location v, and W = sum over all v of max(0, S_v - t). It takes at most t k + W from any
-    k locations: the sum of the k greatest S_v is the least of these over t. So with w the upper quantile of W alone,
-    all sets lack at most w + t k at once.
+    Let the noise take S_v from location v, and let W be the sum over all v of max(0, S_v - t). Then it takes at most
+    t k + W from any k locations. With w the upper quantile of W, all sets of k locations lack at most w + t k at once.
 
     >>> line = MarginRule(n=1000, epsilon=0.1).any_set(100, 0.1)
     >>> line.start + 10 * line.slope  # 148 where the set was chosen before, 850 with a margin for each location
@@ -134,7 +134,7 @@ class AnySet:
 
     Attributes:
         start: w.
-        slope: t, for each location served.
+        slope: t, the margin of each location of the set.
     """
 
     start: float

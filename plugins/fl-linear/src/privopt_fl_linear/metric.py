@@ -1,7 +1,7 @@
 """Distances in the plane, on the sphere, or given as a matrix.
 
-Each answers the few questions that the algorithms ask: points through SciPy's KD-tree, a matrix from its rows. Nothing
-here is secret.
+Each metric answers the few queries of the algorithms: for points by SciPy's KD-tree, for a matrix from its rows.
+Locations and distances are public.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
 BLOCK_ENTRIES: Final = 4_000_000
 FIRST_NEIGHBOURS: Final = 8
-"""Facilities that are looked at for each location to begin with; twice as many for those that need more."""
+"""Facilities that the tree returns for each location at first. The number doubles for those that need more."""
 
 
 class Metric(ABC):
@@ -37,31 +37,35 @@ class Metric(ABC):
     @property
     @abstractmethod
     def extent(self) -> float:
-        """Half the diameter, or a little more: within this radius of some middle lies everything."""
+        """Half the diameter, or a little more: a ball of this radius holds all locations."""
 
     @abstractmethod
-    def balls(self, centres: Ints, radius: float) -> Ints:
-        """Return for every location the centre within ``radius`` of it, -1 where there is none."""
+    def assign_balls(self, centres: Ints, radius: float) -> Ints:
+        """Return for every location the centre within ``radius`` of it, or -1 if there is none."""
 
     @abstractmethod
-    def within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function that gives of each location the places in ``among`` of those within a radius of it."""
+    def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
+        """Return a function that lists the positions in ``among`` of the points within a radius of a location."""
 
     @abstractmethod
-    def between(self, a: Ints, b: Ints) -> Floats:
+    def distances_between(self, a: Ints, b: Ints) -> Floats:
         """Return the distances of the pairs (a[i], b[i])."""
 
-    def independent(self, candidates: Ints, reach: float) -> Ints:
-        """Take candidates in the order given, omitting each within ``reach`` of one taken before."""
-        near, blocked, taken = self.within(candidates, reach), np.zeros(len(candidates), np.bool_), []
+    def select_independent(self, candidates: Ints, reach: float) -> Ints:
+        """Select candidates greedily in their order, omitting each one within ``reach`` of a selected one."""
+        find_neighbours, is_blocked, selected = (
+            self.neighbours_within(candidates, reach),
+            np.zeros(len(candidates), np.bool_),
+            [],
+        )
         for number, point in enumerate(candidates.tolist()):
-            if not blocked[number]:
-                taken.append(point)
-                blocked[near(point)] = True
-        return np.array(taken, dtype=np.int64)
+            if not is_blocked[number]:
+                selected.append(point)
+                is_blocked[find_neighbours(point)] = True
+        return np.array(selected, dtype=np.int64)
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return for every location the facility u with the least cost_u + d(u, v); ties go to the least.
+        """Return for every location the facility u with the least cost_u + d(u, v). Ties go to the least number.
 
         ``facilities`` are locations, ascending; ``cost`` is (n,), over all locations. Returns locations.
         """
@@ -71,30 +75,32 @@ class Metric(ABC):
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
         """Return for each of M places v the facilities u with the least scale_v cost_u + d(u, v), and these sums.
 
-        O(M F), a block of places at a time. ``places`` and ``facilities`` are locations; ``cost`` is over all of them,
-        ``scale`` (M,) over the places. Returns (M, count) positions in ``facilities`` and (M, count) sums, ascending;
-        of equals the first.
+        O(M F), one block of places at a time. ``places`` and ``facilities`` are locations; ``cost`` is over all
+        locations, ``scale`` (M,) over the places.
+
+        Returns:
+            (M, count) positions in ``facilities``, and (M, count) sums, ascending. Ties go to the first.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))
 
-        def fill(begin: int, end: int) -> None:
+        def fill_rows(first_row: int, end_row: int) -> None:
             step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
-            for first in range(begin, end, step):
-                last = min(first + step, end)
-                ends = np.repeat(places[first:last], len(facilities)), np.tile(facilities, last - first)
-                sums = self.between(*ends).reshape(last - first, -1)
-                sums += scale[first:last, None] * cost[facilities]
+            for start in range(first_row, end_row, step):
+                stop = min(start + step, end_row)
+                endpoints = np.repeat(places[start:stop], len(facilities)), np.tile(facilities, stop - start)
+                sums = self.distances_between(*endpoints).reshape(stop - start, -1)
+                sums += scale[start:stop, None] * cost[facilities]
                 if count == 1:
-                    few = np.argmin(sums, axis=1)[:, None]
+                    candidates = np.argmin(sums, axis=1)[:, None]
                 else:
-                    few = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
-                sums = np.take_along_axis(sums, few, axis=1)
+                    candidates = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
+                sums = np.take_along_axis(sums, candidates, axis=1)
                 order = np.argsort(sums, axis=1, kind="stable")
-                which[first:last] = np.take_along_axis(few, order, axis=1)
-                value[first:last] = np.take_along_axis(sums, order, axis=1)
+                which[start:stop] = np.take_along_axis(candidates, order, axis=1)
+                value[start:stop] = np.take_along_axis(sums, order, axis=1)
 
-        in_threads(fill, len(places))
+        in_threads(fill_rows, len(places))
         return which, value
 
 
@@ -102,9 +108,9 @@ class Metric(ABC):
 class _PointSet(Metric):
     """Plane and sphere: the same tree under two distances.
 
-    ``boxed`` holds the coordinates that the tree is made of: x, y in the plane, the unit vector on the sphere.
-    ``exact`` holds those that a pair's distance is computed from: x, y, or latitude, longitude in radians and the
-    cosine of the latitude. So the tree may be searched a little too far and never changes an answer.
+    ``boxed`` has the coordinates of the tree: x, y in the plane, the unit vector on the sphere. ``exact`` has those
+    from which the distance of a pair is computed: x, y, or latitude, longitude in radians and the cosine of the
+    latitude. The tree is searched a little too far, and exact distances decide, so its rounding changes no answer.
     """
 
     _boxed: Floats
@@ -125,13 +131,13 @@ class _PointSet(Metric):
             return diagonal / 2.0
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 
-    def _search(self, points: Ints) -> Any:
-        """Return SciPy's tree of some locations."""
+    def _make_tree(self, points: Ints) -> Any:
+        """Build SciPy's tree of some locations."""
         from scipy.spatial import cKDTree
 
         return cKDTree(self._boxed[points])
 
-    def _reach(self, radius: float) -> float:
+    def _straight_radius(self, radius: float) -> float:
         """Return a straight distance that covers every point within the radius."""
         straight = radius
         if self._sphere:
@@ -141,57 +147,60 @@ class _PointSet(Metric):
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """See `Metric.cheapest`; about O(n log n).
 
-        In one dimension more, with facility u at cost_u above its place, u is sqrt(d(u, v)^2 + cost_u^2) away from v:
-        at most d(u, v) + cost_u. So what is farther away than the best sum found costs more.
+        The tree has one more dimension, in which facility u is raised by cost_u. Then its distance from v is
+        sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So every facility that is farther away than the
+        best sum so far costs more than that.
         """
         from scipy.spatial import cKDTree
 
-        unit, least = EARTH_RADIUS_KM if self._sphere else 1.0, cost[facilities].min()
-        raised = np.column_stack([unit * self._boxed[facilities], cost[facilities] - least])
-        first = np.sort(np.unique(raised, axis=0, return_index=True)[1])  # of equals the first
-        facilities, tree = facilities[first], cKDTree(raised[first])
-        left, count, answer = np.arange(self.size), FIRST_NEIGHBOURS, np.empty(self.size, dtype=np.int64)
-        while len(left):
+        unit, min_cost = EARTH_RADIUS_KM if self._sphere else 1.0, cost[facilities].min()
+        raised = np.column_stack([unit * self._boxed[facilities], cost[facilities] - min_cost])
+        unique_rows = np.sort(np.unique(raised, axis=0, return_index=True)[1])  # of equals the first
+        facilities, tree = facilities[unique_rows], cKDTree(raised[unique_rows])
+        remaining, count, answer = np.arange(self.size), FIRST_NEIGHBOURS, np.empty(self.size, dtype=np.int64)
+        while len(remaining):
             count, undecided = min(count, len(facilities)), []
-            for part in np.array_split(left, -(-len(left) * count // BLOCK_ENTRIES)):
+            for part in np.array_split(remaining, -(-len(remaining) * count // BLOCK_ENTRIES)):
                 level = np.column_stack([unit * self._boxed[part], np.zeros(len(part))])
-                away, near = tree.query(level, k=np.arange(1, count + 1), workers=-1)
-                found = facilities[near]
-                sums = cost[found] + self.between(np.repeat(part, count), found.ravel()).reshape(found.shape)
+                distances, neighbours = tree.query(level, k=np.arange(1, count + 1), workers=-1)
+                candidates = facilities[neighbours]
+                sums = cost[candidates] + self.distances_between(np.repeat(part, count), candidates.ravel()).reshape(
+                    candidates.shape
+                )
                 best = sums.min(axis=1)
-                answer[part] = np.where(sums == best[:, None], found, self.size).min(axis=1)
-                beyond = away[:, -1] * (1.0 - 1e-9) - 1e-9 * self._sphere
-                undecided.append(part[(beyond <= best - least) & (count < len(facilities))])
-            left, count = np.concatenate(undecided), 2 * count
+                answer[part] = np.where(sums == best[:, None], candidates, self.size).min(axis=1)
+                min_other_sums = distances[:, -1] * (1.0 - 1e-9) - 1e-9 * self._sphere
+                undecided.append(part[(min_other_sums <= best - min_cost) & (count < len(facilities))])
+            remaining, count = np.concatenate(undecided), 2 * count
         return answer
 
-    def within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """See `Metric.within`; each is a search of the tree."""
-        tree, straight = self._search(among), self._reach(radius)
+    def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
+        """See `Metric.neighbours_within`. Each call searches the tree."""
+        tree, straight = self._make_tree(among), self._straight_radius(radius)
 
-        def near(point: int) -> Ints:
-            found = np.asarray(tree.query_ball_point(self._boxed[point], straight), dtype=np.int64)
-            return found[self.between(np.full(len(found), point), among[found]) <= radius]
+        def find_neighbours(point: int) -> Ints:
+            candidates = np.asarray(tree.query_ball_point(self._boxed[point], straight), dtype=np.int64)
+            return candidates[self.distances_between(np.full(len(candidates), point), among[candidates]) <= radius]
 
-        return near
+        return find_neighbours
 
-    def balls(self, centres: Ints, radius: float) -> Ints:
-        """See `Metric.balls`: the nearest centre, of equally near ones any, for balls do not overlap."""
-        straight = np.nextafter(self._reach(radius), np.inf)  # what is found is nearer than this
-        found = self._search(centres).query(self._boxed, distance_upper_bound=straight)[1]
-        near = np.flatnonzero(found < len(centres))
-        near = near[self.between(near, centres[found[near]]) <= radius]
+    def assign_balls(self, centres: Ints, radius: float) -> Ints:
+        """See `Metric.assign_balls`. The nearest centre is the only candidate, because balls do not overlap."""
+        straight = np.nextafter(self._straight_radius(radius), np.inf)  # the tree's bound is exclusive
+        nearest_centres = self._make_tree(centres).query(self._boxed, distance_upper_bound=straight)[1]
+        inside = np.flatnonzero(nearest_centres < len(centres))
+        inside = inside[self.distances_between(inside, centres[nearest_centres[inside]]) <= radius]
         owner = np.full(self.size, -1)
-        owner[near] = centres[found[near]]
+        owner[inside] = centres[nearest_centres[inside]]
         return owner
 
-    def between(self, a: Ints, b: Ints) -> Floats:
-        """See `Metric.between`: Euclidean, or haversine in km."""
-        one, other = self._exact[a].T, self._exact[b].T
+    def distances_between(self, a: Ints, b: Ints) -> Floats:
+        """See `Metric.distances_between`: Euclidean, or haversine in km."""
+        first, second = self._exact[a].T, self._exact[b].T
         if not self._sphere:
-            return np.asarray(np.sqrt((one[0] - other[0]) ** 2 + (one[1] - other[1]) ** 2))
-        north, east = np.sin((one[0] - other[0]) / 2.0), np.sin((one[1] - other[1]) / 2.0)
-        half = north * north + one[2] * other[2] * (east * east)
+            return np.asarray(np.sqrt((first[0] - second[0]) ** 2 + (first[1] - second[1]) ** 2))
+        north, east = np.sin((first[0] - second[0]) / 2.0), np.sin((first[1] - second[1]) / 2.0)
+        half = north * north + first[2] * second[2] * (east * east)
         return np.asarray(2.0 * EARTH_RADIUS_KM * np.arcsin(np.minimum(1.0, np.sqrt(half))))
 
 
@@ -201,7 +210,7 @@ class Plane(_PointSet):
 
     >>> import numpy as np
     >>> plane = Plane(np.array([[0.0, 0.0], [3.0, 4.0]]))
-    >>> plane.between(np.array([0]), np.array([1]))
+    >>> plane.distances_between(np.array([0]), np.array([1]))
     array([5.])
     """
 
@@ -218,8 +227,8 @@ class Sphere(_PointSet):
 
     def __init__(self, degrees: Any) -> None:
         degrees = doubles(degrees)
-        ok = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
-        if not ok or (np.abs(degrees[:, 0]) > 90.0).any():
+        is_valid = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
+        if not is_valid or (np.abs(degrees[:, 0]) > 90.0).any():
             raise InputError([Fault("locations", "lat, lon", "other numbers", "degrees, latitudes within [-90, 90]")])
         lat, lon = np.radians(degrees).T
         exact = doubles(np.column_stack([lat, lon, np.cos(lat)]))
@@ -241,12 +250,12 @@ class Matrix(Metric):
 
     def __attrs_post_init__(self) -> None:
         d = self.distances
-        wanted = "a symmetric (n, n) matrix of finite distances with zero diagonal"
+        expectation = "a symmetric (n, n) matrix of finite distances with zero diagonal"
         if d.ndim != 2 or d.shape[0] != d.shape[1] or not np.isfinite(d).all() or (d < 0).any():
-            raise InputError([Fault(self.source, "", f"shape {d.shape}", wanted)])
+            raise InputError([Fault(self.source, "", f"shape {d.shape}", expectation)])
         scale = float(d.max(initial=0.0))
         if np.diagonal(d).any() or (np.abs(d - d.T) > 1e-12 * scale).any():
-            raise InputError([Fault(self.source, "", "an unsymmetric matrix or a non-zero diagonal", wanted)])
+            raise InputError([Fault(self.source, "", "an unsymmetric matrix or a non-zero diagonal", expectation)])
         n = len(d)
         if n <= 400:
             excess = max((float((d - (d[:, [k]] + d[[k], :])).max()) for k in range(n)), default=0.0)
@@ -266,16 +275,18 @@ class Matrix(Metric):
         """Half the greatest distance."""
         return float(self.distances.max(initial=0.0)) / 2.0
 
-    def within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """See `Metric.within`."""
+    def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
+        """See `Metric.neighbours_within`."""
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
-    def balls(self, centres: Ints, radius: float) -> Ints:
-        """See `Metric.balls`."""
-        near = np.argmin(self.distances[centres], axis=0)
-        return np.where(self.distances[centres[near], np.arange(self.size)] <= radius, centres[near], -1)
+    def assign_balls(self, centres: Ints, radius: float) -> Ints:
+        """See `Metric.assign_balls`."""
+        nearest_centres = np.argmin(self.distances[centres], axis=0)
+        return np.where(
+            self.distances[centres[nearest_centres], np.arange(self.size)] <= radius, centres[nearest_centres], -1
+        )
 
-    def between(self, a: Ints, b: Ints) -> Floats:
-        """See `Metric.between`."""
-        picked: Floats = self.distances[a, b]
-        return picked
+    def distances_between(self, a: Ints, b: Ints) -> Floats:
+        """See `Metric.distances_between`."""
+        distances: Floats = self.distances[a, b]
+        return distances

@@ -1,11 +1,11 @@
-"""Choose facilities to open: the uncapacitated facility location problem, solved with a proof.
+"""Choose facilities to open: uncapacitated facility location by branch and bound, with a proved bound.
 
-Minimise the sum of opening costs of the facilities opened and of what serving each client from its cheapest one costs.
-The number of open facilities may be limited. Branch and bound: the clients' rows are priced out (Lagrange), which
-leaves a sum over facilities; its maximum over the prices is the bound of the strong linear program. Prices come from
-subgradient ascent, sets from what the relaxation opens, improved by interchange. Facilities whose reduced cost exceeds
-the gap are closed, those whose worth does are open for good. Of each client's pairs the cheapest are looked at
-(`service_costs`), which proves a bound over all of them.
+The objective is the sum of the opening costs, and of the cost of serving each client from its cheapest open facility.
+The number of open facilities may be limited. Lagrangian relaxation of the clients' rows leaves a sum over facilities.
+Its maximum over the prices is the bound of the strong linear program. Prices come from subgradient ascent; sets come
+from the facilities that the relaxation opens, improved by interchange. A facility whose reduced cost exceeds the gap is
+closed for good, and one whose negative reduced cost does is opened for good. Only the cheapest pairs of each client are
+listed (`service_costs`), and they prove a bound over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -30,19 +30,19 @@ from privopt_fl_linear.service_costs import Costs, PairList, Pairs
 __all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Facilities", "min_pairs", "open_facilities", "proved_bound"]
 
 MAX_PAIRS: Final = 100_000_000
-"""Pairs of a facility and a client that are looked at, at most."""
+"""Most pairs of a facility and a client that are listed."""
 BYTES_PER_PAIR: Final = 120.0
-"""That a pair takes, with what sorting them takes."""
+"""Peak memory for each listed pair, including that of sorting them."""
 ALL_PAIRS: Final = 1_000_000
-"""Pairs up to which all are listed at once; else each client's FIRST_PAIRS cheapest are."""
+"""Up to this number all pairs are listed at once. Otherwise only the FIRST_PAIRS cheapest of each client are."""
 FIRST_PAIRS: Final = 24
 ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
 PAIRS_PER_BATCH: Final = 200_000_000
-"""Pairs that are gone through between two looks at the clock."""
+"""Pairs that are processed between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
-"""Sets of the relaxation that are improved: those that cost at most this share more than the best."""
+"""Sets of the relaxation are improved if they cost at most this share more than the best set."""
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""A price at this share of what pairs omitted cost strives beyond it."""
+"""A price at this share of the least omitted cost is taken to be limited by it."""
 
 Report = Callable[[int, float, float], None]
 """Called with nodes of the tree bounded, the lower bound and the cost of the best set."""
@@ -50,16 +50,16 @@ Report = Callable[[int, float, float], None]
 
 @frozen(kw_only=True, eq=False)
 class Facilities:
-    """Facilities opened, and what is proved of them.
+    """The open facilities, their cost and its proved bound.
 
     Attributes:
-        facility: (C,) the facility of each client, the cheapest of those opened; ties go to the least.
-        opened: facilities opened, ascending; each serves some client.
-        objective: what they cost.
-        bound: proved lower bound on what any set costs.
-        nodes: of the tree that were bounded.
-        status: ``"optimal"`` where the gap asked for is met, else ``"feasible"``.
-        pairs: that were looked at.
+        facility: (C,) the facility of each client, the cheapest open one. Ties go to the least number.
+        opened: Open facilities, ascending. Each serves some client.
+        objective: Their cost.
+        bound: Proved lower bound on the cost of any set.
+        nodes: Number of nodes of the tree that were bounded.
+        status: ``"optimal"`` if the requested gap is met, else ``"feasible"``.
+        pairs: Number of listed pairs.
     """
 
     facility: Ints
@@ -72,123 +72,136 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return the number of pairs that are looked at to begin with."""
+    """Return the number of pairs that are listed at first."""
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
 def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int, price: Floats) -> float:
-    """Return the Lagrangian bound at these prices over all pairs, less all that its sums in doubles may be wrong by.
+    """Return the Lagrangian bound at these prices over all pairs, less the rounding error of its sums in doubles.
 
     Args:
-        pairs: those that cost less than the prices may be.
-        opening: (F,) >= 0.
+        pairs: The listed pairs.
+        opening: (F,) opening costs, >= 0.
         state: (F,) 0 free, 1 open, -1 closed.
-        max_facilities: facilities that may be open.
-        price: (C,) Lagrange multipliers of the clients; taken to be at most ``pairs.beyond``.
+        max_facilities: Most facilities that may be open.
+        price: (C,) Lagrange multipliers of the clients. They are cut to ``pairs.omitted_cost``.
     """
-    price = np.minimum(price, pairs.beyond)
-    rho, taken = np.zeros(len(opening)), np.zeros(len(opening), np.bool_)
-    subgradient.reduced(*pairs.arrays, opening, state, price, rho)
-    value: float = float(price.sum()) + subgradient.chosen(state, rho, max_facilities, taken)
-    above = np.maximum(price[pairs.client] - pairs.cost, 0.0)
-    size = float(np.abs(price).sum() + opening.sum() + (above + 2.0 * (above > 0.0) * pairs.cost).sum())
+    # A pair counts only if its client's price exceeds its cost. So omitted pairs count for nothing after the cut.
+    price = np.minimum(price, pairs.omitted_cost)
+    rho, is_open = np.zeros(len(opening)), np.zeros(len(opening), np.bool_)
+    subgradient.compute_reduced_costs(*pairs.arrays, opening, state, price, rho)
+    value: float = float(price.sum()) + subgradient.select_facilities(state, rho, max_facilities, is_open)
+    excess = np.maximum(price[pairs.client] - pairs.cost, 0.0)
+    size = float(np.abs(price).sum() + opening.sum() + (excess + 2.0 * (excess > 0.0) * pairs.cost).sum())
     return float(value - 2.0 * (len(opening) + len(price) + 8) * float(np.finfo(np.float64).eps) * size)
 
 
 class _Search:
-    """The incumbent, the bound, the pairs that are looked at, and the work on one node."""
+    """The incumbent, the bound and the listed pairs of a search, and the work on one node."""
 
     def __init__(
-        self, costs: Costs, opening: Floats, max_facilities: int, gap: float, listed: PairList, report: Report
+        self, costs: Costs, opening: Floats, max_facilities: int, gap: float, pair_list: PairList, report: Report
     ) -> None:
-        self.costs, self.opening, self.most, self.gap = costs, opening, max_facilities, gap
-        self.listed, self.report = listed, report
-        self.value, self.taken = math.inf, np.zeros(len(opening), dtype=np.bool_)
-        self.lower, self.nodes, self.done = -math.inf, 0, False
+        self.costs, self.opening, self.facility_limit, self.gap = costs, opening, max_facilities, gap
+        self.pair_list, self.report = pair_list, report
+        self.value, self.is_open = math.inf, np.zeros(len(opening), dtype=np.bool_)
+        self.lower, self.nodes, self.is_done = -math.inf, 0, False
 
     @property
     def pairs(self) -> Pairs:
-        """Those listed now."""
-        return self.listed.pairs
+        """The pairs that are listed now."""
+        return self.pair_list.pairs
 
     @property
-    def enough(self) -> float:
-        """A bound from which on nothing better than the gap asked for can be found."""
+    def bound_goal(self) -> float:
+        """The least bound at which the incumbent meets the requested gap."""
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
-    def at_once(self, max_rounds: int) -> int:
-        """Return rounds over all pairs between two looks at the clock, at most ``max_rounds``."""
+    def rounds_at_once(self, max_rounds: int) -> int:
+        """Return the number of rounds over all pairs between two checks of the clock, at most ``max_rounds``."""
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
-    def priced(self, taken: Bools) -> tuple[float, Ints, Ints]:
-        """Return the cost of a set, correctly rounded, who serves whom, and the facilities in use."""
-        facility, cost = self.costs.cheapest(np.flatnonzero(taken))
-        used = np.unique(facility)
-        return math.fsum([*self.opening[used].tolist(), *cost.tolist()]), facility, used
+    def evaluate_set(self, is_open: Bools) -> tuple[float, Ints, Ints]:
+        """Return the correctly rounded cost of a set, the facility of each client, and the facilities in use."""
+        facility, cost = self.costs.cheapest(np.flatnonzero(is_open))
+        used_facilities = np.unique(facility)
+        return math.fsum([*self.opening[used_facilities].tolist(), *cost.tolist()]), facility, used_facilities
 
-    def offer(self, taken: Bools) -> None:
-        """Improve a set by interchange, and keep it where it is the best."""
-        better = taken.copy()
+    def offer_set(self, is_open: Bools) -> None:
+        """Improve a set by interchange, and keep the result if it is the best."""
+        improved = is_open.copy()
         pairs = self.pairs
-        subgradient.interchange(*pairs.arrays, pairs.far, self.opening, better, self.most, self.at_once(1000))
-        for each in (better, taken):  # clients beyond their pairs are guessed at: the set itself may be the better one
-            if not each.any():
+        subgradient.interchange(
+            *pairs.arrays, pairs.fallback_cost, self.opening, improved, self.facility_limit, self.rounds_at_once(1000)
+        )
+        for candidate in (
+            improved,
+            is_open,
+        ):  # costs of omitted pairs are estimates, so the set itself may be better
+            if not candidate.any():
                 continue
-            value, _, used = self.priced(each)
+            value, _, used_facilities = self.evaluate_set(candidate)
             if value < self.value:
-                self.value, self.taken = value, np.isin(np.arange(len(taken)), used)
-            if math.isfinite(value) and np.isinf(pairs.beyond).all():
+                self.value, self.is_open = value, np.isin(np.arange(len(is_open)), used_facilities)
+            if math.isfinite(value) and np.isinf(pairs.omitted_cost).all():
                 return
 
-    def target(self, low: float) -> float:
-        """Return the value that an ascent steps towards: the best known, or about twice a bound far below it."""
-        guess = 2.0 * max(low, 0.0) + float(self.opening.max())
-        return min(self.enough * (1 + 1e-9), guess if guess > 0.0 else 1.0)
+    def choose_target(self, lower: float) -> float:
+        """Return the value that the step length aims at: the incumbent's, but at most about twice the bound."""
+        guess = 2.0 * max(lower, 0.0) + float(self.opening.max())
+        return min(self.bound_goal * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
-    def bound(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
-        """Ascend in a node: its proved bound, the prices that prove it, how often each facility was opened."""
-        best, often, left = -math.inf, np.zeros(len(state)), rounds
-        while left > 0:
-            pairs, batch, target = self.pairs, self.at_once(BATCH_ROUNDS), self.target(max(best, float(price.sum())))
-            left -= batch
-            _, better, often, taken, value = subgradient.ascend(
-                *pairs.arrays, pairs.beyond, pairs.far, self.opening, state, self.most, price.copy(), target, batch,
-                scale,
+    def bound_node(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
+        """Ascend in a node. Return its proved bound, the prices of it, and how often each facility was opened."""
+        best_bound, open_counts, remaining_rounds = -math.inf, np.zeros(len(state)), rounds
+        while remaining_rounds > 0:
+            pairs, batch, target = (
+                self.pairs,
+                self.rounds_at_once(BATCH_ROUNDS),
+                self.choose_target(max(best_bound, float(price.sum()))),
+            )
+            remaining_rounds -= batch
+            _, new_price, open_counts, is_open, value = subgradient.ascend(
+                *pairs.arrays, pairs.omitted_cost, pairs.fallback_cost, self.opening, state, self.facility_limit,
+                price.copy(), target, batch, scale,
             )  # fmt: skip
-            if value < self.value * (1.0 + IMPROVED_WITHIN) and taken.any():
-                self.offer(taken)
-            proved = proved_bound(pairs, self.opening, state, self.most, better)
-            gained = proved - best
-            if gained > 0.0:
-                best, price = proved, better
-            self.lower = max(self.lower, best) if self.nodes == 0 else self.lower
+            if value < self.value * (1.0 + IMPROVED_WITHIN) and is_open.any():
+                self.offer_set(is_open)
+            new_bound = proved_bound(pairs, self.opening, state, self.facility_limit, new_price)
+            gain = new_bound - best_bound
+            if gain > 0.0:
+                best_bound, price = new_bound, new_price
+            self.lower = max(self.lower, best_bound) if self.nodes == 0 else self.lower
             self.report(self.nodes, self.lower, self.value)
-            if best >= self.enough:
+            if best_bound >= self.bound_goal:
                 break
             check()
-            if gained <= 1e-5 * (target - best):
-                if not self.listed.extend(price >= BINDING_SHARE * pairs.beyond):
+            if gain <= 1e-5 * (target - best_bound):
+                if not self.pair_list.extend_pairs(price >= BINDING_SHARE * pairs.omitted_cost):
                     break
-                left, scale = max(left, BATCH_ROUNDS), max(0.4, scale)  # prices that may rise again
+                remaining_rounds, scale = (
+                    max(remaining_rounds, BATCH_ROUNDS),
+                    max(0.4, scale),
+                )  # prices that may rise again
             else:
                 scale = max(0.05, 0.75 * scale)
-        return best, price, often
+        return best_bound, price, open_counts
 
-    def fixed(self, state: Ints, price: Floats) -> Ints:
-        """Return a node's states with those facilities closed or opened for good whose other choice costs too much.
+    def fix_facilities(self, state: Ints, price: Floats) -> Ints:
+        """Fix the facilities of a node whose other choice would exceed the incumbent, by their reduced costs.
 
-        Reduced costs are used alone if the limit on open facilities does not bind in the relaxation.
+        This is valid only if the limit on open facilities does not bind in the relaxation.
         """
-        rho, free = np.zeros(len(state)), state == 0
-        subgradient.reduced(*self.pairs.arrays, self.opening, state, price, rho)
-        if int((state == 1).sum() + (free & (rho < 0.0)).sum()) > self.most:
+        rho, is_free = np.zeros(len(state)), state == 0
+        subgradient.compute_reduced_costs(*self.pairs.arrays, self.opening, state, price, rho)
+        if int((state == 1).sum() + (is_free & (rho < 0.0)).sum()) > self.facility_limit:
             return state
-        room = self.enough - proved_bound(self.pairs, self.opening, state, self.most, price)
-        room += 1e-9 * abs(self.value)  # reduced costs are sums in doubles
-        after = state.copy()
-        after[free & (rho > room)] = -1
-        after[free & (rho < -room)] = 1
-        return after
+        slack = self.bound_goal - proved_bound(self.pairs, self.opening, state, self.facility_limit, price)
+        slack += 1e-9 * abs(self.value)  # reduced costs are sums in doubles
+        new_state = state.copy()
+        new_state[is_free & (rho > slack)] = -1
+        new_state[is_free & (rho < -slack)] = 1
+        return new_state
 
 
 def open_facilities(
@@ -199,79 +212,80 @@ def open_facilities(
     gap: float = 1e-6,
     seconds: float | None = None,
     report: Report = lambda nodes, lower, upper: None,
-    few: int | None = None,
+    pairs_per_client: int | None = None,
     max_pairs: int = MAX_PAIRS,
 ) -> Facilities:
     """Choose the facilities to open.
 
     Args:
-        costs: of serving C clients from F facilities, >= 0; infinite ones are pairs that may not be.
-        opening: (F,) of opening a facility, >= 0; 0 for those that exist.
-        max_facilities: that may be open; default: any number.
-        gap: relative gap at which to stop.
-        seconds: that the search may take once a first set was found.
-        report: called with ``(nodes, lower, upper)``.
-        few: cheapest pairs of each client that are looked at first; default: all of them up to `ALL_PAIRS` in all.
-        max_pairs: that are ever looked at; fewer may leave a gap, never a bound that is not one.
+        costs: Costs of serving C clients from F facilities, >= 0. Infinite for pairs that are not allowed.
+        opening: (F,) cost of opening a facility, >= 0, and 0 for existing ones.
+        max_facilities: Most facilities that may be open. By default any number.
+        gap: Relative gap at which the search stops.
+        seconds: Time limit of the search after the first set.
+        report: Called with ``(nodes, lower, upper)``.
+        pairs_per_client: Number of cheapest pairs of each client that are listed first. By default all, if there are
+            at most `ALL_PAIRS`.
+        max_pairs: Most pairs that are ever listed. A small number may leave a gap, but the bound stays valid.
 
     Raises:
-        InfeasibleError: every set leaves a client whom none of its facilities may serve.
-        StoppedError: none was found in time that serves all.
+        InfeasibleError: Every set leaves a client that none of its facilities may serve.
+        StoppedError: No set that serves all clients was found in time.
     """
     facilities, clients = costs.shape
     opening = np.ascontiguousarray(opening, dtype=np.float64)
-    most = facilities if max_facilities is None else min(max_facilities, facilities)
-    few = -(-min_pairs(facilities, clients) // clients) if few is None else few
-    search = _Search(costs, opening, most, gap, PairList(costs, opening, few, max_pairs), report)
-    search.offer(np.arange(facilities) == int(np.argmin(opening)))
-    least = np.full(clients, np.inf)
-    np.minimum.at(least, search.pairs.client, search.pairs.cost)
-    if np.isinf(least).any():
-        raise InfeasibleError(f"{int(np.isinf(least).sum())} of {clients} clients are served by no facility at all")
-    search.lower = proved_bound(search.pairs, opening, np.zeros(facilities, dtype=np.int64), most, least)
+    facility_limit = facilities if max_facilities is None else min(max_facilities, facilities)
+    pairs_per_client = -(-min_pairs(facilities, clients) // clients) if pairs_per_client is None else pairs_per_client
+    search = _Search(costs, opening, facility_limit, gap, PairList(costs, opening, pairs_per_client, max_pairs), report)
+    search.offer_set(np.arange(facilities) == int(np.argmin(opening)))
+    min_costs = np.full(clients, np.inf)
+    np.minimum.at(min_costs, search.pairs.client, search.pairs.cost)
+    if np.isinf(min_costs).any():
+        raise InfeasibleError(f"{int(np.isinf(min_costs).sum())} of {clients} clients are served by no facility at all")
+    search.lower = proved_bound(search.pairs, opening, np.zeros(facilities, dtype=np.int64), facility_limit, min_costs)
     with limit(seconds):
-        _branch(search, least)
-    if not search.taken.any():
-        if search.done:
-            raise InfeasibleError(f"no {most} facilities may serve all {clients} clients")
+        _search_tree(search, min_costs)
+    if not search.is_open.any():
+        if search.is_done:
+            raise InfeasibleError(f"no {facility_limit} facilities may serve all {clients} clients")
         raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
-    value, facility, used = search.priced(search.taken)
+    value, facility, used_facilities = search.evaluate_set(search.is_open)
     return Facilities(
         facility=facility,
-        opened=used,
+        opened=used_facilities,
         objective=value,
         bound=min(value, search.lower),
         nodes=search.nodes,
-        status="optimal" if search.done else "feasible",
+        status="optimal" if search.is_done else "feasible",
         pairs=len(search.pairs.cost),
     )
 
 
-def _branch(search: _Search, first_prices: Floats) -> None:
-    """Branch and bound from the prices ``first_prices``, until the gap asked for is met or time is over."""
+def _search_tree(search: _Search, first_prices: Floats) -> None:
+    """Branch and bound from the prices ``first_prices``, best bound first, until the gap is met or time is over."""
     state = np.zeros(len(search.opening), dtype=np.int64)
-    bound, price, often = search.bound(state, first_prices, ROOT_ROUNDS, 1.5)
+    bound, price, open_counts = search.bound_node(state, first_prices, ROOT_ROUNDS, 1.5)
     numbers = count()
-    heap = [(bound, next(numbers), state, price, often)]
+    heap = [(bound, next(numbers), state, price, open_counts)]
     search.lower, search.nodes = bound, 1
-    while heap and heap[0][0] < search.enough:
+    while heap and heap[0][0] < search.bound_goal:
         check()
-        bound, _, state, price, often = heapq.heappop(heap)
-        state = search.fixed(state, price)
+        bound, _, state, price, open_counts = heapq.heappop(heap)
+        state = search.fix_facilities(state, price)
         free = np.flatnonzero(state == 0)
         if len(free) == 0:
-            search.offer(state == 1)  # the one set of this node
+            search.offer_set(state == 1)  # the one set of this node
         else:
-            share = often[free] / max(float(often.max()), 1.0)
-            branch = free[int(np.lexsort((-search.opening[free], np.abs(share - 0.5)))[0])]
-            for side in (1, -1):
+            open_shares = open_counts[free] / max(float(open_counts.max()), 1.0)
+            facility = free[int(np.lexsort((-search.opening[free], np.abs(open_shares - 0.5)))[0])]
+            for choice in (1, -1):
                 child = state.copy()
-                child[branch] = side
-                if (child == 1).sum() > search.most or not (child >= 0).any():
+                child[facility] = choice
+                if (child == 1).sum() > search.facility_limit or not (child >= 0).any():
                     continue
-                low, prices, counted = search.bound(child, price, NODE_ROUNDS, 0.4)
-                low, search.nodes = max(low, bound), search.nodes + 1
-                if low < search.enough:
-                    heapq.heappush(heap, (low, next(numbers), child, prices, counted))
-        search.lower = min(search.enough, heap[0][0] if heap else math.inf)
-    search.done = True
+                child_bound, child_price, child_counts = search.bound_node(child, price, NODE_ROUNDS, 0.4)
+                child_bound, search.nodes = max(child_bound, bound), search.nodes + 1
+                if child_bound < search.bound_goal:
+                    heapq.heappush(heap, (child_bound, next(numbers), child, child_price, child_counts))
+        search.lower = min(search.bound_goal, heap[0][0] if heap else math.inf)
+    search.is_done = True

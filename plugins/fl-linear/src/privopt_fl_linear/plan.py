@@ -1,4 +1,4 @@
-"""A plan: assignments and sizes of facilities, with the margins that its failure probability needs."""
+"""A plan: the connections and capacities of facilities, with the margins for its failure probability."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Counts = NDArray[np.int64] | Floats
 
 @frozen(kw_only=True, eq=False)
 class Plan:
-    """What the server publishes, and what it rests on.
+    """The connections and capacities that the server publishes, and how they were chosen.
 
     Attributes:
-        assignment: who is served by whom.
+        assignment: The facility that serves each location.
         margins: (m,) added to each facility's noisy count.
         capacities: (m,) max(0, noisy count + margin).
-        level: failure probability that the margins are for.
-        delta: the reconnection radius used; 0 for ``laplace``, None where the noisy counts chose the facilities.
-        any_set: the margins of all sets at once, where the noisy counts chose who is served by whom.
-        recorded: how it was found, for ``details.told``: ``opening``, ``auto``, ``reports``, ``plans``.
-        stopped: whether a limit cut a choice short.
+        level: Failure probability of the margins.
+        delta: The reconnection radius, 0 for ``laplace``. None if the noisy counts chose the facilities.
+        any_set: The margins for all sets at once, if the noisy counts chose the connections.
+        recorded: How the plan was chosen, for ``details.told``: ``opening``, ``auto``, ``reports``, ``plans``.
+        stopped: Whether a limit cut a choice short.
     """
 
     assignment: Assignment
@@ -44,12 +44,12 @@ class Plan:
     stopped: bool = False
 
     def costs(self, site: Site, counts: Counts) -> dict[str, float]:
-        """Return the parts of its cost at the counts given, and their ``total``."""
+        """Return the parts of the plan's cost at these counts, and their ``total``."""
         return cost_parts(site, self.assignment, self.capacities, counts)
 
 
 def add_margins(counts: Floats, margins: Floats) -> Floats:
-    """Return max(0, counts + margins), rounded up where the sum is not a double."""
+    """Return max(0, counts + margins), rounded up if the sum is not a double, so that no margin shrinks."""
     total = counts + margins
     rounded = (total - counts) < margins
     return np.asarray(np.maximum(0.0, np.where(rounded, np.nextafter(total, np.inf), total)), dtype=np.float64)
@@ -57,7 +57,7 @@ def add_margins(counts: Floats, margins: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class Server:
-    """The server's public choices: all that it knows in addition to the noisy counts.
+    """The server's public choices, which are all that it knows besides the noisy counts.
 
     Two kinds of plan share the failure probability alpha. The *prior's* plan has facilities that public data chose;
     its margins are for the sums of these sets alone. The *reports'* plan has facilities that the noisy counts chose;
@@ -66,14 +66,14 @@ class Server:
     union of two events, so the noise may choose between them.
 
     Attributes:
-        site: the locations.
-        rule: how margins are made.
-        alpha: failure probability promised: with 1 - alpha every capacity covers the true counts.
-        delta: reconnection radius (Algorithm 3; 0 is Algorithm 2); ``"auto"`` takes the cheapest of a public grid (see
+        site: The locations.
+        rule: How margins are computed.
+        alpha: Promised failure probability: with 1 - alpha every capacity covers the true counts.
+        delta: Reconnection radius (Algorithm 3; 0 is Algorithm 2). ``"auto"`` takes the cheapest of a public grid (see
             ``reconnection``).
-        sites: which plans are made where facilities are a choice.
-        mean_clients: the mean count, as the public knows it; None where it does not.
-        max_facilities: that may be open; None for any number.
+        sites: Which plans are made if facilities are a choice.
+        mean_clients: The publicly known mean count. None if it is not known.
+        max_facilities: Most facilities that may be open. None for any number.
     """
 
     site: Site
@@ -86,7 +86,7 @@ class Server:
 
     @property
     def chooses_sites(self) -> bool:
-        """Whether which facilities are open is a choice of its own: opening costs something, or is limited."""
+        """Whether the open facilities must be chosen, because opening costs something or is limited."""
         return self.site.opening is not None or self.max_facilities is not None
 
     @property
@@ -110,17 +110,17 @@ class Server:
         return self.alpha - self.prior_level
 
     def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:
-        """Return the plan of an assignment that was fixed before the noise was seen."""
+        """Return the plan of an assignment that does not depend on the noise."""
         margins = self.rule.margins(assignment.sizes, level)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)
 
     def any_set(self, prior: Assignment | None = None) -> AnySet:
-        """Return the margins of all sets at once: public, for slope and start may not follow the noise.
+        """Return the margins for all sets at once. They are public, because they may not depend on the noise.
 
         Args:
-            prior: the public connection, for which they are made cheapest; default: as many facilities of one cost
-                as may be opened, at most those of Algorithm 1.
+            prior: The public connection for which the margins are cheapest. By default that of Algorithm 1, with no
+                more facilities than may be open.
         """
         if prior is None:
             prior = self.site.connect()
@@ -130,7 +130,7 @@ class Server:
         return self.rule.any_set(facilities, self.reports_level)
 
     def reports_plan(self, noisy: Counts, assignment: Assignment, any_set: AnySet) -> Plan:
-        """Return the plan of an assignment that the noisy counts chose: its margins hold for every one at once."""
+        """Return the plan of an assignment that the noisy counts chose, with margins for all sets at once."""
         margins = any_set.margins(assignment.sizes)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         level = self.reports_level

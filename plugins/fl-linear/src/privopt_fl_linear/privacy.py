@@ -8,7 +8,7 @@ from attrs import evolve, frozen
 
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt.interfaces.additive import NoiseCall, certify_noise
-from privopt_fl_linear.location import spent
+from privopt_fl_linear.location import compute_noise_budget
 from privopt_fl_linear.quantiles import Noise
 from privopt_fl_linear.release import FLRelease
 
@@ -35,10 +35,10 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
     """Each location's count with Laplace noise of scale 1 / epsilon: Theorems 1 and 5.
 
     Attributes:
-        epsilon: budget, exact.
-        locations: reports that are checked.
+        epsilon: The exact budget.
+        locations: Number of reports that are checked.
         noise: ``"discrete"`` or ``"continuous"``.
-        opening: whether which facilities are open was a choice, which ``verify`` takes as it is stated.
+        opening: Whether the open facilities were chosen. ``verify`` takes that choice as it is recorded.
     """
 
     epsilon: Fraction
@@ -48,7 +48,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Kind ``local-dp``; one client at one location."""
+        """The guarantee, of kind ``local-dp``, for one client at one location."""
         return Guarantee(
             kind="local-dp",
             epsilon=self.epsilon,
@@ -60,18 +60,17 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
     def measure(self, release: FLRelease) -> Certificate:
         """Compare sensitivity / scale with epsilon, in rationals, for each location's report.
 
-        Only the reports lead from the counts to the release. The scale is the one that epsilon prescribes to every
-        location, and noise drawn here must have been drawn at no less; that locations drew theirs at it cannot be read
-        off one release.
+        Only the reports lead from the counts to the release. The scale is the one that epsilon prescribes. Noise that
+        was drawn here must have at least that scale. One release cannot show at which scale locations drew theirs.
         """
-        scale = 1 / spent(self.epsilon)
+        scale = 1 / compute_noise_budget(self.epsilon)
         scale = scale if release.scale is None else min(scale, release.scale)
         call = NoiseCall(scale=scale, sensitivity=1)  # one client more or less changes one count by one
-        found = certify_noise(
+        certificate = certify_noise(
             self.guarantee,
             [call],
             checked=self.locations,
             rests_on=DECLARED + (TOLD_SITES if self.opening else ""),
             notes={"distribution": f"{self.noise} Laplace"},
         )
-        return evolve(found, arithmetic="declared")
+        return evolve(certificate, arithmetic="declared")

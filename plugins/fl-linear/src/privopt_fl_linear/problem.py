@@ -1,4 +1,4 @@
-"""The problem file of FL-Linear, and the locations that it names."""
+"""The problem of FL-Linear: what its file declares, and the locations that it names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from privopt.declare import File, at_least, key, non_negative
 from privopt.declare.tables import Column, Table, duplicate_faults, read_array, read_table
 from privopt.errors import Faults
-from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, spent
+from privopt_fl_linear.location import MOST_CLIENTS, MOST_NOISY, compute_noise_budget
 from privopt_fl_linear.margins import Kind, MarginRule
 from privopt_fl_linear.metric import Matrix, Metric, Plane, Sphere
 from privopt_fl_linear.plan import Server, Sites
@@ -24,13 +24,13 @@ from privopt_fl_linear.site import Site
 __all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 
 MIN_EPSILON = Fraction(1, 10**10)
-"""Noise of this budget stays below 1e12 but once in e**100 draws."""
+"""Noise for this budget exceeds 1e12 once in e**100 draws."""
 MIN_PROBABILITY = 1e-100
 MAX_SIZE = 1e100
-"""Size of coordinates and costs whose squares and products are doubles."""
+"""Largest coordinate or cost. Squares and products of such numbers do not overflow."""
 
 
-def _probability(value: Any) -> str | None:
+def _check_probability(value: Any) -> str | None:
     return None if MIN_PROBABILITY <= value < 1 else f"a number of at least {MIN_PROBABILITY:g} and below 1"
 
 
@@ -59,11 +59,11 @@ class Privacy:
 
     epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=at_least(MIN_EPSILON))
     failure_probability: float = key(
-        default=0.1, help="alpha: with 1 - alpha no facility overflows", check=_probability
+        default=0.1, help="alpha: with 1 - alpha no facility overflows", check=_check_probability
     )
 
 
-def _radius(value: Any) -> str | None:
+def _check_radius(value: Any) -> str | None:
     return None if value == "auto" else non_negative(value)
 
 
@@ -75,7 +75,7 @@ class Settings:
         default="auto",
         help="reconnection radius",
         unit="unit of x and y; km with lat, lon",
-        check=_radius,
+        check=_check_radius,
     )
     margin: Kind = key(default="exact", help="exact quantile of the noise, or the paper's bound")
     noise: Noise | None = key(
@@ -102,9 +102,9 @@ class Locations:
     Attributes:
         ids: (n,) text, ascending.
         coordinates: (names of the two columns, (n, 2) values), or None with a matrix.
-        site: what is public.
-        clients: (n,) int64, secret; None where the file has no such column.
-        noisy: (n,) float64, what the locations sent; None where the file has no such column.
+        site: The public data.
+        clients: (n,) int64, the secret counts. None if the file has no such column.
+        noisy: (n,) float64, the reports of the locations. None if the file has no such column.
     """
 
     ids: Any
@@ -113,14 +113,14 @@ class Locations:
     clients: Any
     noisy: Any
 
-    def csv(self, noisy: NDArray[Any] | None) -> bytes:
+    def to_csv(self, noisy: NDArray[Any] | None) -> bytes:
         """Return the locations file with ``noisy_clients`` in place of the clients (neither if ``noisy`` is None)."""
         import polars as pl
 
         columns: dict[str, Any] = {"id": self.ids}
         if self.coordinates is not None:
-            (first, second), values = self.coordinates
-            columns |= {first: values[:, 0], second: values[:, 1]}
+            (first_name, second_name), values = self.coordinates
+            columns |= {first_name: values[:, 0], second_name: values[:, 1]}
         columns["facility_cost"] = self.site.cost
         if self.site.opening is not None:
             columns["opening_cost"] = self.site.opening
@@ -130,11 +130,11 @@ class Locations:
             capacity = pl.Series(self.site.capacity)
             columns["capacity"] = pl.select(pl.when(capacity.is_finite()).then(capacity)).to_series()
         if noisy is not None:
-            whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
-            columns["noisy_clients"] = noisy.astype(np.int64) if whole else noisy
-        out = io.BytesIO()
-        pl.DataFrame(columns).write_csv(out)
-        return out.getvalue()
+            is_whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
+            columns["noisy_clients"] = noisy.astype(np.int64) if is_whole else noisy
+        buffer = io.BytesIO()
+        pl.DataFrame(columns).write_csv(buffer)
+        return buffer.getvalue()
 
 
 @frozen(kw_only=True)
@@ -162,28 +162,28 @@ class FLInstance:
 
     @property
     def noise(self) -> Noise:
-        """The noise of the counts: as the file says; real where ``noisy_clients`` are not integers."""
+        """The declared noise of the counts. By default continuous if some ``noisy_clients`` is not an integer."""
         if self.declared.settings.noise is not None:
             return self.declared.settings.noise
         noisy = self.data.noisy
         return "discrete" if noisy is None or bool((noisy == np.rint(noisy)).all()) else "continuous"
 
     @property
-    def nearest(self) -> bool:
-        """Whether every location's cheapest facility is the best plan, whatever the counts."""
-        return not self.server("laplace").chooses_sites and self.data.site.capacity is None
+    def is_nearest_best(self) -> bool:
+        """Whether connecting every location to its cheapest facility is optimal for any counts."""
+        return not self.make_server("laplace").chooses_sites and self.data.site.capacity is None
 
     @property
-    def plain(self) -> bool:
-        """Whether it is the paper's problem, which its bounds speak of: facilities at all locations, at no others."""
-        return self.nearest and self.data.site.candidates is None
+    def is_paper_problem(self) -> bool:
+        """Whether it is the paper's problem, with a possible facility at every location, so that its bounds hold."""
+        return self.is_nearest_best and self.data.site.candidates is None
 
-    def server(self, method: str) -> Server:
+    def make_server(self, method: str) -> Server:
         """Return the server's public choices for a private method."""
         settings, privacy = self.declared.settings, self.declared.privacy
         rule = MarginRule(
             n=self.data.site.size,
-            epsilon=float(spent(privacy.epsilon)),
+            epsilon=float(compute_noise_budget(privacy.epsilon)),
             kind=settings.margin,
             noise=self.noise,
         )
@@ -198,11 +198,15 @@ class FLInstance:
         )
 
 
-def read_locations(table: LocationTable, *, whole: bool) -> Locations:
-    """Read the locations and sort them by id; ``whole``: noisy counts must be whole numbers.
+def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
+    """Read the locations and sort them by id.
+
+    Args:
+        table: The files of the locations.
+        must_be_whole: Whether noisy counts must be whole numbers.
 
     Raises:
-        InputError: every fault of the files.
+        InputError: All faults of the files.
     """
     columns = [
         Column(name="id", kind="id"),
@@ -217,57 +221,59 @@ def read_locations(table: LocationTable, *, whole: bool) -> Locations:
     for name in [name for pair in choices for name in pair]:
         size = 90.0 if name == "lat" else MAX_SIZE
         columns.append(Column(name=name, least=-size, most=size, optional=True))
-    found = read_table(table.points, columns, any_of=choices)
-    _check_rows(table.points.name, found, whole=whole)
-    order = np.argsort(found["id"], kind="stable")
-    metric, coordinates = _read_metric(table, found, order)
-    found = {name: _canonical(values[order]) for name, values in found.items()}
+    columns_by_name = read_table(table.points, columns, any_of=choices)
+    _check_rows(table.points.name, columns_by_name, must_be_whole=must_be_whole)
+    order = np.argsort(columns_by_name["id"], kind="stable")
+    metric, coordinates = _read_metric(table, columns_by_name, order)
+    columns_by_name = {name: _remove_negative_zeros(values[order]) for name, values in columns_by_name.items()}
     site = Site(
         metric=metric,
-        cost=found["facility_cost"],
-        opening=found.get("opening_cost"),
-        candidates=np.flatnonzero(found["candidate"]) if "candidate" in found else None,
-        capacity=found.get("capacity"),
+        cost=columns_by_name["facility_cost"],
+        opening=columns_by_name.get("opening_cost"),
+        candidates=np.flatnonzero(columns_by_name["candidate"]) if "candidate" in columns_by_name else None,
+        capacity=columns_by_name.get("capacity"),
         source=table.points.name,
     )
     return Locations(
-        ids=found["id"],
+        ids=columns_by_name["id"],
         coordinates=coordinates,
         site=site,
-        clients=found.get("clients"),
-        noisy=found.get("noisy_clients"),
+        clients=columns_by_name.get("clients"),
+        noisy=columns_by_name.get("noisy_clients"),
     )
 
 
-def _canonical(values: Any) -> Any:
-    """Return numbers in which equal values have equal bytes: no -0.0."""
+def _remove_negative_zeros(values: Any) -> Any:
+    """Replace -0.0 by 0.0, so that equal numbers have equal bytes."""
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
-def _check_rows(name: str, columns: Table, *, whole: bool) -> None:
-    """Refuse rows that repeat an id, tables without a candidate, and noisy counts that are not whole where all must be.
+def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
+    """Check that ids are unique, that there is a candidate, and that noisy counts are whole if they must be.
 
     Raises:
-        InputError: the faults.
+        InputError: All rows that fail.
     """
     faults = Faults(duplicate_faults(name, columns["id"], is_secret=True))
     if not columns.get("candidate", np.ones(1)).any():
         faults.add(name, "column candidate", "0 everywhere", "1 for some location")
     noisy = columns.get("noisy_clients", np.zeros(1))
-    if whole:
+    if must_be_whole:
         broken = np.flatnonzero(noisy != np.rint(noisy)).tolist()
-        wanted = 'a whole number, for noise = "discrete"'
-        faults.add_rows(name, "noisy_clients", broken, lambda row: "another number", wanted)
+        expectation = 'a whole number, for noise = "discrete"'
+        faults.add_rows(name, "noisy_clients", broken, lambda row: "another number", expectation)
     faults.check()
 
 
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric, and the names and values of the coordinates where there are any."""
+    """Return the metric, and the names and values of the coordinates, if there are any."""
     if table.matrix is not None:
-        distances = _canonical(read_array(table.matrix, (len(order), len(order)), what="distances", minimum=0.0))
+        distances = _remove_negative_zeros(
+            read_array(table.matrix, (len(order), len(order)), what="distances", minimum=0.0)
+        )
         return Matrix(distances[np.ix_(order, order)], source=table.matrix.name), None
     names = ("x", "y") if "x" in columns and "y" in columns else ("lat", "lon")
-    values = _canonical(np.column_stack([columns[name] for name in names])[order])
+    values = _remove_negative_zeros(np.column_stack([columns[name] for name in names])[order])
     return (Plane(values) if names == ("x", "y") else Sphere(values)), (names, values)

@@ -16,7 +16,7 @@ from privopt.declare.columns import read_columns, write_columns
 from privopt.declare.tables import Column, check_ids
 from privopt.errors import Fault, InputError
 from privopt.interfaces import NoisyCounts, Release
-from privopt_fl_linear.location import spent
+from privopt_fl_linear.location import compute_noise_budget
 from privopt_fl_linear.plan import Plan
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.site import Assignment
@@ -32,30 +32,32 @@ class FLRelease(Release):
 
     Attributes:
         ids: (n,) ids of the locations, ascending.
-        assignment: who is served by whom.
-        capacities: (m,) of the opened facilities, in ``assignment.opened``'s order.
-        counts: (n,) what the objective is at: noisy counts (true ones under ``optimal``); None where not published.
-        drawn: how the noise was drawn, in words; None where it was drawn elsewhere.
-        plan: what the server chose; None when read back.
-        epsilon: of the noise of each count; None where the counts are true ones.
-        scale: that the noise was drawn at, exactly; None where it was drawn elsewhere, or when read back.
+        assignment: The facility that serves each location.
+        capacities: (m,) capacities of the opened facilities, in the order of ``assignment.opened``.
+        counts: (n,) the counts of the objective: noisy ones, or true ones under ``optimal``. None if not published.
+        noise_engine: Describes how the noise was drawn. None if it was drawn elsewhere.
+        plan: The server's plan. None for a release that was read back.
+        epsilon: Budget of the noise of each count. None if the counts are true ones.
+        scale: Exact scale of the noise. None if it was drawn elsewhere, or if the release was read back.
     """
 
     ids: Any
     assignment: Assignment
     capacities: Floats
     counts: Any
-    drawn: str | None = None
+    noise_engine: str | None = None
     plan: Plan | None = None
     epsilon: float | None = None
     scale: Fraction | None = None
 
     def channel(self) -> NoisyCounts | None:
-        """Return counts with Laplace noise; its reach, rounded up to a whole number, covers discrete noise."""
+        """Return the channel of counts with Laplace noise. Its reach is rounded up, so it covers discrete noise too."""
         epsilon = self.epsilon
         if epsilon is None:
             return None
-        return NoisyCounts(inputs=self.ids.tolist(), reach=lambda share: math.ceil(-math.log(share) / epsilon))
+        return NoisyCounts(
+            inputs=self.ids.tolist(), reach=lambda probability: math.ceil(-math.log(probability) / epsilon)
+        )
 
     def write(self, folder: Path) -> None:
         """Write both tables."""
@@ -68,20 +70,29 @@ class FLRelease(Release):
         """Read both tables back and match them with the problem's locations.
 
         Raises:
-            InputError: a table is missing, of another form, or speaks of other locations.
+            InputError: A table is missing or malformed, or has other locations.
         """
-        ids, known = problem.data.ids, "a location of the problem"
+        ids, expectation = problem.data.ids, "a location of the problem"
         links = read_columns(folder / CONNECTIONS, [Column(name="id", kind="id"), Column(name="facility", kind="id")])
-        made = read_columns(folder / CAPACITIES, [Column(name="id", kind="id"), Column(name="capacity", least=0.0)])
+        capacity_table = read_columns(
+            folder / CAPACITIES, [Column(name="id", kind="id"), Column(name="capacity", least=0.0)]
+        )
         facility = check_ids(
-            File(name=CONNECTIONS, path=None), links["facility"].to_numpy().astype(np.str_), ids, "facility", known
+            File(name=CONNECTIONS, path=None),
+            links["facility"].to_numpy().astype(np.str_),
+            ids,
+            "facility",
+            expectation,
         )
         assignment = Assignment.from_facilities(facility)
-        for name, table, wanted in ((CONNECTIONS, links, ids), (CAPACITIES, made, ids[assignment.opened])):
-            if table["id"].to_list() != wanted.tolist():  # another order may say something
-                each = "location" if name == CONNECTIONS else f"facility that {CONNECTIONS} uses"
-                raise InputError([Fault(name, "column id", "other ids", f"a row for each {each}, sorted by id")])
+        for name, table, expected_ids in (
+            (CONNECTIONS, links, ids),
+            (CAPACITIES, capacity_table, ids[assignment.opened]),
+        ):
+            if table["id"].to_list() != expected_ids.tolist():  # another order may say something
+                row_name = "location" if name == CONNECTIONS else f"facility that {CONNECTIONS} uses"
+                raise InputError([Fault(name, "column id", "other ids", f"a row for each {row_name}, sorted by id")])
         noisy = problem.data.noisy
-        epsilon = None if noisy is None else float(spent(problem.declared.privacy.epsilon))
-        capacities = made["capacity"].to_numpy()
+        epsilon = None if noisy is None else float(compute_noise_budget(problem.declared.privacy.epsilon))
+        capacities = capacity_table["capacity"].to_numpy()
         return cls(ids=ids, assignment=assignment, capacities=capacities, counts=noisy, epsilon=epsilon)

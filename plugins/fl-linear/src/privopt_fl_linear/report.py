@@ -1,4 +1,4 @@
-"""The report's body: locations, assignments, capacities against demand, cost over delta; for the owner the truth."""
+"""The report of FL-Linear: map, capacities against demand, cost over delta; the true costs for the owner only."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ else:
 __all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
-"""Facilities that the capacities' figure shows, the largest."""
+"""Number of facilities, the largest ones, that the figure of capacities shows."""
 MAX_ROWS: Final = 200
 MAX_RECOMPUTED: Final = 10_000
-"""Locations up to which the cost is computed again over all radii."""
+"""Largest number of locations for which the cost is computed over all radii."""
 
 
 @themed
 def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw locations by what they reported, facilities by their capacity, and who is served by whom."""
-    assert problem.data.coordinates is not None  # of a matrix there is no map
+    """Draw locations sized by their reports, facilities sized by their capacity, and the connections."""
+    assert problem.data.coordinates is not None  # a matrix has no map, and the caller checks for it
     names, places = problem.data.coordinates
     geographic = names != ("x", "y")
     places = places[:, ::-1] if geographic else places
@@ -48,12 +48,14 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
 
         lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
         axes.add_collection(LineCollection(lines, colors=SOFT, linewidths=0.9))
-    (x, y), many = places.T, len(places) > MAX_VECTOR_MARKS
-    told = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
-    sizes = 12 + 90 * told / max(1e-300, float(told.max()))
-    axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, rasterized=many)
-    large = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
-    axes.scatter(x[opened], y[opened], s=large, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=many)
+    (x, y), is_rasterized = places.T, len(places) > MAX_VECTOR_MARKS
+    reported = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
+    sizes = 12 + 90 * reported / max(1e-300, float(reported.max()))
+    axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, rasterized=is_rasterized)
+    facility_sizes = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
+    axes.scatter(
+        x[opened], y[opened], s=facility_sizes, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=is_rasterized
+    )
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
     parallel = max(0.01, math.cos(math.radians(float(y.mean()))))  # a degree of longitude in degrees of latitude
@@ -85,20 +87,20 @@ def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
 
 @themed
 def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> Figure:
-    """Draw costs at the noisy counts over the grid of radii; ``delta``, where known, is marked."""
-    site, server = problem.data.site, problem.server("reconnection")
+    """Draw costs at the noisy counts over the grid of radii, and mark the radius ``delta`` that was used."""
+    site, server = problem.data.site, problem.make_server("reconnection")
     choices = list_radii(site, site.connect(), server.rule, server.alpha)
     plans = [server.prior_plan(noisy, choice.assignment, choice.delta, server.alpha) for choice in choices]
     costs, radii = [plan.costs(site, noisy) for plan in plans], np.array([choice.delta for choice in choices])
-    capacity, connection = (np.array([each[name] for each in costs]) for name in ("capacity", "connection"))
+    capacity, connection = (np.array([plan_costs[name] for plan_costs in costs]) for name in ("capacity", "connection"))
     figure, axes = axes_of(7.6, 3.8)
     axes.plot(radii, capacity + connection, color=INK, marker="o", markersize=3, label="total")
     axes.plot(radii, capacity, color=MARK, marker="o", markersize=3, label="capacity, margins included")
     axes.plot(radii, connection, color=WARM, marker="o", markersize=3, label="connection")
     if delta is not None:
         axes.axvline(delta, color=BAD, linestyle="--", linewidth=1.3, label=f"delta used: {delta:.4g}")
-    least = radii[radii > 0].min() if (radii > 0).any() else 1.0
-    axes.set_xscale("symlog", linthresh=least)
+    min_radius = radii[radii > 0].min() if (radii > 0).any() else 1.0
+    axes.set_xscale("symlog", linthresh=min_radius)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("reconnection radius delta (0: no one is reconnected)")
@@ -108,20 +110,20 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
     return figure
 
 
-def _baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """Return the cost of this release and of other plans at the same noisy counts."""
+def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
+    """List the cost of this release and of other plans at the same noisy counts."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
     base = release.assignment
-    if problem.nearest:
-        base, server = site.connect(), problem.server("laplace")
-        alone = server.prior_plan(noisy, base, 0.0, server.alpha)
-        rows.append(("without reconnection", alone.costs(site, noisy)["total"]))
+    if problem.is_nearest_best:
+        base, server = site.connect(), problem.make_server("laplace")
+        unconnected_plan = server.prior_plan(noisy, base, 0.0, server.alpha)
+        rows.append(("without reconnection", unconnected_plan.costs(site, noisy)["total"]))
     plans = (result.details.told.get("plans") or {}).get("cost") or {}
     if len(plans) > 1:
         rows += [(f"facilities chosen by the {name}", float(cost)) for name, cost in plans.items()]
-    bare = np.maximum(sum_counts(base, noisy), 0.0)
-    rows.append(("without margins (not safe)", cost_parts(site, base, bare, noisy)["total"]))
+    bare_capacities = np.maximum(sum_counts(base, noisy), 0.0)
+    rows.append(("without margins (not safe)", cost_parts(site, base, bare_capacities, noisy)["total"]))
     return rows
 
 
@@ -148,31 +150,31 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
 
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
         """Return the report's figures by file name."""
-        made = {}
+        figures = {}
         if problem.data.coordinates is not None:
-            made["map"] = plan_map(release, problem)
-        made["capacities"] = capacity_figure(release, problem)
+            figures["map"] = plan_map(release, problem)
+        figures["capacities"] = capacity_figure(release, problem)
         site = problem.data.site
         if release.counts is not None:
-            made["cost-beside"] = themed(draw_losses)(
-                _baselines(problem, release, result), "cost at the noisy counts", None
+            figures["cost-beside"] = themed(draw_losses)(
+                _list_baselines(problem, release, result), "cost at the noisy counts", None
             )
-            if problem.nearest and site.size <= MAX_RECOMPUTED:
+            if problem.is_nearest_best and site.size <= MAX_RECOMPUTED:
                 delta = result.details.facts.get("delta")
-                made["cost-over-delta"] = cost_over_delta(problem, release.counts, delta)
-        return made
+                figures["cost-over-delta"] = cost_over_delta(problem, release.counts, delta)
+        return figures
 
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
-        """Map, capacities, costs: from public data and the noisy counts alone."""
-        drawn = self.figures(problem, release, result)
+        """Return map, capacities and costs. They use public data and the noisy counts only."""
+        figures = self.figures(problem, release, result)
         site, opened = problem.data.site, release.assignment.opened
-        made = []
-        if "map" in drawn:
+        sections = []
+        if "map" in figures:
             lead = (
                 f"{site.size} locations are served by {len(opened)} facilities. Circles grow with the clients "
                 "reported, squares with the capacity; a line joins a location to the facility that serves it."
             )
-            made.append(figure_section("Who is served where", drawn["map"], lead))
+            sections.append(figure_section("Who is served where", figures["map"], lead))
         noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
         alpha = problem.declared.privacy.failure_probability
         lead = "Capacities by facility."
@@ -193,57 +195,63 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
             )
         if len(opened) > MAX_BARS:
             lead += f" The {MAX_BARS} largest of {len(opened)} are drawn."
-        made.append(figure_section("Capacities against demand", drawn["capacities"], lead))
-        made.append(_facility_table(problem, release, noisy))
-        if "cost-beside" in drawn:
+        sections.append(figure_section("Capacities against demand", figures["capacities"], lead))
+        sections.append(_facility_table(problem, release, noisy))
+        if "cost-beside" in figures:
             lead = "Capacity cost plus connection cost, all at the noisy counts; shorter is better."
-            made.append(figure_section("Cost next to the alternatives", drawn["cost-beside"], lead))
-        if "cost-over-delta" in drawn:
+            sections.append(figure_section("Cost next to the alternatives", figures["cost-beside"], lead))
+        if "cost-over-delta" in figures:
             lead = (
                 "Fewer facilities share one margin among more locations, but send clients farther: delta is how far a "
                 "location may be reconnected."
             )
-            made.append(figure_section("Cost over delta", drawn["cost-over-delta"], lead))
-        return made
+            sections.append(figure_section("Cost over delta", figures["cost-over-delta"], lead))
+        return sections
 
     def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
-        """Return locations as points, connections as lines; None without coordinates."""
-        known, site = problem.data.coordinates, problem.data.site
-        if known is None:
+        """Return locations as points and connections as lines. None without coordinates."""
+        coordinates, site = problem.data.coordinates, problem.data.site
+        if coordinates is None:
             return None
-        names, values = known
+        names, values = coordinates
         planar, served = names == ("x", "y"), release.assignment
         places = [(float(x), float(y)) for x, y in (values if planar else values[:, ::-1]).tolist()]
         capacity = dict(zip(served.opened.tolist(), release.capacities.tolist(), strict=True))
-        away = site.metric.between(np.arange(site.size), served.facility)
+        distances = site.metric.distances_between(np.arange(site.size), served.facility)
         nothing = {"reported_clients": None, "capacity": None, "facility_cost": None}
         points, lines = [], []
         for v, h in enumerate(served.facility.tolist()):
-            way = {"id": str(problem.data.ids[v]), "facility": str(problem.data.ids[h]), "distance": float(away[v])}
+            connection = {
+                "id": str(problem.data.ids[v]),
+                "facility": str(problem.data.ids[h]),
+                "distance": float(distances[v]),
+            }
             kind = "facility" if v in capacity else "location"
             facts = {
                 "reported_clients": None if release.counts is None else float(release.counts[v]),
                 "capacity": capacity.get(v),
                 "facility_cost": float(site.cost[v]),
             }
-            points.append(Feature(path=(places[v],), properties={**way, "kind": kind, **facts}))
+            points.append(Feature(path=(places[v],), properties={**connection, "kind": kind, **facts}))
             if h != v:
-                lines.append(Feature(path=(places[v], places[h]), properties={**way, "kind": "connection", **nothing}))
+                lines.append(
+                    Feature(path=(places[v], places[h]), properties={**connection, "kind": "connection", **nothing})
+                )
         unit = "unit of x and y" if planar else ""
         return Layer(kind="planar" if planar else "geographic", features=points + lines, unit=unit)
 
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
-        """Return true costs, and how many facilities overflow; nothing where ``private`` has no true counts."""
+        """Return the true costs and the overflowing facilities. Empty if ``private`` has no true counts."""
         file = private / "truth.json"
         if not file.is_file():
             return []
         truth = json.loads(file.read_text("utf-8"))
-        over, facilities = len(truth.get("overflow") or ()), len(release.assignment.opened)
+        overflow_count, facilities = len(truth.get("overflow") or ()), len(release.assignment.opened)
         rows: list[tuple[str, Any]] = [
             ("clients", truth.get("clients")),
             *((f"true cost: {name}", value) for name, value in (truth.get("cost") or {}).items()),
             ("optimum without privacy", truth.get("optimum")),
             ("true cost / optimum", truth.get("normalised_cost")),
-            ("facilities that overflow", f"{over} of {facilities}"),
+            ("facilities that overflow", f"{overflow_count} of {facilities}"),
         ]
         return [table_section("The truth", ("what", "value"), [row for row in rows if row[1] is not None])]

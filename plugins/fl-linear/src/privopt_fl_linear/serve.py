@@ -1,8 +1,8 @@
 """The server's side: from noisy counts and public data alone to connections and capacities.
 
-Between `location.noisy_counts` and `serve` pass the noisy counts and nothing else. Two plans are made where facilities
-are a choice (:class:`~privopt_fl_linear.plan.Server`), and the one that costs less at the noisy counts is published:
-choosing it is post-processing. `plan_again` gives the same plan from what was published.
+Only the noisy counts pass from `location.noisy_counts` to `serve`. If facilities are a choice, two plans are made
+(:class:`~privopt_fl_linear.plan.Server`), and the one that costs less at the noisy counts is published, which is
+post-processing. `plan_again` makes the same plan from the published data.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ NO_MARGIN: Final = AnySet(start=0.0, slope=0.0)
 
 
 def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> Plan:
-    """Make the plans that there are, and take the one that costs less at the noisy counts.
+    """Make the possible plans, and return the one that costs less at the noisy counts.
 
     Args:
-        server: the public choices.
-        noisy: (n,) counts with Laplace(1/epsilon) noise, independent by location; may be negative.
-        context: limits, solver, progress.
-        ids: (n,) of the locations, for the record of the sites opened; default: their numbers.
+        server: The public choices.
+        noisy: (n,) counts with independent Laplace(1/epsilon) noise. They may be negative.
+        context: Limits, solver, progress.
+        ids: (n,) ids of the locations, for the record of the open sites. By default their numbers.
 
     Raises:
-        InfeasibleError: no plan keeps the capacity bounds.
-        StoppedError: a limit came before there was any.
+        InfeasibleError: No plan keeps the capacity bounds.
+        StoppedError: A limit came before the first plan.
     """
     ids = np.arange(server.site.size).astype(np.str_) if ids is None else ids
     base, stopped = None, False
@@ -53,10 +53,10 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
         prior = _serve_prior(server, noisy, context, base)
         recorded, stopped = dict(prior.recorded), prior.stopped
         if opened is not None:
-            told = {"clients_assumed": server.mean_clients, "sites": ids[base.opened].tolist()}
-            recorded["opening"] = told | _summary(opened)
+            site_facts = {"clients_assumed": server.mean_clients, "sites": ids[base.opened].tolist()}
+            recorded["opening"] = site_facts | _summarize_facilities(opened)
             stopped = stopped or opened.status != "optimal"
-        if not (prior.capacities > server.site.bound[prior.assignment.opened]).any():
+        if not (prior.capacities > server.site.capacity_bounds[prior.assignment.opened]).any():
             plans["prior"] = prior
             if not (server.chooses_sites and server.sites == "reports"):
                 return evolve(prior, recorded=recorded, stopped=stopped)
@@ -70,9 +70,9 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
         recorded["reports"] = {"status": str(error)}
         stopped = stopped or context.remaining == 0.0
     costs = {name: plan.costs(server.site, noisy)["total"] for name, plan in plans.items()}
-    chosen = min(costs, key=lambda name: costs[name])
-    recorded["plans"] = {"chosen": chosen, "cost": costs}
-    return evolve(plans[chosen], recorded=recorded, stopped=stopped)
+    name_of_best = min(costs, key=lambda name: costs[name])
+    recorded["plans"] = {"chosen": name_of_best, "cost": costs}
+    return evolve(plans[name_of_best], recorded=recorded, stopped=stopped)
 
 
 def plan_again(
@@ -82,13 +82,13 @@ def plan_again(
     ids: NDArray[np.str_],
     published: Assignment,
 ) -> Plan:
-    """Return the plan that the published noisy counts give, of the kind that was published.
+    """Make the plan of the published noisy counts again, of the kind that was published.
 
-    The facilities that public data chose are taken as they are recorded, and so is whether ``auto`` was cut short. A
-    plan that the noisy counts chose is the published assignment's: its margins hold for every assignment.
+    The facilities that public data chose are taken from the record, and so is whether ``auto`` was cut short. If the
+    noisy counts chose the plan, its assignment is the published one, because its margins hold for every assignment.
 
     Raises:
-        InputError: what is recorded is not a plan.
+        InputError: The record is not that of a plan.
     """
     base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0] if server.has_prior else None
     by_reports = server.has_reports and (recorded.get("plans") or {}).get("chosen") == "reports"
@@ -102,7 +102,7 @@ def plan_again(
 def plan_at(
     server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: NDArray[np.str_], delta: float, level: float
 ) -> Plan:
-    """Return the prior's plan at a radius and a failure probability that are known."""
+    """Return the prior's plan at a known radius and failure probability."""
     base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0]
     return server.prior_plan(noisy, reconnect(server.site, base, delta), delta, level)
 
@@ -113,18 +113,18 @@ def prior_base(
     recorded: Mapping[str, Any] | None = None,
     ids: NDArray[np.str_] | None = None,
 ) -> tuple[Assignment, Facilities | None]:
-    """Return the connection that the prior's plan starts from: public, so that it cannot break the promise.
+    """Return the connection that the prior's plan starts from. It is public, so it cannot depend on the noise.
 
-    Where opening is a choice, its facilities are those that are cheapest at the public mean count.
+    If facilities are a choice, they are the cheapest ones at the public mean count.
 
     Args:
-        server: the public choices.
-        context: limits, solver, progress.
-        recorded: ``details.told``, whose sites are taken instead of solving again.
-        ids: (n,) of the locations.
+        server: The public choices.
+        context: Limits, solver, progress.
+        recorded: ``details.told``, whose sites are used instead of solving again.
+        ids: (n,) ids of the locations.
 
     Raises:
-        InputError: the sites recorded are not locations.
+        InputError: The recorded sites are not locations.
     """
     if not server.chooses_sites:
         return server.site.connect(), None
@@ -143,7 +143,7 @@ def prior_base(
 
 
 def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Plan:
-    """Make the method's own plan from a public connection; capacity bounds are not looked at."""
+    """Make the plan of the method from a public connection, without regard to capacity bounds."""
     context.report("margins")
     level = server.prior_level
     if server.delta != "auto":
@@ -151,23 +151,25 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
     context.report("reconnection radii")
     with limit(context.remaining) as scope:
         choices = list_radii(server.site, base, server.rule, level)
-    if scope.expired:  # without reconnection then; no one can check that the noise had no part in it
+    # A verifier cannot check that the noise did not influence this timeout. So the margins are those of a union bound
+    # over all radii.
+    if scope.expired:
         plan = server.prior_plan(noisy, base, 0.0, level_cut_short(level))
         return evolve(plan, recorded={"auto": {"radii_cut_short": True}}, stopped=True)
     if server.mean_clients is not None:
-        chosen = choose_at_mean(choices, server.mean_clients)
-        return server.prior_plan(noisy, chosen.assignment, chosen.delta, level)
+        candidate = choose_at_mean(choices, server.mean_clients)
+        return server.prior_plan(noisy, candidate.assignment, candidate.delta, level)
     policy = choose_policy(choices, server.rule, level)
-    chosen = policy.choose(math.fsum(noisy))
+    candidate = policy.choose_radius(math.fsum(noisy))
     auto = {
         "radii": [choice.delta for choice in policy.choices],
         "thresholds_mean_clients": (policy.thresholds / server.rule.n).tolist(),
         "failure_bound": policy.bound,
         "radii_cut_short": False,
-        "delta": chosen.delta,
+        "delta": candidate.delta,
         "level": policy.level,
     }
-    plan = server.prior_plan(noisy, chosen.assignment, chosen.delta, policy.level)
+    plan = server.prior_plan(noisy, candidate.assignment, candidate.delta, policy.level)
     return evolve(plan, recorded={"auto": auto})
 
 
@@ -175,20 +177,20 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
     """Make the plan whose facilities the noisy counts choose.
 
     Raises:
-        InfeasibleError, StoppedError: nothing keeps the bounds, or nothing was found in time.
+        InfeasibleError, StoppedError: No plan keeps the bounds, or none was found in time.
     """
     try:
-        found = choose_facilities(server, noisy, any_set, context, phase="facilities by the reports")
+        facilities = choose_facilities(server, noisy, any_set, context, phase="facilities by the reports")
     except (InfeasibleError, StoppedError) as error:
         error.args = (f"{error}, margins of {any_set.start:.6g} and {any_set.slope:.6g} a location included",)
         raise
-    plan = server.reports_plan(noisy, Assignment.from_facilities(found.facility), any_set)
-    stopped = found.status != "optimal" and context.remaining == 0.0
-    reports = _summary(found) | {"mean_reported": math.fsum(noisy) / server.rule.n}
+    plan = server.reports_plan(noisy, Assignment.from_facilities(facilities.facility), any_set)
+    stopped = facilities.status != "optimal" and context.remaining == 0.0
+    reports = _summarize_facilities(facilities) | {"mean_reported": math.fsum(noisy) / server.rule.n}
     return evolve(plan, recorded={"reports": reports}, stopped=stopped)
 
 
-def _summary(facilities: Facilities) -> dict[str, Any]:
+def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
     names = ("objective", "bound", "status", "nodes", "pairs")
     return {name: getattr(facilities, name) for name in names}
 
@@ -196,36 +198,36 @@ def _summary(facilities: Facilities) -> dict[str, Any]:
 def choose_facilities(
     server: Server, counts: Counts, any_set: AnySet, context: SolveContext, *, phase: str
 ) -> Facilities:
-    """Choose the facilities to open, and who is served by whom, for counts that are taken as they are.
+    """Choose the facilities to open, and the facility of each location, for given counts.
 
     A facility costs its opening and the start of its margin. A location takes the capacity of its count and of its part
-    of the margin, at least none. Its way is weighed by one client at least where there is a margin, so that a location
-    whose count the noise took away is not sent far. Without bounds this is the uncapacitated problem, with bounds the
-    single-source capacitated one.
+    of the margin, but at least 0. If there is a margin, its distance has the weight of at least one client, so that
+    a location whose count the noise removed is not sent far. Without capacity bounds this is the uncapacitated
+    problem, with bounds the single-source capacitated one.
 
     Returns:
-        The answer, its facilities as locations.
+        The solution, with facilities given by their locations.
 
     Raises:
-        InputError: more pairs than are ever solved over.
-        InfeasibleError, StoppedError: nothing keeps the bounds; nothing was found in time, or fits into memory.
+        InputError: There are more pairs than the solver accepts.
+        InfeasibleError, StoppedError: No plan keeps the bounds; or none was found in time or within the memory.
     """
     context.report(phase)
     site = server.site
-    among, here = site.allowed, np.asarray(counts, dtype=np.float64)
-    clients = np.maximum(here + any_set.slope, 0.0)
-    weight = np.maximum(here, 1.0 if any_set.start + any_set.slope > 0.0 else 0.0)
+    places, true_or_noisy = site.allowed_sites, np.asarray(counts, dtype=np.float64)
+    clients = np.maximum(true_or_noisy + any_set.slope, 0.0)
+    weight = np.maximum(true_or_noisy, 1.0 if any_set.start + any_set.slope > 0.0 else 0.0)
     scale = np.divide(clients, weight, out=np.ones(site.size), where=weight > 0.0)
-    costs = SiteCosts(site=site, among=among, weight=weight, scale=scale)
-    opening = site.opening_cost[among] + site.cost[among] * any_set.start
-    bounded = site.capacity is not None
-    pairs = len(among) * site.size if bounded else min_pairs(len(among), site.size)
-    asked = f"{len(among):,} places for a facility and {site.size:,} locations ({pairs:,} pairs)"
+    costs = SiteCosts(site=site, among=places, weight=weight, scale=scale)
+    opening = site.opening_cost[places] + site.cost[places] * any_set.start
+    has_bounds = site.capacity is not None
+    pairs = len(places) * site.size if has_bounds else min_pairs(len(places), site.size)
+    size_text = f"{len(places):,} places for a facility and {site.size:,} locations ({pairs:,} pairs)"
     if pairs > MAX_PAIRS:
-        wanted = f"at most {MAX_PAIRS:,} pairs, for which facilities to open is solved over them"
-        raise InputError([Fault(site.source, "", asked, wanted)])
-    context.need((64.0 if bounded else BYTES_PER_PAIR) * pairs, asked)
-    found = open_facilities(
+        expectation = f"at most {MAX_PAIRS:,} pairs, for which facilities to open is solved over them"
+        raise InputError([Fault(site.source, "", size_text, expectation)])
+    context.need((64.0 if has_bounds else BYTES_PER_PAIR) * pairs, size_text)
+    facilities = open_facilities(
         costs,
         opening,
         max_facilities=server.max_facilities,
@@ -234,9 +236,9 @@ def choose_facilities(
         report=lambda nodes, lower, upper: context.report(phase, nodes, lower, upper),
         max_pairs=int(min(MAX_PAIRS, context.free_memory / BYTES_PER_PAIR)),
     )
-    if bounded:
+    if has_bounds:
         slack = 1.0 - 1e-9 if server.rule.noise == "continuous" else 1.0  # sums of doubles, in whatever order
-        capacity = (site.bound[among] - any_set.start) * slack
-        context.report(f"{phase}, within bounds", 0, found.bound)
-        found = assign_within_bounds(costs, opening, clients, capacity, found, server.max_facilities, context)
-    return evolve(found, facility=among[found.facility], opened=among[found.opened])
+        capacity = (site.capacity_bounds[places] - any_set.start) * slack
+        context.report(f"{phase}, within bounds", 0, facilities.bound)
+        facilities = assign_within_bounds(costs, opening, clients, capacity, facilities, server.max_facilities, context)
+    return evolve(facilities, facility=places[facilities.facility], opened=places[facilities.opened])

@@ -1,8 +1,8 @@
-"""Costs of serving clients, pair by pair: few pairs of each client where a table would be too large.
+"""Costs of serving clients, as lists of each client's cheapest pairs, because a whole table may be too large.
 
-A Lagrangian bound looks at a pair only where the client's price exceeds its cost. So with prices that stay at or below
-what every pair omitted costs, the cheapest pairs of each client prove a bound over all pairs; a client whose price
-strives beyond that gets more of them.
+A Lagrangian bound uses a pair only if the client's price exceeds the pair's cost. If no price exceeds the cost of any
+omitted pair, then the listed pairs prove a bound over all pairs. A client whose price reaches that limit gets more
+pairs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Costs", "PairList", "Pairs", "SiteCosts"]
 
 
 class Costs(Protocol):
-    """What serving clients costs, asked for by the cheapest."""
+    """Costs of serving clients, which can be queried for the cheapest facilities."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -37,15 +37,15 @@ class Costs(Protocol):
 
 @frozen(kw_only=True, eq=False)
 class SiteCosts:
-    """The locations of a site, by its metric; no table of them is made.
+    """Costs between the locations of a site, computed from its metric without a table.
 
     Serving location v from u costs ``weight[v] * (d(u, v) + scale[v] * cost[u])``.
 
     Attributes:
-        site: what is public.
-        among: (F,) places for a facility, ascending.
-        weight: (C,) that a location's way is weighed by, >= 0.
-        scale: (C,) capacity that a location takes, a unit of its weight, >= 0.
+        site: The public data.
+        among: (F,) locations that may hold a facility, ascending.
+        weight: (C,) weight of a location's distance, >= 0.
+        scale: (C,) capacity that a location takes for each unit of its weight, >= 0.
     """
 
     site: Site
@@ -60,37 +60,37 @@ class SiteCosts:
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
         """See `Costs.nearest`."""
-        which, each = self.site.metric.nearest(clients, self.among, self.site.cost, self.scale[clients], count)
-        return which, each * self.weight[clients, None]
+        positions, costs = self.site.metric.nearest(clients, self.among, self.site.cost, self.scale[clients], count)
+        return positions, costs * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """See `Costs.cheapest`; a search from all facilities at once where all locations are scaled alike."""
+        """See `Costs.cheapest`. If all scales are 1, one search serves all locations."""
         site, everyone = self.site, np.arange(self.site.size)
         if bool((self.scale == 1.0).all()):
-            chosen = site.metric.cheapest(self.among[opened], site.cost)
-            way = site.metric.between(everyone, chosen) + site.cost[chosen]
-            return np.searchsorted(self.among, chosen), way * self.weight
-        which, each = site.metric.nearest(everyone, self.among[opened], site.cost, self.scale, 1)
-        return opened[which[:, 0]], each[:, 0] * self.weight
+            facility = site.metric.cheapest(self.among[opened], site.cost)
+            serving_cost = site.metric.distances_between(everyone, facility) + site.cost[facility]
+            return np.searchsorted(self.among, facility), serving_cost * self.weight
+        positions, costs = site.metric.nearest(everyone, self.among[opened], site.cost, self.scale, 1)
+        return opened[positions[:, 0]], costs[:, 0] * self.weight
 
 
 @frozen(kw_only=True, eq=False)
 class Pairs:
-    """The pairs that are looked at, by facility.
+    """The listed pairs, by facility.
 
     Attributes:
-        start: (F + 1,) where each facility's pairs begin.
-        client: (E,) their clients, ascending for each facility.
-        cost: (E,) what they cost.
-        beyond: (C,) what every other pair of a client costs at least; infinite where it has no other.
-        far: (C,) what a client is taken to cost whom no open facility has among its pairs, in searches for a set.
+        start: (F + 1,) index of each facility's first pair.
+        client: (E,) clients of the pairs, ascending for each facility.
+        cost: (E,) costs of the pairs.
+        omitted_cost: (C,) lower bound on the cost of a client's omitted pairs. Infinite if none is omitted.
+        fallback_cost: (C,) assumed cost of a client if no open facility is among its pairs. Only heuristics use it.
     """
 
     start: Ints
     client: Ints
     cost: Floats
-    beyond: Floats
-    far: Floats
+    omitted_cost: Floats
+    fallback_cost: Floats
 
     @property
     def arrays(self) -> tuple[Ints, Ints, Floats]:
@@ -99,53 +99,61 @@ class Pairs:
 
 
 class PairList:
-    """Pairs of the cheapest facilities of each client, more of them where they are asked for."""
+    """A growing list of the cheapest pairs of each client."""
 
     def __init__(self, costs: Costs, opening: Floats, count: int, max_pairs: int) -> None:
         """List the ``count`` cheapest facilities of each client.
 
         Args:
-            costs: of all pairs.
-            opening: (F,) of opening a facility.
-            count: cheapest facilities of each client.
-            max_pairs: pairs that may be listed in all.
+            costs: Costs of all pairs.
+            opening: (F,) cost of opening a facility.
+            count: Number of facilities for each client.
+            max_pairs: Most pairs that may be listed in total.
         """
-        self.costs, self.opening, self.most = costs, opening, max_pairs
+        self.costs, self.opening, self.pair_limit = costs, opening, max_pairs
         facilities, clients = costs.shape
         self.count = np.zeros(clients, dtype=np.int64)
-        self.beyond = np.zeros(clients)
+        self.omitted_cost = np.zeros(clients)
         self._facility, self._client, self._cost = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
-        self._add(np.arange(clients), min(count, facilities))
+        self._list_pairs(np.arange(clients), min(count, facilities))
 
-    def _add(self, clients: Ints, count: int) -> None:
-        """List ``count`` facilities of some clients, in place of those that they had."""
+    def _list_pairs(self, clients: Ints, count: int) -> None:
+        """List the ``count`` cheapest facilities of some clients, in place of their previous pairs."""
         facilities = self.costs.shape[0]
-        which, cost = self.costs.nearest(clients, count)
-        kept = ~np.isin(self._client, clients)
-        there = np.isfinite(cost.ravel())
-        self._facility = np.concatenate([self._facility[kept], which.ravel()[there]])
-        self._client = np.concatenate([self._client[kept], np.repeat(clients, count)[there]])
-        self._cost = np.concatenate([self._cost[kept], cost.ravel()[there]])
+        facility, cost = self.costs.nearest(clients, count)
+        is_other_client = ~np.isin(self._client, clients)
+        is_finite = np.isfinite(cost.ravel())
+        self._facility = np.concatenate([self._facility[is_other_client], facility.ravel()[is_finite]])
+        self._client = np.concatenate([self._client[is_other_client], np.repeat(clients, count)[is_finite]])
+        self._cost = np.concatenate([self._cost[is_other_client], cost.ravel()[is_finite]])
         self.count[clients] = count
-        self.beyond[clients] = np.inf if count == facilities else cost[:, -1]
+        self.omitted_cost[clients] = np.inf if count == facilities else cost[:, -1]
         order = np.lexsort((self._client, self._facility))
         start = np.concatenate([[0], np.cumsum(np.bincount(self._facility, minlength=facilities))])
-        greatest = np.zeros(len(self.beyond))
+        greatest = np.zeros(len(self.omitted_cost))
         np.maximum.at(greatest, self._client, self._cost)
-        far = 2.0 * np.where(np.isfinite(self.beyond), self.beyond, greatest + self.opening.max())
+        fallback_cost = 2.0 * np.where(np.isfinite(self.omitted_cost), self.omitted_cost, greatest + self.opening.max())
         self.pairs = Pairs(
-            start=start, client=self._client[order], cost=self._cost[order], beyond=self.beyond.copy(), far=far
+            start=start,
+            client=self._client[order],
+            cost=self._cost[order],
+            omitted_cost=self.omitted_cost.copy(),
+            fallback_cost=fallback_cost,
         )
 
-    def extend(self, wanting: Bools) -> bool:
-        """List four times as many for the clients (C,) that want more, while all fit; return whether any got some."""
-        facilities, grown = self.costs.shape[0], False
-        for count in np.unique(self.count[wanting]).tolist():
-            clients = np.flatnonzero(wanting & (self.count == count))
-            more = min(4 * count, facilities)
-            if count < facilities and len(self._cost) + (more - count) * len(clients) <= self.most:
-                self._add(clients, more)
-                wanting = wanting.copy()
-                wanting[clients] = False
-                grown = True
-        return grown
+    def extend_pairs(self, needs_more: Bools) -> bool:
+        """List four times as many pairs for the clients (C,) that need more, as long as all pairs fit.
+
+        Returns:
+            Whether any client got more pairs.
+        """
+        facilities, has_grown = self.costs.shape[0], False
+        for count in np.unique(self.count[needs_more]).tolist():
+            clients = np.flatnonzero(needs_more & (self.count == count))
+            new_count = min(4 * count, facilities)
+            if count < facilities and len(self._cost) + (new_count - count) * len(clients) <= self.pair_limit:
+                self._list_pairs(clients, new_count)
+                needs_more = needs_more.copy()
+                needs_more[clients] = False
+                has_grown = True
+        return has_grown

@@ -20,26 +20,26 @@ __all__ = ["Assignment", "Site", "connection_cost", "cost_parts", "sum_counts"]
 
 @frozen(eq=False)
 class Assignment:
-    """Which facility serves each location.
+    """The facility that serves each location.
 
     Attributes:
         facility: (n,) the location whose facility serves v: h(v).
-        opened: (m,) the image of h, ascending: the paper's M (or I after reconnection). ``{v : h(v) = v}``, its other
-            definition, fails with ties.
-        place: (n,) the position of ``facility`` in ``opened``.
+        opened: (m,) the image of h, ascending: the paper's M (or I after reconnection). The paper's other definition,
+            ``{v : h(v) = v}``, fails with ties.
+        position: (n,) the position of ``facility`` in ``opened``.
         sizes: (m,) |L_v|, the number of locations that each opened facility serves.
     """
 
     facility: Ints
     opened: Ints
-    place: Ints
+    position: Ints
     sizes: Ints
 
     @classmethod
     def from_facilities(cls, facility: Ints) -> Assignment:
-        """Derive the rest from h."""
-        opened, place, sizes = np.unique(facility, return_inverse=True, return_counts=True)
-        return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, place.reshape(-1), sizes)))
+        """Derive the other attributes from h."""
+        opened, position, sizes = np.unique(facility, return_inverse=True, return_counts=True)
+        return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, position.reshape(-1), sizes)))
 
 
 @frozen(kw_only=True, eq=False)
@@ -47,12 +47,12 @@ class Site:
     """The public data of a problem.
 
     Attributes:
-        metric: the n locations.
+        metric: The n locations and their distances.
         cost: (n,) facility cost of one client, >= 0.
-        opening: (n,) cost of opening at all, or None.
-        candidates: locations that may hold a facility, ascending; None for all.
-        capacity: (n,) most clients that a facility may serve, infinite without a bound; None if no facility has one.
-        source: name of the file of locations, for faults.
+        opening: (n,) fixed cost of opening a facility. None if no facility has one.
+        candidates: Locations that may hold a facility, ascending. None for all.
+        capacity: (n,) most clients that a facility may serve, infinite without a bound. None if no facility has one.
+        source: Name of the file of locations, for faults.
     """
 
     metric: Metric
@@ -68,38 +68,39 @@ class Site:
         return self.metric.size
 
     @property
-    def allowed(self) -> Ints:
-        """The locations where a facility may be, ascending."""
+    def allowed_sites(self) -> Ints:
+        """Locations that may hold a facility, ascending."""
         return np.arange(self.size) if self.candidates is None else self.candidates
 
     @property
     def opening_cost(self) -> Floats:
-        """(n,) the cost of opening a facility; 0 where none is stated."""
+        """(n,) the cost of opening a facility, 0 by default."""
         return np.zeros(self.size) if self.opening is None else self.opening
 
     @property
-    def bound(self) -> Floats:
-        """(n,) the most clients that a facility may serve; infinite where none is stated."""
+    def capacity_bounds(self) -> Floats:
+        """(n,) the most clients that a facility may serve, infinite by default."""
         return np.full(self.size, math.inf) if self.capacity is None else self.capacity
 
     def connect(self, facilities: Ints | None = None) -> Assignment:
         """Connect each location to its cheapest facility: h(v) = argmin_u cost_u + d(u, v) (Algorithm 1).
 
-        Without opening costs and bounds this is optimal whatever the counts are. Ties go to the first.
+        Without opening costs and capacity bounds this is optimal for any counts. Ties go to the first facility.
 
         Args:
-            facilities: to choose from; default: all that are allowed.
+            facilities: Locations with a facility. By default all that are allowed.
         """
-        among = self.allowed if facilities is None else facilities
-        return Assignment.from_facilities(self.metric.cheapest(among, self.cost))
+        places = self.allowed_sites if facilities is None else facilities
+        return Assignment.from_facilities(self.metric.cheapest(places, self.cost))
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
-    """Return the (m,) sums of the counts over each facility's locations: exact for integers, correctly rounded else.
+    """Return the (m,) sums of the counts over each facility's locations.
 
-    Counts may be negative (noisy). The order of the locations does not matter.
+    The sums are exact for integers, and correctly rounded otherwise, so that they do not depend on the order of the
+    locations. Counts may be negative, because they may be noisy.
     """
-    ordered = counts[np.argsort(assignment.place, kind="stable")]
+    ordered = counts[np.argsort(assignment.position, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(assignment.sizes)])
     if np.issubdtype(ordered.dtype, np.integer):
         return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
@@ -109,14 +110,14 @@ def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Fl
 
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
-    """Return sum_v counts_v d(v, h(v)), correctly rounded from the products."""
-    return math.fsum(counts * metric.between(np.arange(metric.size), assignment.facility))
+    """Return sum_v counts_v d(v, h(v)), the correctly rounded sum of the products in doubles."""
+    return math.fsum(counts * metric.distances_between(np.arange(metric.size), assignment.facility))
 
 
 def cost_parts(
     site: Site, assignment: Assignment, capacities: Floats, counts: NDArray[np.int64] | Floats
 ) -> dict[str, float]:
-    """Return the capacity cost, the connection cost at the counts given, opening costs and their ``total``."""
+    """Return the capacity cost, the connection cost at these counts, the opening cost, and their ``total``."""
     parts = {
         "capacity": math.fsum(capacities * site.cost[assignment.opened]),
         "connection": connection_cost(site.metric, assignment, counts),

@@ -82,7 +82,7 @@ def swap(table: np.ndarray, opening: np.ndarray, chosen: list[int]) -> float:
 def by_swaps(server: Server, noisy: np.ndarray, starts: list[list[int]]) -> float:
     """Return the best that swaps find in the program that the reports' plan is the best of."""
     site, line = server.site, server.any_set()
-    distance = site.metric.between(*(i.ravel() for i in np.indices((site.size, site.size))))
+    distance = site.metric.distances_between(*(i.ravel() for i in np.indices((site.size, site.size))))
     table = distance.reshape(site.size, -1) * np.maximum(noisy, 1.0)
     table += np.multiply.outer(site.cost, np.maximum(noisy + line.slope, 0.0))
     return min(swap(table, site.cost * line.start, start) for start in starts)
