@@ -48,7 +48,7 @@ def test_every_row_of_public_npz_is_in_the_client(write, node, tmp_path, epsilon
     path = write(users=USERS, epsilon=epsilon)
     folder = solved(path, "exact")
     public = published(path, folder)
-    assert all(np.array_equal(public.row(record), public.whole[record]) for record in range(25))
+    assert all(np.array_equal(public.row(record), public.all_rows[record]) for record in range(25))
     client = export(folder, tmp_path / "client").folder
     ids, source = opened(client).ids, random.Random(3)
     for record, name in enumerate(ids):

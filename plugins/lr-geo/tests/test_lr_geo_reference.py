@@ -15,12 +15,12 @@ from privopt.run.solve import solve
 from privopt.run.verify import load_release
 from privopt_lr_geo import reference
 from privopt_lr_geo.central import clients_of
-from privopt_lr_geo.estimate import TableCosts, circle_around, costs_of, estimates
+from privopt_lr_geo.estimate import TableCosts, circle_around, costs_of, estimate_costs
 from privopt_lr_geo.lr_sets import PathDistances, lr_set, reach_of
 from privopt_lr_geo.messages import Request
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable
-from privopt_lr_geo.user_randomness import drawn
+from privopt_lr_geo.user_randomness import draw_order_and_centre
 
 TABLES = """
 [privacy]
@@ -81,7 +81,7 @@ def test_estimates_enclose_the_cost(city, cell, directed, geographic):
     exchange, exact = TableCosts(problem, cell), problem.data.cost
     everyone = np.arange(36)
     whole = exchange.table.rows(np.arange(len(exchange.cells.coordinates)))
-    found = estimates(exchange.places, exchange.cells, everyone, whole)
+    found = estimate_costs(exchange.places, exchange.cells, everyone, whole)
     assert (found.lower <= exact).all()
     assert (exact <= found.upper).all()
     assert (np.diag(found.upper) == 0).all()
@@ -89,7 +89,7 @@ def test_estimates_enclose_the_cost(city, cell, directed, geographic):
     room = 2.0 * (shift[:, None] + shift) + 1e-5
     assert (found.upper - exact <= room).all()
     assert (exact - found.lower <= room).all()
-    assert found.share == 1.0
+    assert found.covered_share == 1.0
 
 
 def test_straight_shifts_do_not_enclose_the_cost(city):
@@ -99,7 +99,7 @@ def test_straight_shifts_do_not_enclose_the_cost(city):
     cells = Cells.over(places, 2.0)
     table = ReferenceTable(problem, places, cells).rows(np.arange(len(cells.coordinates)))
     beta = table.beta[np.ix_(cells.nearest, cells.nearest)].astype(float)
-    straight = places.apart(places.coordinates, cells.coordinates[cells.nearest])
+    straight = places.straight_km(places.coordinates, cells.coordinates[cells.nearest])
     assert (exact > beta + straight[:, None] + straight + 1e-6).any()
     assert (exact < beta - straight[:, None] - straight - 1e-6).any()
     assert (exact <= beta + cells.shift[:, None] + cells.shift + 1e-6).all()
@@ -112,7 +112,7 @@ def test_a_circle_covers_what_matters(city):
         around = lr_set(problem, paths, user)
         reach = reach_of(data, around.records)
         for seed in range(4):
-            asked = circle_around(options, drawn(seed, user, around.records)[1])
+            asked = circle_around(options, draw_order_and_centre(seed, user, around.records)[1])
             away = data.metric.rows(np.array([asked.centre]))[0]
             assert asked.centre in around.records
             assert (away[around.records] <= asked.radius).all()
@@ -124,8 +124,8 @@ def test_beyond_the_circle_travel_bounds_the_cost(city):
     exchange, exact = TableCosts(problem, 0.3), problem.data.cost
     records = np.array([0, 1, 6])
     part = exchange.table.circle(Request(centre=0, radius=2.5))
-    found = estimates(exchange.places, exchange.cells, records, part)
-    assert 0 < found.share < 1
+    found = estimate_costs(exchange.places, exchange.cells, records, part)
+    assert 0 < found.covered_share < 1
     assert (found.lower <= exact[records]).all()
     assert (exact[records] <= found.upper).all()
 

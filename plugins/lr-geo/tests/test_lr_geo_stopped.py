@@ -20,7 +20,7 @@ from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.messages import Answer
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 from privopt_lr_geo.server import interior_start
-from privopt_lr_geo.user_randomness import NAME, drawn, stored_seed
+from privopt_lr_geo.user_randomness import NAME, draw_order_and_centre, stored_seed
 from privopt_metric_dp.solvers.exponential import exponential
 
 
@@ -71,13 +71,13 @@ def test_seeds_are_new_where_no_run_is_gone_on_with(tmp_path):
 
 def test_draws_follow_from_the_seed_and_the_user():
     records = np.arange(40, 80)
-    one, same, other, beside = (drawn(*of, records) for of in ((5, 50), (5, 50), (6, 50), (5, 51)))
+    one, same, other, beside = (draw_order_and_centre(*of, records) for of in ((5, 50), (5, 50), (6, 50), (5, 51)))
     assert np.array_equal(np.sort(one[0]), np.arange(40))
     assert np.array_equal(one[0], same[0])
     assert one[1] == same[1]
     assert not np.array_equal(one[0], other[0])
     assert not np.array_equal(one[0], beside[0])
-    assert {drawn(seed, 50, records)[1] for seed in range(400)} == set(records.tolist())
+    assert {draw_order_and_centre(seed, 50, records)[1] for seed in range(400)} == set(records.tolist())
 
 
 @pytest.mark.parametrize("method", ["benders", "full"])

@@ -213,7 +213,7 @@ def test_a_server_that_is_no_address_is_refused_before_anything_is_written(url, 
 
 def test_an_address_by_tls_is_not_spoken_to_in_the_clear():
     """A package in the clear would show where its user is."""
-    assert isinstance(wire._connection("https://127.0.0.1:1"), HTTPSConnection)
+    assert isinstance(wire._open_connection("https://127.0.0.1:1"), HTTPSConnection)
 
 
 # --- limits: tiny ones, so that no test depends on how fast the machine is ---------------------------------
@@ -324,11 +324,11 @@ def bad_server():
 @pytest.mark.parametrize("begin", [b"HTTP/1.0 200 OK\r\nContent-Length: 99\r\n\r\n", b"HTTP/1.0 200 OK\r\nA: ", b""])
 def test_client_does_not_wait_for_answer_that_drips(bad_server, begin):
     with pytest.raises(StoppedError, match="no answer within"):
-        wire._answer(bad_server(begin, b"x"), 32 * "a", b"", 0.3)
+        wire._fetch_answer(bad_server(begin, b"x"), 32 * "a", b"", 0.3)
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 5000\r\n", b""])
 def test_client_reads_no_answer_larger_than_its_limit(bad_server, head):
     url = bad_server(b"HTTP/1.0 200 OK\r\n" + head + b"\r\n", 500 * b"x")
     with limit(60), pytest.raises(StoppedError, match="more than 1,000 bytes"):
-        wire._requested(url, "GET", "/", largest=1000)
+        wire._send_request(url, "GET", "/", largest=1000)

@@ -16,7 +16,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import StoppedError
 from privopt.execution.clock import check, limit
 from privopt_lr_geo.client import Client
-from privopt_lr_geo.estimate import TableCosts, estimates
+from privopt_lr_geo.estimate import TableCosts, estimate_costs
 from privopt_lr_geo.lr_sets import LRSet
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -59,7 +59,7 @@ def _floors(data: MetricData, costs: TableCosts | None, records: Ints) -> Floats
     if costs is None:
         return data.cost[records]
     whole = costs.table.rows(np.arange(len(costs.cells.coordinates)))
-    return estimates(costs.places, costs.cells, records, whole).lower
+    return estimate_costs(costs.places, costs.cells, records, whole).lower
 
 
 def _undominated(cost: Floats) -> Ints:

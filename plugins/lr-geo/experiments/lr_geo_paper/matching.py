@@ -63,9 +63,9 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
     index = np.stack(np.meshgrid(*(np.arange(end + 1) for end in last), indexing="ij"), axis=-1).reshape(-1, 2)
     cells = Cells.around(places, corner + index * step)
     middle = np.median(places.coordinates, axis=0)
-    centre = int(np.argmin(places.apart(cells.coordinates, np.broadcast_to(middle, cells.coordinates.shape))))
+    centre = int(np.argmin(places.straight_km(cells.coordinates, np.broadcast_to(middle, cells.coordinates.shape))))
     offset = cells.coordinates - cells.coordinates[centre]
-    if places.geographic:
+    if places.is_geographic:
         offset = np.radians(offset) * EARTH_RADIUS_KM * np.array([1.0, np.cos(np.radians(middle[0]))])
     half = REGION / 2 * (1 - 1e-9)
     inside = np.flatnonzero((np.abs(offset + side / 2) <= half).all(axis=1))

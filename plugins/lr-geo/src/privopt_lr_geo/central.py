@@ -1,4 +1,4 @@
-"""CLR-Geo from the users' side: uploads, the use of the answer, and the fallback if none comes."""
+"""CLR-Geo from the users' side: uploads, the certification of the answers, and the fallback if none comes."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from privopt_lr_geo.privacy import OwnMatrices
 from privopt_lr_geo.problem import LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease, MatricesOnDemand
 from privopt_lr_geo.server import NotBegunError, ProgramSolution
-from privopt_lr_geo.user_randomness import drawn, new_seed, stored_seed
+from privopt_lr_geo.user_randomness import draw_order_and_centre, new_seed, stored_seed
 from privopt_metric_dp.matrix.repair import repair
 from privopt_metric_dp.solvers.exponential import exponential
 
 __all__ = ["CentralSearch", "clients_of", "terms_of"]
 
 EPSILON_SLACK: Final = 1e-7
-"""The program is solved at epsilon (1 - this), so that the repair leaves entries tied across users as they are."""
+"""The program is solved at epsilon (1 - this), so that the repair need not change entries tied across users."""
 COEFFICIENT_BYTES: Final = 64.0
-"""Bytes of a row's entry before there is a program: distances, costs and forms with users and server."""
+"""Memory for each entry of a row before the program: distances, costs and forms of users and server."""
 SHARE_OF_TIME: Final = 0.15
-"""Of the time that is left, what one mechanism of all records may take before the users' program begins."""
+"""Share of the remaining time for one mechanism of all records, before the users' program begins."""
 LARGEST_MATRIX: Final = 4_000_000
-"""Records times outputs up to which one is looked for: beyond it, dense kernels take more than such a share."""
+"""Records times outputs up to which such a mechanism is computed. Larger dense kernels take more than that share."""
 
 
 def clients_of(
@@ -51,13 +51,13 @@ def clients_of(
     """Return each user with its LR set, in the order of the records.
 
     Args:
-        problem: what the users see.
-        seed: of the order of rows and of circles; None draws one.
-        costs: the table that they have costs from; default: as the problem says.
-        sets: the users' LR sets, where they are known.
+        problem: The problem as the users see it.
+        seed: Seed of the order of rows and of the circles. None draws one.
+        costs: The table from which the users have costs. By default that of the problem.
+        sets: The users' LR sets, if they are known.
 
     Raises:
-        OutOfTime: the innermost scope of time ended.
+        OutOfTime: The innermost scope of time ended.
     """
     data, options = problem.data, problem.declared.lr_geo
     costs, seed = costs or costs_of(problem), new_seed() if seed is None else seed
@@ -65,12 +65,12 @@ def clients_of(
     for around in lr_sets(problem) if sets is None else sets:
         check()
         records, reach = around.records, reach_of(data, around.records)
-        order, centre = drawn(seed, around.user, records)
-        known = data.cost[records] if costs is None else costs.of(records, centre).upper
+        order, centre = draw_order_and_centre(seed, around.user, records)
+        known_costs = data.cost[records] if costs is None else costs.of(records, centre).upper
         package = Package(
             distances=data.metric.between(records[order, None], records[None, order]),
             reach=reach[order],
-            costs=data.prior[records[order], None] * known[order],
+            costs=data.prior[records[order], None] * known_costs[order],
             free=reach[order] <= options.exponential_beyond,
         )
         clients.append(Client(around=around, order=order, package=package))
@@ -78,7 +78,7 @@ def clients_of(
 
 
 def terms_of(problem: LRGeoInstance) -> Terms:
-    """Return what the server announces; the program is a little stricter than the promise."""
+    """Return what the server announces. Its epsilon is a little smaller than the promised one."""
     data, options = problem.data, problem.declared.lr_geo
     return Terms(
         epsilon=float(data.epsilon * (1 - Fraction(EPSILON_SLACK))),
@@ -89,7 +89,7 @@ def terms_of(problem: LRGeoInstance) -> Terms:
 
 
 class CentralSearch:
-    """Methods ``benders`` and ``full``: the users' program, what there is next to it; users certify both."""
+    """Methods ``benders`` and ``full``: the users' program, and other mechanisms in case it takes too long."""
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
         self.problem, self.context = problem, context
@@ -99,16 +99,16 @@ class CentralSearch:
         self.records = np.unique(np.concatenate([around.records for around in self.sets]))
         self.incumbent: Incumbent[Any, None, LRGeoRelease] = Incumbent(self, context.gap)
         self.solved: ProgramSolution | None = None
-        self.late: StoppedError | None = None
+        self.stop_reason: StoppedError | None = None
 
     @cached_property
     def costs(self) -> TableCosts | None:
-        """The table that users have costs from."""
+        """The table from which users have costs. None if they know them exactly."""
         return costs_of(self.problem)
 
     @cached_property
     def clients(self) -> list[Client]:
-        """The users; a run that goes on from a checkpoint has the same draws again."""
+        """The users. A run that resumes from a checkpoint repeats their draws, so that its program is the same."""
         context, seed = self.context, self.context.seed
         if context.checkpoint is not None and context.method == "benders":
             seed = stored_seed(context.checkpoint, seed, resume=context.resume)
@@ -117,10 +117,10 @@ class CentralSearch:
     # --- the search -----------------------------------------------------------------------------------
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Ask the server; where it does not end in time, take the best by the users' own loss.
+        """Ask the server. If it does not end in time, take the mechanism with the least loss of the users' rows.
 
         Raises:
-            StoppedError: nothing feasible in time, and users can do nothing alone.
+            StoppedError: Nothing feasible was found in time, and the users have no mechanism by themselves.
         """
         context, incumbent = self.context, self.incumbent
         limited = context.remaining is not None
@@ -132,25 +132,26 @@ class CentralSearch:
                 with soft.share(SHARE_OF_TIME):
                     self.offer_optimal()
             try:
-                self.solved = self.ask()
+                self.solved = self.ask_server()
             except OutOfTime:
                 raise
             except StoppedError as stop:
-                self.late = stop
-            if isinstance(self.late, NotBegunError) or (self.late is not None and limited):
+                self.stop_reason = stop
+            if isinstance(self.stop_reason, NotBegunError) or (self.stop_reason is not None and limited):
                 self.offer_optimal()
-        if self.solved is not None and not self.solved.stopped:  # it is what was asked for, whatever else there is
-            found = incumbent.run_step("certify", partial(self.certify, self.solved.answers))
-            if found is not None:
-                return self.outcome(found[1], self.solved)
-        return self.best(stopped=soft.left == 0.0 or not isinstance(self.late, NotBegunError))
+        # A program that was solved to its end is the requested method, so it wins over cheaper fallbacks.
+        if self.solved is not None and not self.solved.stopped:
+            certified = incumbent.run_step("certify", partial(self.certify, self.solved.answers))
+            if certified is not None:
+                return self.outcome(certified[1], self.solved)
+        return self.best(stopped=soft.left == 0.0 or not isinstance(self.stop_reason, NotBegunError))
 
-    def ask(self) -> ProgramSolution:
-        """Have the server solve the users' program.
+    def ask_server(self) -> ProgramSolution:
+        """Let the server solve the users' program.
 
         Raises:
-            NotBegunError: its coefficients alone do not fit into memory, or the program.
-            StoppedError: nothing in time.
+            NotBegunError: Its coefficients, or the program, do not fit into memory.
+            StoppedError: No solution was found in time.
         """
         data, context = self.problem.data, self.context
         needed = COEFFICIENT_BYTES * sum(len(around.records) for around in self.sets) * len(data.outputs)
@@ -163,18 +164,18 @@ class CentralSearch:
             return server.solve(packages, terms, evolve(context, seed=None))
 
     def offer_exponential(self) -> None:
-        """Offer what users can do by themselves, in closed form: the exponential mechanism.
+        """Offer the exponential mechanism, which users can compute by themselves.
 
-        Its rows depend on records and outputs alone, so rows of the same place by different users are equal, and none
-        uploads anything for it. Nothing is offered where some record reaches no output.
+        Its rows depend on records and outputs only. So different users have equal rows for the same place, and nobody
+        uploads anything. Nothing is offered if some record reaches no output.
         """
         data = self.problem.data
         with suppress(InputError):
             z = exponential(reach_of(data, self.records), float(data.epsilon))
-            self.incumbent.offer("exponential", candidate=z, value=self.promise(z))
+            self.incumbent.offer("exponential", candidate=z, value=self.evaluate_loss(z))
 
     def offer_optimal(self) -> None:
-        """Offer one mechanism of all records by optimal-lp's methods; what fails has offered nothing."""
+        """Offer one mechanism of all records by the methods of optimal-lp. A failure is only noted."""
         from privopt_metric_dp.solvers import Instance, solve
 
         data, context = self.problem.data, self.context
@@ -183,36 +184,40 @@ class CentralSearch:
         check()
         try:
             with context.timed("solve"):
-                found = solve(Instance.of(data), gap=context.gap, memory=context.free_memory, progress=context.report)
+                solution = solve(
+                    Instance.of(data), gap=context.gap, memory=context.free_memory, progress=context.report
+                )
         except OutOfTime:
             raise
-        except (SolverError, StoppedError, MemoryError) as fault:
-            self.incumbent.note(f"one mechanism of all ({fault or 'out of memory'})")
+        except (SolverError, StoppedError, MemoryError) as error:
+            self.incumbent.note(f"one mechanism of all ({error or 'out of memory'})")
             return
-        z = found.z[self.records]
-        self.incumbent.offer(found.method, candidate=z, value=self.promise(z))
+        z = solution.z[self.records]
+        self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
-    def promise(self, candidate: Sequence[Answer] | Floats) -> float:
+    def evaluate_loss(self, candidate: Sequence[Answer] | Floats) -> float:
         """Return the loss of the users' own rows before they are certified."""
         users = self.problem.users
         if isinstance(candidate, np.ndarray):
             rows = candidate[np.searchsorted(self.records, users)]
         else:
             pairs = zip(self.clients, candidate, strict=True)
-            rows = np.concatenate([answer.z[client.order == client.around.own] for client, answer in pairs])
+            rows = np.concatenate([answer.z[client.order == client.around.user_row] for client, answer in pairs])
         return float(np.einsum("ik,ik->", rows, self.problem.data.cost[users])) / len(users)
 
-    # --- what users make of it ------------------------------------------------------------------------
+    # --- certification by the users -------------------------------------------------------------------
 
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
-        """Make a release of answers to the users, or of one matrix (U, K) of all their records.
+        """Certify the answers to the users, or one matrix (U, K) of all their records.
 
         Raises:
-            CertificationError: there is none.
+            CertificationError: No repair keeps the promise.
         """
         self.context.report("repair")
         data = self.problem.data
-        release = self.alike(candidate) if isinstance(candidate, np.ndarray) else self.accepted(candidate)
+        release = (
+            self.certify_common(candidate) if isinstance(candidate, np.ndarray) else self.certify_answers(candidate)
+        )
         # Under a limit this measures how long closing takes, so it includes what `solve` and `verify` do again.
         if self.context.remaining is not None:
             radius = self.problem.declared.lr_geo.radius
@@ -221,10 +226,10 @@ class CentralSearch:
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
 
     def prove(self, proof: None, value: float) -> tuple[float, None]:
-        """Prove nothing: bounds of the users' program bound no loss of their own rows."""
+        """Return no bound, because bounds of the users' program do not bound the loss of their own rows."""
         return -np.inf, None
 
-    def alike(self, z: Floats) -> LRGeoRelease:
+    def certify_common(self, z: Floats) -> LRGeoRelease:
         """Repair and certify one matrix (U, K), and let each user take the rows of its LR set."""
         data, records, users = self.problem.data, self.records, self.problem.users
         pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
@@ -235,27 +240,27 @@ class CentralSearch:
         matrices = MatricesOnDemand(data=data, records=records, weights=weights, sets=sets)
         return LRGeoRelease.of_users(self.problem, weights[np.searchsorted(records, users)], matrices)
 
-    def accepted(self, answers: Sequence[Answer]) -> LRGeoRelease:
-        """Have each user repair and certify its matrix and take its row."""
+    def certify_answers(self, answers: Sequence[Answer]) -> LRGeoRelease:
+        """Let each user repair and certify its matrix, and take its row from it."""
         data, matrices, rows = self.problem.data, {}, []
         for client, answer in zip(self.clients, answers, strict=True):
             around = client.around
             with self.context.timed("repair"):
                 weights = client.accept(answer, data.epsilon).weights
             matrices[data.records.ids[around.user]] = around.matrix(weights, data)
-            rows.append(weights[around.own])
+            rows.append(weights[around.user_row])
         return LRGeoRelease.of_users(self.problem, np.array(rows), matrices)
 
     def best(self, *, stopped: bool) -> Outcome[LRGeoRelease]:
-        """Return the least loss among the server's point and what users can do without it.
+        """Return the mechanism of least loss among the server's solution and those of the users.
 
         Raises:
-            StoppedError: there is nothing.
+            StoppedError: There is none.
         """
         incumbent, method = self.incumbent, self.context.method
-        incumbent.note(f"{method} ({self.late})" if self.late is not None else method)
+        incumbent.note(f"{method} ({self.stop_reason})" if self.stop_reason is not None else method)
         if self.solved is not None:
-            incumbent.offer(method, candidate=self.solved.answers, value=self.promise(self.solved.answers))
+            incumbent.offer(method, candidate=self.solved.answers, value=self.evaluate_loss(self.solved.answers))
         if incumbent.best_certified.release is None:
             self.offer_exponential()
         while incumbent.certify():
@@ -271,15 +276,15 @@ class CentralSearch:
             solver={"name": answer.origin, "path": f"{answer.path}, {answer.origin}"},
             details={
                 "lp": {"value": value, "lower_bound": None},
-                "reason": str(self.late or "the limit came before the users' program was better"),
+                "reason": str(self.stop_reason or "the limit came before the users' program was better"),
                 **({} if self.solved is None else {"stopped_at": self.solved.value}),
             },
             stopped=stopped,
         )
 
     def outcome(self, release: LRGeoRelease, solved: ProgramSolution) -> Outcome[LRGeoRelease]:
-        """Return the server's answer as the users certified it."""
+        """Return the server's solution as the users certified it."""
         lp = {"value": solved.value, "lower_bound": solved.lower_bound}
-        told = {} if self.costs is None else self.costs.details()
-        details = {"lp": lp, **told, **solved.details}
+        cost_details = {} if self.costs is None else self.costs.details()
+        details = {"lp": lp, **cost_details, **solved.details}
         return Outcome(release=release, solver=solved.solver, details=details, stopped=solved.stopped)

@@ -21,9 +21,9 @@ class Client:
     """One user.
 
     Attributes:
-        around: its LR set, n records.
-        order: (n,) random order in which rows travel.
-        package: what it uploads, rows in that order; its free entries are those near a record (section 4.3).
+        around: Its LR set of n records.
+        order: (n,) random order in which rows are sent.
+        package: Its upload, with rows in that order. Its free entries are those near a record (section 4.3).
     """
 
     around: LRSet
@@ -32,23 +32,23 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) prior-weighted costs of its records, as it knows them: none below the true one."""
-        return self._sorted(self.package.costs)
+        """(n, K) prior-weighted costs of its records, as the user knows them. None is below the true one."""
+        return self._restore_order(self.package.costs)
 
-    def _sorted(self, rows: Floats) -> Floats:
-        """Return rows (n, K) that travelled, in the order of its records."""
-        found = np.empty_like(rows)
-        found[self.order] = rows
-        return found
+    def _restore_order(self, rows: Floats) -> Floats:
+        """Return sent rows (n, K) in the order of the user's records."""
+        restored = np.empty_like(rows)
+        restored[self.order] = rows
+        return restored
 
     def accept(self, answer: Answer, epsilon: Fraction) -> RepairedWeights:
-        """Put rows back in order, make integers of them, and certify them over every required pair of the LR set.
+        """Restore the order of the rows, repair them into integers, and certify all required pairs of the LR set.
 
         Raises:
-            InputError: the answer is of another size.
-            CertificationError: it could not be made to keep the promise.
+            InputError: The answer has another size.
+            CertificationError: No repair of it keeps the promise.
         """
         around, costs = self.around, self.costs
         if answer.z.shape != costs.shape:
             raise InputError([Fault("answer", "z", f"shape {answer.z.shape}", f"shape {costs.shape}")])
-        return repair(self._sorted(answer.z), around.pairs, around.lengths, epsilon, loss=costs)
+        return repair(self._restore_order(answer.z), around.pairs, around.lengths, epsilon, loss=costs)

@@ -1,9 +1,9 @@
-"""Method exact: a guarantee over the whole population, and nothing uploaded.
+"""Method exact: a guarantee over the whole population, without uploads.
 
-The server publishes the star's column weights, one number an output, and each user computes its own row. Where no
-weights x >= 0 exist, or they miss the gap that was asked for, the optimal mechanism is computed and the whole matrix is
-published: a row that a user asked for would reveal where it is. Where that does not come in time, positive weights at a
-smaller rate are better than nothing (:mod:`privopt_lr_geo.star_weights`).
+The server publishes the star's column weights, one number for each output, and each user computes its own row. If no
+weights x >= 0 exist, or if they miss the requested gap, the optimal mechanism is computed and its whole matrix is
+published, because a request for one row would reveal the user's place. If that takes too long, positive weights at a
+smaller rate are used (:mod:`privopt_lr_geo.star_weights`).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ else:
 __all__ = ["ExactSearch", "certified_pairs", "population_loss", "search_seconds"]
 
 LARGEST_MATRIX: Final = 36_000_000
-"""Records times outputs beyond which no bound is computed: it takes a tree over all records for each output."""
+"""Records times outputs beyond which no bound is computed, because it takes a tree over all records for each output."""
 CLOSING_TIMES: Final = 1.5
-"""To repair and certify what is found, state it, write it and read it back may take so many times what building and the
-first entry took together: .7 to 1.0 times were measured, with 10 users and with all on 1,331 records."""
+"""Time reserved for repairing, certifying, writing and reading back, as a multiple of that for building and certifying
+the first candidate. .7 to 1.0 times were measured, with 10 users and with all on 1,331 records."""
 MANY_CHECKS: Final = 20_000_000_000
-"""Pairs times outputs beyond which only those pairs are certified that imply the others exactly."""
+"""Pairs times outputs beyond which only the pairs that imply all others exactly are certified."""
 
 
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
@@ -65,25 +65,25 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return the seconds that a search may take, so that what it finds can still be certified, stated and read back.
+    """Return the seconds that a search may take, so that its result can still be certified, written and read back.
 
     Args:
-        incumbent: which has certified a first entry, and so knows what that takes.
-        context: None is returned where it has no limit.
+        incumbent: It has certified a first candidate, so it knows how long that takes.
+        context: The limits. Without a time limit the result is None.
     """
-    left = context.remaining
-    if left is None:
+    remaining = context.remaining
+    if remaining is None:
         return None
     closing = CLOSING_TIMES * (incumbent.step_seconds["certify"] + context.times.get("build", 0.0))
-    return max(0.0, left - closing)
+    return max(0.0, remaining - closing)
 
 
 class ExactSearch:
-    """Column weights, then the optimal mechanism's methods; matrices are certified here, too.
+    """Search for column weights, and then for the optimal mechanism.
 
     Attributes:
-        columns: the best column weights that were certified, with every record's row by them and the loss.
-        reason: why they are not the star's, or not all there is.
+        columns: The best certified column weights, with every record's row and the loss.
+        reason: Why they are not the star's, or why something else is published.
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
@@ -96,11 +96,11 @@ class ExactSearch:
         self.iterations, self.finished = 0, False
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Return column weights where they meet the gap asked for; else the best mechanism that time allows.
+        """Return column weights if they meet the requested gap, and otherwise the best mechanism found in time.
 
         Raises:
-            StoppedError: a limit came before even the exponential mechanism was certified.
-            SolverError: no method gave a mechanism.
+            StoppedError: The time limit came before even the exponential mechanism was certified.
+            SolverError: No method gave a mechanism.
         """
         data, incumbent = self.data, self.incumbent
         if self.context.remaining is not None:
@@ -126,17 +126,22 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Publish column weights, one number an output, where the others gain no more than the gap; else the matrix.
+        """Publish the column weights if nothing else gains more than the gap, and otherwise the matrix.
 
         Raises:
-            StoppedError, SolverError: there is none.
+            StoppedError, SolverError: There is no mechanism.
         """
         solver: dict[str, Any] = {"name": "star"}
         if self.columns is not None and self.columns_do(bound):
-            public, whole, loss = self.columns
-            used = int((public.weights > 0).sum())
-            figures = {"published": "column_weights", "rate": public.rate, "cap": public.cap, "columns_used": used}
-            published = PublicNumbers(columns=public, data=self.data, given=whole)
+            public, all_rows, loss = self.columns
+            used_count = int((public.weights > 0).sum())
+            figures = {
+                "published": "column_weights",
+                "rate": public.rate,
+                "cap": public.cap,
+                "columns_used": used_count,
+            }
+            published = PublicNumbers(columns=public, data=self.data, stored_rows=all_rows)
         else:
             answer = self.incumbent.answer(stopped=not self.finished)
             if self.columns is not None and not self.reason:
@@ -144,34 +149,34 @@ class ExactSearch:
             path = ", ".join(part for part in (answer.path, answer.origin) if part)
             solver = {"name": answer.origin, "version": VERSION, "iterations": self.iterations, "path": path}
             loss, figures = answer.value, {"published": "weights"}
-            published = PublicNumbers(columns=None, data=self.data, given=answer.release)
+            published = PublicNumbers(columns=None, data=self.data, stored_rows=answer.release)
         details = {"lp": {"value": loss, "lower_bound": bound}, **figures, "trajectory": self.trajectory}
         return Outcome(
-            release=_rows_of(self.problem, published),
+            release=_make_release(self.problem, published),
             solver=solver,
             details={**details, **({"reason": self.reason} if self.reason else {})},
-            stopped=not (self.finished or _met(loss, bound, self.context.gap)),
+            stopped=not (self.finished or _meets_gap(loss, bound, self.context.gap)),
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether there are column weights within the gap of a bound, or of the best matrix."""
+        """Return whether the column weights are within the gap of the bound, or of the best matrix."""
         if self.columns is None:
             return False
         loss, gap = self.columns[2], self.context.gap
-        return _met(loss, bound, gap) or _met(loss, self.incumbent.promised_value, gap)
+        return _meets_gap(loss, bound, gap) or _meets_gap(loss, self.incumbent.promised_value, gap)
 
     def certify(self, candidate: Floats) -> tuple[float, Unsigned]:
-        """Repair a matrix (N, K) into integers.
+        """Repair a matrix (N, K) into certified integers.
 
         Raises:
-            CertificationError: no repair was found that certifies.
+            CertificationError: No repair keeps the promise.
         """
         self.context.report("repair")
-        whole = MatrixRelease.from_matrix(candidate, self.data, self.context).weights
-        return population_loss(whole, self.data), whole
+        all_rows = MatrixRelease.from_matrix(candidate, self.data, self.context).weights
+        return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Evaluate what multipliers prove."""
+        """Evaluate the bound that multipliers prove."""
         from privopt_metric_dp.proof import Rows
 
         self.context.report("bound")
@@ -179,7 +184,7 @@ class ExactSearch:
         return Rows.of(proof, self.data, weighted, over=self.data.needed).bound(self.data, weighted), None
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism, where distances to outputs are known."""
+        """Offer the exponential mechanism, if distances to outputs are known."""
         data = self.data
         with suppress(InputError):  # a record that reaches no output
             if data.crossed:
@@ -187,65 +192,68 @@ class ExactSearch:
                 self.incumbent.offer("exponential", candidate=z, value=float((data.weighted * z).sum()))
 
     def find_columns(self) -> str:
-        """Look for column weights; why they are not the star's.
+        """Search for column weights.
+
+        Returns:
+            Why they are not the star's. Empty if they are.
 
         Raises:
-            OutOfTime: the innermost scope of time ended.
+            OutOfTime: The innermost scope of time ended.
         """
         data, report = self.data, self.context.report
         if (data.distances == 0).any():
             return "no column weights: records at distance 0"
         report("path distances")
-        paths, every = PathDistances(data), np.arange(len(data.records))
-        distances = np.empty((len(every), len(every)))
-        for part in slices(len(every), len(every), BLOCK):
+        paths, records = PathDistances(data), np.arange(len(data.records))
+        distances = np.empty((len(records), len(records)))
+        for part in slices(len(records), len(records), BLOCK):
             check()
-            distances[part] = paths.rows(every[part])
-        trouble = ""
+            distances[part] = paths.rows(records[part])
+        error_text = ""
         for slack in SLACKS:
             report(f"column weights, slack {slack:g}")
             try:
-                self.take(star_weights(data, distances, slack), distances)
+                self.offer_columns(star_weights(data, distances, slack), distances)
                 break
             except (SolverError, CertificationError) as error:
-                trouble = str(error)
+                error_text = str(error)
         if self.columns is None:
-            reason = f"no column weights at all of epsilon: {trouble}"
+            reason = f"no column weights at all of epsilon: {error_text}"
         else:
-            own, plain = self.columns[2], exponential_loss(data)
-            if plain is None or own <= plain:
+            columns_loss, baseline_loss = self.columns[2], exponential_loss(data)
+            if baseline_loss is None or columns_loss <= baseline_loss:
                 return ""
-            reason = f"column weights would cost {own:.6g}, the exponential mechanism {plain:.6g}"
+            reason = f"column weights would cost {columns_loss:.6g}, the exponential mechanism {baseline_loss:.6g}"
         report("column weights at a smaller rate")
-        spare = normalised_weights(data, distances)
+        weaker_weights = normalised_weights(data, distances)
         with suppress(CertificationError):
-            if spare is not None:
-                self.take(spare, distances)
+            if weaker_weights is not None:
+                self.offer_columns(weaker_weights, distances)
         return reason
 
-    def take(self, public: ColumnWeights, distances: Floats) -> None:
-        """Certify every record's row by column weights, and keep those that cost less.
+    def offer_columns(self, public: ColumnWeights, distances: Floats) -> None:
+        """Certify every record's row by column weights, and keep the weights if they cost less than the best so far.
 
         Raises:
-            CertificationError: they do not hold.
+            CertificationError: Some pair of rows violates the promise.
         """
         data = self.data
-        whole = whole_matrix(public, distances.__getitem__)
+        all_rows = whole_matrix(public, distances.__getitem__)
         pairs, lengths, _ = certified_pairs(data)
         with self.context.timed("repair"):
-            measured = certify(whole, pairs, lengths, data.epsilon)
+            measured = certify(all_rows, pairs, lengths, data.epsilon)
         if not measured.holds:
             raise CertificationError("pairs did not certify")
-        whole.setflags(write=False)
-        loss = population_loss(whole, data)
+        all_rows.setflags(write=False)
+        loss = population_loss(all_rows, data)
         if self.columns is None or loss < self.columns[2]:
-            self.columns = public, whole, loss
+            self.columns = public, all_rows, loss
 
     def find_optimum(self) -> None:
-        """Offer what the optimal mechanism's methods find, and their bound.
+        """Offer the optimal mechanism and its bound.
 
         Raises:
-            OutOfTime: the innermost scope of time ended.
+            OutOfTime: The innermost scope of time ended.
         """
         from privopt_metric_dp.solvers import Instance, solve
 
@@ -253,7 +261,7 @@ class ExactSearch:
         context = self.context
         instance = Instance.of(self.data)
         try:
-            found = solve(instance, gap=context.gap / 2, memory=context.free_memory, progress=context.report)
+            solution = solve(instance, gap=context.gap / 2, memory=context.free_memory, progress=context.report)
         except OutOfTime:
             raise
         except (SolverError, StoppedError) as error:
@@ -262,26 +270,30 @@ class ExactSearch:
                 self.incumbent.note(f"exact ({error})")
             self.reason = "; ".join(part for part in (self.reason, f"no bound: {error}") if part)
             return
-        self.finished = found.status != "stopped"
-        self.trajectory, self.iterations = found.trajectory, found.iterations
-        self.incumbent.note(found.details.get("path", ""))
+        self.finished = solution.status != "stopped"
+        self.trajectory, self.iterations = solution.trajectory, solution.iterations
+        self.incumbent.note(solution.details.get("path", ""))
         self.incumbent.offer(
-            found.method, candidate=found.z, value=found.objective, bound=found.lower_bound, proof=found.multipliers
+            solution.method,
+            candidate=solution.z,
+            value=solution.objective,
+            bound=solution.lower_bound,
+            proof=solution.multipliers,
         )
 
 
-def _met(loss: float, bound: float | None, gap: float) -> bool:
+def _meets_gap(loss: float, bound: float | None, gap: float) -> bool:
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 
 
-def _rows_of(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRelease:
+def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRelease:
     data, users = published.data, problem.users
     everybody = len(users) == len(data.records)
     pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
     if data.region is not None:
         pairs, lengths = pairs[:0], lengths[:0]
     return LRGeoRelease(
-        weights=published.whole if everybody else published.whole[users],
+        weights=published.all_rows if everybody else published.all_rows[users],
         records=np.asarray(data.records.ids, dtype=np.str_)[users],
         outputs=np.asarray(data.outputs.ids, dtype=np.str_),
         pairs=pairs,

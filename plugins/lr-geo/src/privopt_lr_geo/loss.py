@@ -1,4 +1,4 @@
-"""The loss: what the users pay for their own rows."""
+"""The loss of LR-Geo: the mean cost of the users' own rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["MeanOfUsers"]
 
 @frozen(kw_only=True, eq=False)
 class MeanOfUsers(UtilityLoss[LRGeoRelease]):
-    """Mean over the users of the true cost of the row that each really uses.
+    """Mean over the users of the true cost of the row from which each one reports.
 
     Attributes:
-        cost: (M, K) of the users' records, not weighted by the prior.
+        cost: (M, K) costs of the users' records, not weighted by the prior.
     """
 
     cost: NDArray[np.float64]
     unit: str = ""
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the loss of the integers released."""
+        """Return the loss of the released integers."""
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

@@ -24,34 +24,34 @@ __all__ = ["LRSet", "PathDistances", "lr_set", "lr_sets", "pairs_inside", "reach
 
 
 class PathDistances:
-    """Path distances in the Geo-Ind graph (Definition 3.1): the required pairs, or as many as imply the others.
+    """Path distances in the Geo-Ind graph (Definition 3.1), over required pairs that imply all others.
 
-    Where every pair is required and the metric obeys the triangle inequality by its making, the distance itself is
-    the path distance, and no graph is needed.
+    If every pair is required and the metric obeys the triangle inequality by construction, the distance itself is the
+    path distance, and no graph is needed.
     """
 
     def __init__(self, data: MetricData) -> None:
         self.data = data
-        self.direct = data.within is None and data.records.kind != "plain" and not _tabled(data)
+        self.direct = data.within is None and data.records.kind != "plain" and not _is_table(data)
         self.direct = self.direct or (data.within is None and hasattr(data.metric, "roads"))
 
     @cached_property
     def graph(self) -> csr_array:
-        """The required pairs, (N, N), both ways. Records at distance 0 are joined by the least double there is."""
+        """The required pairs, (N, N), in both directions. Distance 0 becomes the smallest double, which is an edge."""
         data = self.data
         return edge_matrix(len(data.records), *data.needed, both=True)
 
     def rows(self, records: Ints, limit: float = np.inf) -> Floats:
-        """Return (B, N) path distances from records; infinite beyond ``limit`` or out of reach."""
+        """Return (B, N) path distances from records, infinite beyond ``limit`` or without a path."""
         if self.direct:
-            found = self.data.metric.rows(records)
-            return found if np.isinf(limit) else np.where(found <= limit, found, np.inf)
+            distances = self.data.metric.rows(records)
+            return distances if np.isinf(limit) else np.where(distances <= limit, distances, np.inf)
         from scipy.sparse.csgraph import dijkstra
 
         return np.asarray(dijkstra(self.graph, directed=True, indices=records, limit=limit))
 
 
-def _tabled(data: MetricData) -> bool:
+def _is_table(data: MetricData) -> bool:
     from privopt_metric_dp.space.distance_table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
@@ -59,23 +59,23 @@ def _tabled(data: MetricData) -> bool:
 
 @frozen(kw_only=True, eq=False)
 class LRSet:
-    """A user's LR set: n records.
+    """A user's LR set of n records.
 
     Attributes:
-        user: its record.
+        user: The user's record.
         records: (n,) the LR set N_m, ascending.
-        own: row of the user in it.
+        user_row: Row of the user in it.
         pairs, lengths: (P, 2), (P,) required pairs inside the LR set, by row, and their distances.
     """
 
     user: int
     records: Ints
-    own: int
+    user_row: int
     pairs: Ints
     lengths: Floats
 
     def matrix(self, weights: Unsigned, data: MetricData) -> MatrixRelease:
-        """Return weights (n, K) as the user's own matrix, which is to be certified over the pairs of the LR set."""
+        """Return weights (n, K) as the user's own matrix, with the pairs over which it must be certified."""
         ids = data.records.ids
         return MatrixRelease(
             weights=weights,
@@ -90,11 +90,11 @@ def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
     """Return the LR set of a user (Definition 4.1)."""
     data, options = problem.data, problem.declared.lr_geo
     limit = options.radius * (1.0 + PATH_TOLERANCE)
-    away = paths.rows(np.array([user]), limit)[0]
-    records = np.flatnonzero(away <= limit)
+    distances = paths.rows(np.array([user]), limit)[0]
+    records = np.flatnonzero(distances <= limit)
     pairs, lengths = pairs_inside(data, records)
-    own = int(np.searchsorted(records, user))
-    return LRSet(user=user, records=records, own=own, pairs=pairs, lengths=lengths)
+    user_row = int(np.searchsorted(records, user))
+    return LRSet(user=user, records=records, user_row=user_row, pairs=pairs, lengths=lengths)
 
 
 def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
@@ -104,20 +104,20 @@ def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
 
 
 def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
-    """Return the required pairs among some records, by their place there, and their distances."""
-    place = np.full(len(data.records), -1, dtype=np.int64)
-    place[records] = np.arange(len(records))
-    ends = place[data.pairs]
-    inside = (ends >= 0).all(axis=1)
-    return ends[inside], data.distances[inside]
+    """Return the required pairs among some records, by their positions in ``records``, and their distances."""
+    positions = np.full(len(data.records), -1, dtype=np.int64)
+    positions[records] = np.arange(len(records))
+    pairs = positions[data.pairs]
+    is_inside = (pairs >= 0).all(axis=1)
+    return pairs[is_inside], data.distances[is_inside]
 
 
 def reach_of(data: MetricData, records: Ints) -> Floats:
-    """Return (n, K) distances to outputs that differ between two records by no more than their required distance does.
+    """Return (n, K) distances to outputs, which differ between two records by at most the distance of these.
 
-    Points and roads have that property. A table need not: then the shortest path over required pairs takes the place
-    of an entry, which is the greatest smaller table that has it.
+    Points and roads have that property. A table need not have it. Then each entry is replaced by the shortest path
+    over required pairs, which gives the largest table below it that has the property.
     """
-    if not _tabled(data):
+    if not _is_table(data):
         return data.metric.to_outputs(records)
     return consistent(data.to_outputs, data.pairs, data.distances)[records]

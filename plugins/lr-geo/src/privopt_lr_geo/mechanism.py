@@ -1,4 +1,4 @@
-"""LR-Geo as a mechanism: users and server in one process, with nothing but messages between them."""
+"""LR-Geo as a mechanism: users and server in one process, which exchange only messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from privopt_metric_dp.space.places import places_at_most
 __all__ = ["LRGeo"]
 
 ATTACKED_USERS: Final = 50
-"""Users on whose packages the audit tries its attacks, at most."""
+"""Most users whose packages the audit attacks."""
 
 
 class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
@@ -53,55 +53,57 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return LRGeoInstance.of(declared, file)
 
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
-        """Return the problem and the release, which has all records where they are outputs, or all are users.
+        """Read the problem and the release back. The release's size limits the places of the problem, if it has all.
 
         Raises:
-            DoesNotHoldError: of another size than the release.
+            DoesNotHoldError: The problem and the release differ in size.
         """
         shape = MatrixRelease.load(folder / ARTEFACT).weights.shape
-        every = declared.outputs is None or declared.lr_geo.users == "all"
-        with places_at_most(max(shape) if every else None):
+        has_all_records = declared.outputs is None or declared.lr_geo.users == "all"
+        with places_at_most(max(shape) if has_all_records else None):
             problem = self.load(declared, file)
         if (len(problem.users), len(problem.data.outputs)) != shape:
-            wide = f"{len(problem.users):,} users and {len(problem.data.outputs):,} outputs"
-            raise DoesNotHoldError(f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {wide}")
+            problem_size = f"{len(problem.users):,} users and {len(problem.data.outputs):,} outputs"
+            raise DoesNotHoldError(
+                f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {problem_size}"
+            )
         return problem, LRGeoRelease.read(folder, problem)
 
     def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
-        """Return the matrix as a channel, with prior, distances and places where it has a row for each record."""
+        """Return the matrix as a channel, with prior, distances and places if it has a row for each record."""
         return release.channel_over(problem.data)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
-        """Return every pair of records (exact), or each user's own matrix."""
+        """Return metric DP over every pair of records (exact), or inside each user's own matrix."""
         if method == "exact":
             return EveryRow.over(problem.data)
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Return the mean true cost of the users' own rows; at every point of a region, of anyone who may be there."""
+        """Return the mean true cost of the users' own rows; for a region, that of anyone in it by the prior."""
         if problem.data.region is not None:
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
     def bytes_needed(self, problem: LRGeoInstance, method: str) -> float:
-        """Return bytes of the users' rows."""
+        """Return the bytes of the users' rows."""
         return matrix_bytes(len(problem.users), len(problem.data.outputs), 0)
 
     def check_problem(self, problem: LRGeoInstance, method: str) -> None:
-        """Check that the method can take a region.
+        """Check that the method supports a region.
 
         Raises:
-            InputError: a method that promises nothing between rows of different users, at every point of a region.
+            InputError: The problem has a region, but the method promises nothing between rows of different users.
         """
         if method != "exact" and problem.data.region is not None:
-            found = f"true beside --method {method}, which holds in each user's own matrix alone"
-            raise InputError([Fault(problem.data.file, "privacy.everywhere", found, "--method exact")])
+            actual = f"true beside --method {method}, which holds in each user's own matrix alone"
+            raise InputError([Fault(problem.data.file, "privacy.everywhere", actual, "--method exact")])
 
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-        """Solve by the method asked for.
+        """Solve by the requested method.
 
         Raises:
-            StoppedError: a limit came before anything feasible.
+            StoppedError: The limit came before anything feasible was found.
         """
         if context.method != "exact":
             return CentralSearch(problem, context).run()
@@ -111,11 +113,11 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return sizes, and the population's loss (exact) or how far rows of different users break the inequality."""
+        """Return sizes, and the population's loss (exact) or how far rows of different users violate the promise."""
         data = problem.data
         if method == "exact":
             assert release.published is not None  # what its certificate was measured on
-            value = population_loss(release.published.whole, data)
+            value = population_loss(release.published.all_rows, data)
             population = {"value": value, "exponential": exponential_loss(data)}
             return {"users": len(problem.users), "population": population}
         assert release.matrices is not None  # as above
@@ -127,15 +129,15 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         }
 
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
-        """Return rows, records, outputs and pairs against the problem's own, and against what rows come from."""
+        """Compare records, outputs and pairs with the problem, and rows with the numbers that they come from."""
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
         lines = []
-        for name, stored, wanted in (
+        for name, stored, expected in (
             ("records", release.records, ids[users]),
             ("outputs", release.outputs, np.asarray(data.outputs.ids, dtype=np.str_)),
         ):
-            if not np.array_equal(stored, wanted):
+            if not np.array_equal(stored, expected):
                 lines.append(f"mechanism.npz: {name}: not those of the problem, in its order")
         if lines:
             return lines
@@ -143,10 +145,12 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             if data.region is not None or release.region is not None:
                 lines += compare_regions(release.region, data.region, release.pairs)
             else:
-                lines += _same_pairs("mechanism.npz", release, *pairs_inside(data, users))
+                lines += _check_pairs("mechanism.npz", release, *pairs_inside(data, users))
             if release.published is not None:
-                off = np.flatnonzero((release.published.whole[users] != release.weights).any(axis=1))
-                lines += [f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in off[:5]]
+                wrong_rows = np.flatnonzero((release.published.all_rows[users] != release.weights).any(axis=1))
+                lines += [
+                    f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in wrong_rows[:5]
+                ]
             return lines
         if len(release.pairs):
             lines.append(f"mechanism.npz: pairs: expected none for scope own-matrix, got {len(release.pairs):,}")
@@ -159,24 +163,24 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             if not np.array_equal(matrix.outputs, release.outputs):
                 lines.append(f"private/matrices: {name}: outputs are not the problem's")
                 continue
-            lines += _same_pairs(f"private/matrices: {name}", matrix, around.pairs, around.lengths)
-            if not np.array_equal(matrix.weights[around.own], release.weights[row]):
+            lines += _check_pairs(f"private/matrices: {name}", matrix, around.pairs, around.lengths)
+            if not np.array_equal(matrix.weights[around.user_row], release.weights[row]):
                 lines.append(f"mechanism.npz: weights: row {name} is not that of the user's own matrix")
         return lines[:20]
 
     def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
-        """Return what an attacker learns from reports, and what the server learns from uploads."""
+        """Measure what an attacker learns from reports, and what the server learns from uploads."""
         from privopt.run.attack_channel import bayes_error, entropy_bits
         from privopt_lr_geo.server_inference import attack_server
         from privopt_metric_dp.attacks import matrix_figures as attack
 
         data, users = problem.data, problem.users
         z, prior = release.probabilities, data.prior[users] / data.prior[users].sum()
-        every = attack.pair_blocks(len(users), lambda i, j: data.metric.between(users[i], users[j]))
-        found: dict[str, Any] = {
+        all_pairs = attack.pair_blocks(len(users), lambda i, j: data.metric.between(users[i], users[j]))
+        facts: dict[str, Any] = {
             "epsilon": {
                 "claimed": float(data.epsilon),
-                "achieved": attack.achieved_epsilon(z, every),
+                "achieved": attack.achieved_epsilon(z, all_pairs),
                 "unit": f"per {data.unit}",
             },
             "bayes_error": bayes_error(z, prior),
@@ -184,25 +188,25 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             "entropy_bits": entropy_bits(z, prior),
         }
         gv = across_users(data, release)
-        found["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
+        facts["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
         if result.method != "exact":
-            chosen = clients_of(problem, 0)[:ATTACKED_USERS]
-            found["server"] = attack_server(data, problem.declared.lr_geo, chosen)
-        return found
+            clients = clients_of(problem, 0)[:ATTACKED_USERS]
+            facts["server"] = attack_server(data, problem.declared.lr_geo, clients)
+        return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
         """Return the promise at the distance between nearest neighbours, and the best guess at a user's record."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return where the promise hides next to nothing or leaves records out, and what in the files is not meant."""
+        """Warn if the promise hides little or leaves records out, and of suspicious input files."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 
 
-def _same_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:
+def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:
     if not np.array_equal(matrix.pairs, pairs):
         return [f"{where}: pairs: not the required ones"]
-    # they are what was certified: a longer one would be a weaker promise
-    off = (matrix.distances > lengths) | (lengths - matrix.distances > DISTANCE_TOLERANCE * lengths)
-    return [f"{where}: distances: {int(off.sum())} are not those of the problem"] if off.any() else []
+    # The certificate holds over these distances, and a longer one would be a weaker promise.
+    is_wrong = (matrix.distances > lengths) | (lengths - matrix.distances > DISTANCE_TOLERANCE * lengths)
+    return [f"{where}: distances: {int(is_wrong.sum())} are not those of the problem"] if is_wrong.any() else []

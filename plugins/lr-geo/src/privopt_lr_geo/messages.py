@@ -1,6 +1,6 @@
 """The messages between a user and the server: plain arrays and numbers (section 4.2).
 
-In one process the messages themselves are handed over; :func:`to_bytes` and :func:`from_bytes` are for a wire.
+In one process the objects themselves are passed on. :func:`to_bytes` and :func:`from_bytes` are for a network.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["Answer", "Extract", "Package", "Request", "Terms", "from_bytes", "to
 T = TypeVar("T", bound=AttrsInstance)
 
 FORMAT_VERSION: Final = 1
-"""Version of the bytes; others are refused."""
+"""Version of the serialised form. Other versions are refused."""
 LARGEST_BYTES: Final = 2**31
-"""Bytes of arrays that one message may unpack to."""
+"""Most bytes that the arrays of one message may unpack to."""
 
 
 @frozen(kw_only=True)
 class Terms:
-    """What the server announces to everybody.
+    """The public terms of a round, which the server announces.
 
     Attributes:
-        epsilon: per unit of distance, as used in the program (a little stricter than promised).
-        within: gamma, greatest distance of a required pair; None for every pair.
+        epsilon: Per unit of distance, as used in the program (a little smaller than promised).
+        within: gamma, the largest distance of a required pair. None for every pair.
         obfuscation_radius: r_obf, in units of distance.
         exponent: f.
     """
@@ -44,13 +44,13 @@ class Terms:
 
 @frozen(kw_only=True, eq=False)
 class Package:
-    """What a user uploads: coefficients of its program, rows in random order, columns labelled.
+    """A user's upload: the coefficients of its program, with rows in random order and labelled columns.
 
     Attributes:
-        distances: (n, n) between the records of its LR set.
-        reach: (n, K) from them to every output; only min(reach, r_obf) counts.
+        distances: (n, n) distances between the records of its LR set.
+        reach: (n, K) distances from them to every output. Only min(reach, r_obf) counts.
         costs: (n, K) prior-weighted costs, exact or estimated.
-        free: (n, K) the indicator matrix Q, negated: entries that are variables of their own.
+        free: (n, K) the negated indicator matrix Q. True for entries that are variables of their own.
     """
 
     distances: Floats
@@ -59,22 +59,24 @@ class Package:
     free: Bools
 
     def __attrs_post_init__(self) -> None:
-        """Check it.
+        """Check shapes and values, because a package comes from a stranger.
 
         Raises:
-            InputError: shapes that do not fit, negative distances, or costs that are not finite.
+            InputError: Shapes do not fit, distances are negative, or costs are not finite.
         """
         rows, shape, faults = len(self.distances), np.shape(self.reach), Faults()
-        square, wide = (rows, rows), (rows, *shape[1:])
-        for key, kind, wanted in (
+        square, rows_by_outputs = (rows, rows), (rows, *shape[1:])
+        for key, kind, expected_shape in (
             ("distances", "f", square),
-            ("reach", "f", wide),
+            ("reach", "f", rows_by_outputs),
             ("costs", "f", shape),
             ("free", "b", shape),
         ):
-            found = np.asarray(getattr(self, key))
-            if found.shape != wanted or found.dtype.kind != kind:
-                faults.add("package", key, f"{found.dtype} of shape {found.shape}", f"kind {kind} of shape {wanted}")
+            array = np.asarray(getattr(self, key))
+            if array.shape != expected_shape or array.dtype.kind != kind:
+                faults.add(
+                    "package", key, f"{array.dtype} of shape {array.shape}", f"kind {kind} of shape {expected_shape}"
+                )
         faults.check()
         if not (np.isfinite(self.costs).all() and (self.distances >= 0).all() and (self.reach >= 0).all()):
             faults.add("package", "", "negative distances or infinite costs", "distances of at least 0, finite costs")
@@ -83,10 +85,10 @@ class Package:
 
 @frozen(kw_only=True, eq=False)
 class Answer:
-    """What the server sends back to one user: its matrix, in the package's order of rows.
+    """The server's answer to one user: its matrix, in the package's order of rows.
 
     Attributes:
-        z: (n, K) near-feasible probabilities; the user repairs and certifies them itself.
+        z: (n, K) nearly feasible probabilities, which the user repairs and certifies itself.
     """
 
     z: Floats
@@ -94,11 +96,11 @@ class Answer:
 
 @frozen(kw_only=True)
 class Request:
-    """What a user asks of the cost reference table: a circle (Proposition 4.3).
+    """A user's query of the cost reference table: a circle (Proposition 4.3).
 
     Attributes:
-        centre: a random member of its LR set, by its number on the public map.
-        radius: in units of distance.
+        centre: A random member of the user's LR set, by its number on the public map.
+        radius: In units of distance.
     """
 
     centre: int
@@ -107,11 +109,11 @@ class Request:
 
 @frozen(kw_only=True, eq=False)
 class Extract:
-    """What the server sends: the table inside the circle, without targets.
+    """The server's answer to a query: the table inside the circle, without targets.
 
     Attributes:
         cells: (B,) numbers of cells, ascending.
-        beta: (B, B) float32 expected cost between them, km.
+        beta: (B, B) float32 expected costs between them in km.
     """
 
     cells: Ints
@@ -129,21 +131,21 @@ def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     """Read a message of a class.
 
     Args:
-        cls: of the message.
-        raw: its bytes.
-        largest: bytes that it may unpack to; 2 GB by default.
+        cls: Class of the message.
+        raw: Its bytes.
+        largest: Most bytes that it may unpack to. 2 GB by default.
 
     Raises:
-        InputError: bytes of something else, of another version, or of more than that.
+        InputError: The bytes are no such message, have another version, or unpack to too many bytes.
     """
     name = cls.__name__.lower()
     try:
         parts = parse_npz(io.BytesIO(raw), largest=LARGEST_BYTES if largest is None else largest)
     except ValueError as error:
         raise InputError([Fault(name, "", f"other bytes ({error})", f"a message of class {name}")]) from None
-    wanted = sorted(["format", *(field.name for field in fields(cls))])
-    if sorted(parts) != wanted:
-        raise InputError([Fault(name, "", f"parts {', '.join(sorted(parts))}", ", ".join(wanted))])
+    names = sorted(["format", *(field.name for field in fields(cls))])
+    if sorted(parts) != names:
+        raise InputError([Fault(name, "", f"parts {', '.join(sorted(parts))}", ", ".join(names))])
     version = parts.pop("format")
     if version.shape != () or version != FORMAT_VERSION:
         raise InputError(

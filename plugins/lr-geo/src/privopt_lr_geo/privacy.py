@@ -1,4 +1,4 @@
-"""What LR-Geo claims, and how it is measured: each user's own matrix, or every pair of records."""
+"""The two guarantees of LR-Geo, inside each user's own matrix or over every pair of records, and their measurement."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OwnMatrices(MetricDP):
 
     @classmethod
     def within_radius(cls, data: MetricData, radius: float) -> OwnMatrices:
-        """Return the notion that methods benders and full keep."""
+        """Return the guarantee of methods benders and full."""
         statement = _OWN.format(radius=radius, epsilon=float(data.epsilon))
         extra = {"radius": radius} | ({} if data.within is None else {"neighbours_within": data.within})
         unit = f"per {data.unit}"
@@ -57,11 +57,11 @@ class OwnMatrices(MetricDP):
         """Certify each user's matrix over the pairs inside its LR set.
 
         Raises:
-            InputError: the matrices are private and not here.
+            InputError: The private matrices are missing.
         """
         if not isinstance(release, LRGeoRelease) or release.matrices is None:
-            wanted = "each user's matrix (this guarantee can only be checked by who has private/)"
-            raise InputError([Fault("private/matrices", "", "nothing", wanted)])
+            expectation = "each user's matrix (this guarantee can only be checked by who has private/)"
+            raise InputError([Fault("private/matrices", "", "nothing", expectation)])
         parts = [(user, super(OwnMatrices, self).measure(m)) for user, m in release.matrices.items()]
         failures = [f"matrix of {user}: {line}" for user, part in parts for line in part.failures]
         worst = max(parts, key=lambda part: -math.inf if part[1].worst is None else part[1].worst)[1]
@@ -80,34 +80,34 @@ class EveryRow(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:
-        """Return the notion that method exact keeps."""
-        whose = "two records" if data.within is None else f"two records within {data.within:g} of each other"
+        """Return the guarantee of method exact."""
+        pair_text = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
-        text = statement.format(whose=whose, epsilon=float(data.epsilon))
+        text = statement.format(whose=pair_text, epsilon=float(data.epsilon))
         return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify every record's row, computed again from what is published.
+        """Certify every record's row, which is computed again from the published numbers.
 
         Raises:
-            InputError: nothing is published.
+            InputError: There are no published numbers.
         """
         if not isinstance(release, LRGeoRelease) or release.published is None:
             raise InputError([Fault("public.npz", "", "nothing", "what rows are computed from")])
         assert self.data is not None  # over() gives it
-        whole, ids = release.published.whole, self.data.records.ids
+        all_rows, ids = release.published.all_rows, self.data.records.ids
         if self.data.region is not None:
-            everywhere = certify_everywhere(whole, self.data.region, self.epsilon)
-            return self.stated(everywhere, whole, ids, release.outputs)
-        pairs, distances, over = certified_pairs(self.data)
-        measured = certify(whole, pairs, distances, self.epsilon)
-        over = f"{over}, among all {len(ids)} records"
-        return self.stated(measured, whole, ids, release.outputs, {"over": over})
+            everywhere = certify_everywhere(all_rows, self.data.region, self.epsilon)
+            return self.stated(everywhere, all_rows, ids, release.outputs)
+        pairs, distances, pairs_text = certified_pairs(self.data)
+        measured = certify(all_rows, pairs, distances, self.epsilon)
+        pairs_text = f"{pairs_text}, among all {len(ids)} records"
+        return self.stated(measured, all_rows, ids, release.outputs, {"over": pairs_text})
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
     """Return the promise at the distance between nearest neighbours, and the best guess at a user's record."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
-    own = result.guarantee.scope == "own-matrix" and len(lines) > 1
-    lines = ("In each user's own matrix: " + lines[0], *lines[1:]) if own else lines
+    is_own_matrix = result.guarantee.scope == "own-matrix" and len(lines) > 1
+    lines = ("In each user's own matrix: " + lines[0], *lines[1:]) if is_own_matrix else lines
     return (*lines, *costs_in_words(problem.data, result.objective))

@@ -20,7 +20,7 @@ from privopt_metric_dp.problem.loss_kinds import TravelCost
 __all__ = ["LRGeoInstance", "LRGeoOptions", "LRGeoProblem", "RandomUsers"]
 
 PATH_TOLERANCE = 1e-9
-"""Relative room for sums of distances along a path."""
+"""Relative tolerance for the rounding of sums of distances along a path."""
 
 
 @frozen(kw_only=True)
@@ -31,7 +31,7 @@ class RandomUsers:
     seed: int = key(0, help="of the draw, which is public", check=non_negative)
 
 
-def _share(value: float) -> str | None:
+def _check_exponent(value: float) -> str | None:
     return None if 0 < value <= 1 else "a number above 0 and at most 1"
 
 
@@ -49,7 +49,7 @@ class LRGeoOptions:
     exponential_beyond: float = key(
         help="r_exp: outputs beyond it follow the exponential form", unit="units of distance", check=non_negative
     )
-    exponent: float = key(1.0, help="f of exp(-epsilon f d); 0.5 is the paper's", check=_share)
+    exponent: float = key(1.0, help="f of exp(-epsilon f d); 0.5 is the paper's", check=_check_exponent)
     reference_cell_km: float | None = key(
         None,
         help="cell of the paper's cost reference table (benders, full); default: exact costs",
@@ -70,54 +70,58 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
     """A metric problem with its users.
 
     Attributes:
-        users: (M,) records for which rows are computed, in the order of the records.
+        users: (M,) records for which rows are computed, ascending.
     """
 
     users: Ints
 
     @classmethod
     def of(cls, declared: LRGeoProblem, file: str = "problem") -> Self:
-        """Load the metric problem; find the users; check that the radii fit the map.
+        """Load the metric problem, find the users, and check that the radii fit the map.
 
         Raises:
-            InputError: every fault found.
+            InputError: All faults of users, radii and options.
         """
         data, faults = load(declared, file), Faults()
-        users = _users(declared.lr_geo.users, data, faults)
+        users = _find_users(declared.lr_geo.users, data, faults)
         _check_map(declared, data, faults)
         _check_users(declared.lr_geo, data, users, faults)
         faults.check()
         return cls(declared=declared, data=data, users=read_only(users))
 
 
-def _users(wanted: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
-    """Find the users' records (M,), ascending."""
+def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
+    """Return the users' records (M,), ascending. Unknown and repeated users are added to ``faults``."""
     count, file, where = len(data.records), data.file, "lr-geo.users"
-    if isinstance(wanted, RandomUsers):
-        if wanted.random > count:
-            faults.add(file, f"{where}.random", str(wanted.random), f"at most the {count} records there are")
-        return np.sort(np.random.default_rng(wanted.seed).permutation(count)[: wanted.random]).astype(np.int64)
-    if isinstance(wanted, str):
+    if isinstance(declared_users, RandomUsers):
+        if declared_users.random > count:
+            faults.add(file, f"{where}.random", str(declared_users.random), f"at most the {count} records there are")
+        return np.sort(np.random.default_rng(declared_users.seed).permutation(count)[: declared_users.random]).astype(
+            np.int64
+        )
+    if isinstance(declared_users, str):
         return np.arange(count)
-    if not wanted:
+    if not declared_users:
         faults.add(file, where, "an empty list", "at least one record's id")
-    place = {name: row for row, name in enumerate(data.records.ids)}
-    for name, times in Counter(wanted).items():
-        if name not in place:
-            hint = "".join(f" ({near!r}?)" for near in get_close_matches(name, place, n=1))
+    rows_by_id = {name: row for row, name in enumerate(data.records.ids)}
+    for name, times in Counter(declared_users).items():
+        if name not in rows_by_id:
+            hint = "".join(f" ({suggestion!r}?)" for suggestion in get_close_matches(name, rows_by_id, n=1))
             faults.add(file, where, f"{name!r}, which is not on the map", f"the id of a record{hint}")
         if times > 1:
             faults.add(file, where, f"{name!r} more than once", "each user once")
-    return np.unique(np.array([place[name] for name in wanted if name in place], dtype=np.int64))
+    return np.unique(np.array([rows_by_id[name] for name in declared_users if name in rows_by_id], dtype=np.int64))
 
 
 def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
-    """Check that users can be at the stated places, and that a region has users at all of its vertices."""
+    """Check that no user's place has a prior of 0, and that a region has users at all of its vertices."""
     everybody = options.users == "all"
     if data.region is not None:
         if not everybody:
-            wanted = '"all" (whoever stands at a point computes the rows of the vertices around it, whichever they are)'
-            faults.add(data.file, "lr-geo.users", "some users with privacy.everywhere", wanted)
+            expectation = (
+                '"all" (whoever stands at a point computes the rows of the vertices around it, whichever they are)'
+            )
+            faults.add(data.file, "lr-geo.users", "some users with privacy.everywhere", expectation)
         return
     absent = users[data.prior[users] == 0]
     for user in absent[: 1 if everybody else None].tolist():
@@ -129,19 +133,21 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
     """Check radii and options against the map and the loss."""
     options, file = problem.lr_geo, data.file
     if options.exponential_beyond > options.obfuscation_radius:
-        wanted = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
-        faults.add(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", wanted)
-    least = float(data.distances[data.distances > 0].min(initial=np.inf))
-    if np.isfinite(least) and options.radius * (1 + PATH_TOLERANCE) < least:
-        wanted = f"at least {least:.6g}, the least distance between two records"
-        faults.add(file, "lr-geo.radius", f"{options.radius:g}", wanted)
+        expectation = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
+        faults.add(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", expectation)
+    min_distance = float(data.distances[data.distances > 0].min(initial=np.inf))
+    if np.isfinite(min_distance) and options.radius * (1 + PATH_TOLERANCE) < min_distance:
+        expectation = f"at least {min_distance:.6g}, the least distance between two records"
+        faults.add(file, "lr-geo.radius", f"{options.radius:g}", expectation)
     if options.reference_cell_km is not None:
         where = "lr-geo.reference_cell_km"
         if not isinstance(problem.utility, TravelCost):
             faults.add(file, where, f"a key with utility.kind {problem.utility.kind}", "travel-cost")
-        plain = any(space.kind not in ("planar", "geographic") for space in (data.records, data.outputs))
-        if plain or isinstance(problem.distance, Table):
+        lacks_coordinates = any(space.kind not in ("planar", "geographic") for space in (data.records, data.outputs))
+        if lacks_coordinates or isinstance(problem.distance, Table):
             faults.add(file, where, "places without coordinates", "points or a grid, and no table")
     if data.remap:
-        wanted = "false (users compute their own rows from what the server publishes, which no remapping has gone over)"
-        faults.add(file, "utility.remap", "true", wanted)
+        expectation = (
+            "false (users compute their own rows from what the server publishes, which no remapping has gone over)"
+        )
+        faults.add(file, "utility.remap", "true", expectation)

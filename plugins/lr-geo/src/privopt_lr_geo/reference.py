@@ -1,9 +1,9 @@
-"""The paper's cost reference table (section 4.5): held by the server, queried by users.
+"""The paper's cost reference table (section 4.5), which the server has and users query.
 
-Places are the map's records and outputs, cells are squares of a public grid. A cell's centre is joined to the place
-nearest to it by a straight way of the length between them; travel from the cell goes by that way. So travel obeys the
-triangle inequality, and with it Lemmas B.1 and B.2, in the cost's own metric. Only cells that are the nearest to some
-place are ever looked up, and only those have rows.
+Places are the map's records and outputs, and cells are squares of a public grid. The centre of a cell is joined to the
+nearest place by a straight line, and travel from the cell begins with it. So travel obeys the triangle inequality, and
+Lemmas B.1 and B.2 hold for it. Only cells that are the nearest to some place have rows, because no others are looked
+up.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable", "grid_of"]
 
 LARGEST_BYTES: Final = 4e9
-"""Bytes of a table, or of the travel that it is made of, beyond which it is refused."""
+"""Largest size of a table, or of the travel that it is computed from."""
 
 
-def _travel(problem: LRGeoInstance) -> TravelCost:
+def _travel_loss(problem: LRGeoInstance) -> TravelCost:
     assert isinstance(problem.declared.utility, TravelCost)  # problem.py sees to that
     return problem.declared.utility
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """Records, then outputs of their own where there are any: public, and the same on both sides.
+    """The records, and then the outputs if they are others. They are public, and the same on both sides.
 
     Attributes:
-        data: the map.
+        data: The map.
         coordinates: (P, 2) latitude and longitude, or km.
-        roads: that travel goes along; None where travel is the distance itself.
+        roads: The roads of travel. None if travel is the distance itself.
     """
 
     data: MetricData
@@ -53,54 +53,56 @@ class Places:
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
-        roads, _, _ = _travel(problem).ends(data.records, data.metric)
+        roads, _, _ = _travel_loss(problem).ends(data.records, data.metric)
         return cls(data=data, coordinates=points, roads=roads)
 
     @property
-    def geographic(self) -> bool:
+    def is_geographic(self) -> bool:
         """Whether coordinates are degrees."""
         return self.data.records.kind == "geographic"
 
     @property
     def ids(self) -> list[str]:
         """(P,) names."""
-        own = list(self.data.records.ids)
-        return own if self.data.outputs is self.data.records else own + list(self.data.outputs.ids)
+        names = list(self.data.records.ids)
+        return names if self.data.outputs is self.data.records else names + list(self.data.outputs.ids)
 
     @property
     def first_output(self) -> int:
-        """Number of the place that output 0 is."""
+        """Number of the place of output 0."""
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
-    def apart(self, a: Floats, b: Floats) -> Floats:
+    def straight_km(self, a: Floats, b: Floats) -> Floats:
         """Return km in a straight line between coordinates, pair by pair."""
-        return np.asarray(haversine(a, b) if self.geographic else euclidean(a, b))
+        return np.asarray(haversine(a, b) if self.is_geographic else euclidean(a, b))
 
-    def flat(self, points: Floats) -> Floats:
-        """Return coordinates in a Euclidean space where the nearest is the nearest."""
-        return directions(points) if self.geographic else points
+    def to_euclidean(self, points: Floats) -> Floats:
+        """Return coordinates in a Euclidean space with the same nearest neighbours."""
+        return directions(points) if self.is_geographic else points
 
     def travel(self, origins: Ints, destinations: Ints) -> Floats:
-        """Return (A, B) km of travel between places; of two directions the longer."""
+        """Return (A, B) km of travel between places, in the longer direction."""
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
-            there = self.roads.travel(ids[origins], ids[destinations])
+            outward = self.roads.travel(ids[origins], ids[destinations])
             return (
-                np.maximum(there, self.roads.travel(ids[destinations], ids[origins]).T)
+                np.maximum(outward, self.roads.travel(ids[destinations], ids[origins]).T)
                 if self.roads.directed
-                else there
+                else outward
             )
-        return self.apart(self.coordinates[origins][:, None], self.coordinates[destinations][None, :])
+        return self.straight_km(self.coordinates[origins][:, None], self.coordinates[destinations][None, :])
 
 
 @frozen(kw_only=True, eq=False)
 class Cells:
-    """The grid's cells that are the nearest to some place: public.
+    """The public grid's cells that are the nearest to some place.
 
     Attributes:
         coordinates: (C, 2) centres.
-        node: (C,) place that a centre is joined to; access: (C,) km of that way.
-        nearest: (P,) cell of each place; shift: (P,) km of travel between the two, the longer direction.
+        node: (C,) the place to which a centre is joined.
+        access: (C,) km between a centre and that place.
+        nearest: (P,) the nearest cell of each place.
+        shift: (P,) km of travel between a place and its cell, in the longer direction.
     """
 
     coordinates: Floats
@@ -111,10 +113,10 @@ class Cells:
 
     @classmethod
     def over(cls, places: Places, cell_km: float) -> Cells:
-        """Lay the grid over the places, and keep the cells that can be looked up."""
+        """Lay the grid over the places, and keep the cells that some place is in."""
         corner, step = grid_of(places, cell_km)
-        used = np.rint((places.coordinates - corner) / step).astype(np.int64)
-        return cls.around(places, corner + step * np.unique(used, axis=0))
+        cell_numbers = np.rint((places.coordinates - corner) / step).astype(np.int64)
+        return cls.around(places, corner + step * np.unique(cell_numbers, axis=0))
 
     @classmethod
     def around(cls, places: Places, centres: Floats) -> Cells:
@@ -122,21 +124,23 @@ class Cells:
         from scipy.spatial import cKDTree
 
         points = places.coordinates
-        nodes, squares = cKDTree(places.flat(points)), cKDTree(places.flat(centres))
-        node = nodes.query(places.flat(centres))[1].astype(np.int64)
-        access = places.apart(centres, points[node])
-        nearest = squares.query(places.flat(points))[1].astype(np.int64)
-        own = np.arange(len(points))
+        nodes, squares = cKDTree(places.to_euclidean(points)), cKDTree(places.to_euclidean(centres))
+        node = nodes.query(places.to_euclidean(centres))[1].astype(np.int64)
+        access = places.straight_km(centres, points[node])
+        nearest = squares.query(places.to_euclidean(points))[1].astype(np.int64)
+        places_own_number = np.arange(len(points))
         shift = access[nearest].copy()
-        for place in np.flatnonzero(node[nearest] != own).tolist():
-            shift[place] += places.travel(own[place : place + 1], node[nearest[place : place + 1]])[0, 0]
+        for number in np.flatnonzero(node[nearest] != places_own_number).tolist():
+            shift[number] += places.travel(places_own_number[number : number + 1], node[nearest[number : number + 1]])[
+                0, 0
+            ]
         return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)
 
 
 def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
-    """Return the grid's corner (2,), and a cell's sides (2,) in units of the coordinates."""
+    """Return the grid's corner (2,), and the sides (2,) of a cell in units of the coordinates."""
     points, step = places.coordinates, np.array([cell_km, cell_km])
-    if places.geographic:
+    if places.is_geographic:
         degree = EARTH_RADIUS_KM * np.pi / 180.0
         narrow = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
         step = step / np.array([degree, degree * narrow])
@@ -144,46 +148,48 @@ def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
 
 
 class ReferenceTable:
-    """The server's table: travel to the targets, from which rows are made when a circle is asked for.
+    """The server's table: travel to the targets, from which the part inside a requested circle is computed.
 
     Args:
-        problem: its targets are the server's secret.
-        places: the public map.
-        cells: the public grid.
+        problem: The problem. Its targets are the server's secret.
+        places: The public map.
+        cells: The public grid.
     """
 
     def __init__(self, problem: LRGeoInstance, places: Places, cells: Cells) -> None:
-        _, targets, self.shares = _travel(problem).ends(problem.data.records, problem.data.metric)
+        _, targets, self.shares = _travel_loss(problem).ends(problem.data.records, problem.data.metric)
         self.places, self.cells = places, cells
         if places.roads is not None:
-            self._travel = np.asarray(places.roads.travel(places.ids, targets))
+            self._travel_loss = np.asarray(places.roads.travel(places.ids, targets))
         else:
-            self._travel = places.travel(np.arange(len(places.ids)), problem.data.records.numbers(targets.tolist()))
+            self._travel_loss = places.travel(
+                np.arange(len(places.ids)), problem.data.records.numbers(targets.tolist())
+            )
 
     def circle(self, request: Request) -> Extract:
-        """Return rows and columns of the cells of all places inside a circle.
+        """Return the table over the cells of all places inside a circle.
 
         Raises:
-            InputError: the table would take more than 4 GB.
+            InputError: The table would take more than 4 GB.
         """
         data = self.places.data
         centre = np.array([request.centre])
-        inside = data.metric.rows(centre)[0] <= request.radius
+        is_inside = data.metric.rows(centre)[0] <= request.radius
         if data.outputs is not data.records:
-            inside = np.concatenate([inside, data.metric.to_outputs(centre)[0] <= request.radius])
-        return self.rows(np.unique(self.cells.nearest[inside]))
+            is_inside = np.concatenate([is_inside, data.metric.to_outputs(centre)[0] <= request.radius])
+        return self.rows(np.unique(self.cells.nearest[is_inside]))
 
-    def rows(self, chosen: Ints) -> Extract:
+    def rows(self, cell_numbers: Ints) -> Extract:
         """Return the table over some cells.
 
         Raises:
-            InputError: it would take more than 4 GB.
+            InputError: The table would take more than 4 GB.
         """
-        size = max(4.0 * len(chosen) ** 2, 8.0 * len(chosen) * len(self.shares))
+        size = max(4.0 * len(cell_numbers) ** 2, 8.0 * len(cell_numbers) * len(self.shares))
         if size > LARGEST_BYTES:
-            found = f"a table of {len(chosen):,} cells in the circle, {size / 1e9:.1f} GB"
-            wanted = f"at most {LARGEST_BYTES / 1e9:g} GB (take a larger cell, or smaller radii)"
-            raise InputError([Fault(self.places.data.file, "lr-geo.reference_cell_km", found, wanted)])
-        travel = self._travel[self.cells.node[chosen]] + self.cells.access[chosen, None]
+            actual = f"a table of {len(cell_numbers):,} cells in the circle, {size / 1e9:.1f} GB"
+            expectation = f"at most {LARGEST_BYTES / 1e9:g} GB (take a larger cell, or smaller radii)"
+            raise InputError([Fault(self.places.data.file, "lr-geo.reference_cell_km", actual, expectation)])
+        travel = self._travel_loss[self.cells.node[cell_numbers]] + self.cells.access[cell_numbers, None]
         beta = travel_cost(travel, None, self.shares, source=self.places.data.file)
-        return Extract(cells=chosen, beta=beta.astype(np.float32))
+        return Extract(cells=cell_numbers, beta=beta.astype(np.float32))

@@ -1,4 +1,4 @@
-"""LR-Geo's release: the users' rows; in private each user's whole matrix; in public what rows are computed from."""
+"""LR-Geo's release: the users' rows, each user's private matrix, and the public numbers of rows (method exact)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["PUBLIC", "LRGeoRelease", "MatricesOnDemand", "PublicNumbers"]
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
 LONGEST_NAME: Final = 240
-"""Bytes of an escaped id that names a file: with the ending, file systems take 255."""
+"""Most bytes of an escaped id in a file name. File systems allow 255, with the ending."""
 
 
-def file_of(user: str) -> str:
-    """Return the name of a user's file: its id, with everything but letters, digits and ``_.-~`` escaped as in a URL.
+def private_file_name(user: str) -> str:
+    """Return the name of a user's file: the id with all but letters, digits and ``_.-~`` escaped as in a URL.
 
-    Of an id too long for that: the beginning, ``=``, which no other name has, and the SHA-256 of the id.
+    The name of an id that is too long for that is its beginning, ``=``, which no other name has, and its SHA-256.
     """
     name = quote(user, safe="")
     if len(name) > LONGEST_NAME:
@@ -42,37 +42,37 @@ def file_of(user: str) -> str:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class PublicNumbers:
-    """What the server publishes in the exact method.
+    """The public numbers of method exact, from which each user computes its row.
 
     Attributes:
-        columns: column weights; None where the whole matrix is published.
-        data: the map, from which rows are computed.
-        given: (N, K) the whole matrix: published, or as the solver computed it from the column weights.
+        columns: Column weights. None if the whole matrix is published.
+        data: The map.
+        stored_rows: (N, K) the whole matrix, as published or as the solver computed it from the column weights.
     """
 
     columns: ColumnWeights | None
     data: MetricData
-    given: Unsigned | None = None
+    stored_rows: Unsigned | None = None
 
     @cached_property
-    def whole(self) -> Unsigned:
-        """(N, K) every record's row; computed from the column weights where those were published."""
-        if self.given is not None:
-            return self.given
+    def all_rows(self) -> Unsigned:
+        """(N, K) every record's row, computed from the column weights if those are published."""
+        if self.stored_rows is not None:
+            return self.stored_rows
         assert self.columns is not None  # one of the two is there
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """Return one record's row (K,), which its user computes alone: the same integers as in :attr:`whole`."""
+        """Return one record's row (K,), as its user computes it: the same integers as in :attr:`all_rows`."""
         if self.columns is None:
-            return np.asarray(self.whole[record])
+            return np.asarray(self.all_rows[record])
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
         """Write public.npz."""
         columns = self.columns
         if columns is None:
-            np.savez(folder / PUBLIC, weights=self.whole)
+            np.savez(folder / PUBLIC, weights=self.all_rows)
         else:
             rate, cap = np.float64(columns.rate), np.float64(columns.cap)
             np.savez(folder / PUBLIC, column_weights=columns.weights, serves=columns.serves, rate=rate, cap=cap)
@@ -82,19 +82,19 @@ class PublicNumbers:
         """Read public.npz.
 
         Raises:
-            InputError: not of its form.
+            InputError: The file is malformed.
         """
         count, outputs = data.shape
         columns = {"column_weights": (np.float64, (count,)), "serves": (np.int64, (count,))}
-        wanted = {**columns, "rate": (np.float64, ()), "cap": (np.float64, ())}
-        parts = read_arrays(path, {}, optional={"weights": (np.uint64, data.shape), **wanted})
+        forms = {**columns, "rate": (np.float64, ()), "cap": (np.float64, ())}
+        parts = read_arrays(path, {}, optional={"weights": (np.uint64, data.shape), **forms})
         if parts.keys() == {"weights"}:
-            return cls(columns=None, data=data, given=parts["weights"])
+            return cls(columns=None, data=data, stored_rows=parts["weights"])
         faults = Faults()
-        if parts.keys() != wanted.keys():
-            faults.add(str(path), "", f"arrays {', '.join(parts)}", f"{', '.join(wanted)}, or weights alone")
+        if parts.keys() != forms.keys():
+            faults.add(str(path), "", f"arrays {', '.join(parts)}", f"{', '.join(forms)}, or weights alone")
             faults.check()
-        x, serves, rate, cap = (parts[name] for name in wanted)
+        x, serves, rate, cap = (parts[name] for name in forms)
         if not (np.isfinite(x).all() and (x >= 0).all() and x.any()):
             faults.add(str(path), "column_weights", "numbers that will not do", "finite, at least 0, not all 0")
         if serves.min() < 0 or serves.max() >= outputs:
@@ -108,13 +108,13 @@ class PublicNumbers:
 
 @frozen(kw_only=True, eq=False)
 class MatricesOnDemand(Mapping[str, MatrixRelease]):
-    """Each user's matrix, cut from one of several users' records when it is asked for: together they may fill memory.
+    """Each user's matrix, cut from one common matrix on demand, because all of them together may fill the memory.
 
     Attributes:
-        data: the map.
-        records: (U,) that there are rows of, ascending.
+        data: The map.
+        records: (U,) records of the common matrix, ascending.
         weights: (U, K) their rows.
-        sets: the users' LR sets, by the users' ids.
+        sets: The users' LR sets by the users' ids.
     """
 
     data: MetricData
@@ -132,7 +132,7 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
         return iter(self.sets)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of users."""
         return len(self.sets)
 
 
@@ -141,8 +141,8 @@ class LRGeoRelease(MatrixRelease):
     """The users' rows.
 
     Attributes:
-        matrices: each user's whole matrix by its id (methods benders and full); None where private/ is gone.
-        published: what rows are computed from (method exact), or None.
+        matrices: Each user's whole matrix by its id (methods benders and full). None if private/ is missing.
+        published: The public numbers of method exact. None for other methods.
     """
 
     matrices: Mapping[str, MatrixRelease] | None = field(default=None, repr=False)
@@ -167,8 +167,8 @@ class LRGeoRelease(MatrixRelease):
             self.published.write(folder)
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return every record's row, as it follows from public.npz."""
-        return self if self.published is None else MatrixRelease.over(data, self.published.whole, along_paths=True)
+        """Return every record's row, computed from public.npz."""
+        return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 
     def write_private(self, folder: Path) -> None:
         """Write each user's matrix into matrices/."""
@@ -177,21 +177,23 @@ class LRGeoRelease(MatrixRelease):
         (folder / MATRICES).mkdir()
         for user, matrix in self.matrices.items():
             matrix.write(folder / MATRICES)
-            (folder / MATRICES / ARTEFACT).rename(folder / MATRICES / file_of(user))
+            (folder / MATRICES / ARTEFACT).rename(folder / MATRICES / private_file_name(user))
 
     @classmethod
     def read(cls, folder: Path, problem: LRGeoInstance) -> LRGeoRelease:
-        """Read mechanism.npz, and public.npz and private/matrices where they are.
+        """Read mechanism.npz, and public.npz and private/matrices if they exist.
 
         Raises:
-            InputError: missing or not of their form.
+            InputError: A file is missing or malformed.
         """
-        own = MatrixRelease.load(folder / ARTEFACT)
+        matrix = MatrixRelease.load(folder / ARTEFACT)
         published = None
         if (folder / PUBLIC).is_file():
             published = PublicNumbers.read(folder / PUBLIC, problem.data)
         matrices = None
         private = folder / "private" / MATRICES
         if published is None and private.is_dir():
-            matrices = {str(user): MatrixRelease.load(private / file_of(str(user))) for user in own.records}
-        return cls.of(own, matrices=matrices, published=published)
+            matrices = {
+                str(user): MatrixRelease.load(private / private_file_name(str(user))) for user in matrix.records
+            }
+        return cls.of(matrix, matrices=matrices, published=published)

@@ -1,4 +1,4 @@
-"""The report's body and figures: each user's row to explore, its LR set and range, what the server saw."""
+"""The report of LR-Geo: each user's row to explore, its LR set and range, and what the server saw."""
 
 from __future__ import annotations
 
@@ -33,125 +33,128 @@ else:
 __all__ = ["LRGeoReporting"]
 
 SHOWN_USERS: Final = 200
-"""Users in tables; and those whose LR sets the map marks."""
+"""Most users in a table, and most users whose LR sets the map marks."""
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
-    """What users pay, and what is and is not covered."""
+    """The users' losses, and what the guarantee covers and does not cover."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
-        """Return users' losses, LR set and range, what the server saw, what is left open, convergence."""
-        drawn, central = self.figures(problem, release, result), result.method != "exact"
-        made = [meaning_section(meaning(problem, release, result), problem.data.records, result)]
+        """Return the sections: losses, LR set and range, what the server saw, what is not covered, convergence."""
+        figures, central = self.figures(problem, release, result), result.method != "exact"
+        sections = [meaning_section(meaning(problem, release, result), problem.data.records, result)]
         lead = "Choose a user, by its place, by the list or by a click on the map, to see where its report falls."
-        explored = explorer_section(_explored(problem, release, central), lead, "Where a user's report falls")
+        explored = explorer_section(_explorer_data(problem, release, central), lead, "Where a user's report falls")
         if explored is not None:
-            made.append(explored)
-        elif "row" in drawn:
-            made.append(figure_section("Where one user's report falls", drawn["row"], "One of them."))
+            sections.append(explored)
+        elif "row" in figures:
+            sections.append(figure_section("Where one user's report falls", figures["row"], "One of them."))
         lead = "The mean over the users of what each loses by its own row; shorter is better."
-        made.append(figure_section("Loss next to baselines", drawn["loss-beside-baselines"], lead))
-        made.append(_users(problem, release))
+        sections.append(figure_section("Loss next to baselines", figures["loss-beside-baselines"], lead))
+        sections.append(_users_section(problem, release))
         if central:
-            made += [_range(problem, release, drawn["range"]), _server(problem, drawn["upload"])]
+            sections += [
+                _range_section(problem, release, figures["range"]),
+                _server_section(problem, figures["upload"]),
+            ]
         else:
             lead = (
                 "Nothing: users upload nothing. The server publishes its part once (public.npz), and each user "
                 "computes its own row from it."
             )
-            made.append(Section(title="What the server saw", html="", lead=lead))
-        made += _left_open(problem, result)
-        if "convergence" in drawn:
+            sections.append(Section(title="What the server saw", html="", lead=lead))
+        sections += _uncovered_sections(problem, result)
+        if "convergence" in figures:
             lead = "Bounds of the users' common program, round by round; the truth lies between the lines."
-            made.append(figure_section("Convergence of the bounds", drawn["convergence"], lead))
-        return made
+            sections.append(figure_section("Convergence of the bounds", figures["convergence"], lead))
+        return sections
 
     def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
         """Return km of loss in the unit of ``[utility] per_km``."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
-        """Return one user's row and range, losses next to baselines, bounds by round."""
-        made: dict[str, Figure] = {}
-        user, data, users = _middle(problem), problem.data, problem.users
+        """Draw one user's row and range, losses next to baselines, and bounds by round."""
+        figures: dict[str, Figure] = {}
+        user, data, users = _pick_user(problem), problem.data, problem.users
         if data.outputs.coordinates is not None:
-            made["row"] = spread_from(release, data, str(release.records[user]))
+            figures["row"] = spread_from(release, data, str(release.records[user]))
         if result.method != "exact":
-            made["range"] = _range_figure(release, problem, user)
-            made["upload"] = _upload_figure(problem, user)
+            figures["range"] = _range_figure(release, problem, user)
+            figures["upload"] = _upload_figure(problem, user)
         rows = [(f"this release ({result.method})", float(result.objective.value))]
         if data.crossed:
-            plain = exponential(data.metric.to_outputs(users), float(data.epsilon))
-            rows.append(("exponential mechanism", float(_losses(problem, plain).mean())))
+            exponential_matrix = exponential(data.metric.to_outputs(users), float(data.epsilon))
+            rows.append(("exponential mechanism", float(_users_losses(problem, exponential_matrix).mean())))
         rows.append(("one output for all", float(data.cost[users].mean(axis=0).min())))
-        made["loss-beside-baselines"] = themed(draw_losses)(rows, f"mean loss of the users ({data.loss_unit})", None)
+        figures["loss-beside-baselines"] = themed(draw_losses)(rows, f"mean loss of the users ({data.loss_unit})", None)
         trajectory = trajectory_of(result)
         if len(trajectory) > 1:
-            made["convergence"] = convergence(trajectory, "objective of CLR-Geo (scaled)")
-        return made
+            figures["convergence"] = convergence(trajectory, "objective of CLR-Geo (scaled)")
+        return figures
 
     def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Layer | None:
-        """Return users' losses, and outputs' mean probabilities."""
+        """Return the users with their losses, and the outputs with their mean probabilities."""
         data, users = problem.data, problem.users
         if data.records.kind not in ("geographic", "planar") or data.records.coordinates is None:
             return None
         z = release.probabilities
-        own: dict[str, Any] = {
+        user_columns: dict[str, Any] = {
             "kind": ["user"] * len(users),
-            "expected_loss": _losses(problem, z),
+            "expected_loss": _users_losses(problem, z),
             "likeliest_output": release.outputs[z.argmax(axis=1)],
             "its_probability": z.max(axis=1),
             "released": [None] * len(users),
         }
-        outputs: dict[str, Any] = {name: [None] * len(data.outputs) for name in own}
+        outputs: dict[str, Any] = {name: [None] * len(data.outputs) for name in user_columns}
         outputs |= {"kind": ["output"] * len(data.outputs), "released": z.mean(axis=0)}
         places = data.records.coordinates[users]
-        chosen = Space(ids=tuple(release.records.tolist()), coordinates=places, kind=data.records.kind)
-        features = [*space_features(chosen, own), *space_features(data.outputs, outputs)]
+        user_space = Space(ids=tuple(release.records.tolist()), coordinates=places, kind=data.records.kind)
+        features = [*space_features(user_space, user_columns), *space_features(data.outputs, outputs)]
         return Layer(kind=data.records.kind, features=features)
 
 
 def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
-    """(M, N) which records are locally relevant to which users (Definition 4.1)."""
+    """Return (M, N) True if a record is locally relevant to a user (Definition 4.1)."""
     limit = problem.declared.lr_geo.radius * (1.0 + PATH_TOLERANCE)
     return np.asarray(PathDistances(problem.data).rows(users, limit) <= limit)
 
 
-def _middle(problem: LRGeoInstance) -> int:
-    """Return number of the user that figures are drawn of."""
+def _pick_user(problem: LRGeoInstance) -> int:
+    """Return the number of the user whose figures are drawn."""
     return len(problem.users) // 2
 
 
-def _losses(problem: LRGeoInstance, z: Floats) -> Floats:
+def _users_losses(problem: LRGeoInstance, z: Floats) -> Floats:
     return np.asarray(np.einsum("ik,ik->i", z, problem.data.cost[problem.users]))
 
 
-def _layouts(data: MetricData) -> Any:
+def _place_layouts(data: MetricData) -> Any:
     return layout(data.records) if data.outputs is data.records else layout(data.records, data.outputs)
 
 
 @themed
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
-    """Draw one user's LR set, the outputs it weighs freely, and those beyond its obfuscation radius."""
+    """Draw one user's LR set, the outputs of its free entries, and those beyond its obfuscation radius."""
     data, options = problem.data, problem.declared.lr_geo
-    placed = _layouts(data)
+    placed = _place_layouts(data)
     record = int(problem.users[user])
-    away = data.metric.to_outputs(np.array([record]))[0]
-    near, far = away <= options.exponential_beyond, away > options.obfuscation_radius
+    distances = data.metric.to_outputs(np.array([record]))[0]
+    is_near, is_far = distances <= options.exponential_beyond, distances > options.obfuscation_radius
     figure, axes = axes_of(7.6, 4.8)
     x, y = placed[-1].places.T
     for mask, colour, name in (
-        (near, MARK, f"weighed freely: within {options.exponential_beyond:g}"),
-        (~near & ~far, PALE, "by the exponential form"),
-        (far, LINE, f"all alike: beyond {options.obfuscation_radius:g}"),
+        (is_near, MARK, f"weighed freely: within {options.exponential_beyond:g}"),
+        (~is_near & ~is_far, PALE, "by the exponential form"),
+        (is_far, LINE, f"all alike: beyond {options.obfuscation_radius:g}"),
     ):
         axes.scatter(x[mask], y[mask], s=60, color=colour, label=name, rasterized=len(x) > MAX_VECTOR_MARKS, **RIM)
-    own = placed[0].places
+    record_places = placed[0].places
     for mask, size, colour, width, name in (
         (_lr_sets(problem, problem.users[[user]])[0], 95, INK, 1.0, "LR set"),
-        (np.arange(len(own)) == record, 190, BAD, 2.2, f"user {release.records[user]}"),
+        (np.arange(len(record_places)) == record, 190, BAD, 2.2, f"user {release.records[user]}"),
     ):
-        x, y = own[mask].T
+        x, y = record_places[mask].T
         axes.scatter(x, y, s=size, facecolors="none", edgecolors=colour, linewidths=width, label=name)
     axes.set(xlabel=placed[0].axes[0], ylabel=placed[0].axes[1], aspect="equal")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -164,19 +167,19 @@ def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
     records = np.flatnonzero(_lr_sets(problem, problem.users[[user]])[0])
     shuffled = np.random.default_rng(user).permutation(records)
     figure, axes = axes_of(5.6, 4.4)
-    drawn = axes.imshow(problem.data.metric.between(shuffled[:, None], shuffled[None, :]), cmap="viridis")
-    figure.colorbar(drawn, ax=axes, label=f"distance ({problem.data.unit})")
+    image = axes.imshow(problem.data.metric.between(shuffled[:, None], shuffled[None, :]), cmap="viridis")
+    figure.colorbar(image, ax=axes, label=f"distance ({problem.data.unit})")
     axes.set(xlabel="a place, unnamed", ylabel="a place, unnamed", xticks=[], yticks=[])
     return figure
 
 
-def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> ExplorerData:
+def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> ExplorerData:
     data, users = problem.data, problem.users
-    placed, loss = _layouts(data), "expected loss"
-    facts, marked = {loss: _losses(problem, release.probabilities)}, None
+    placed, loss = _place_layouts(data), "expected loss"
+    facts, marked = {loss: _users_losses(problem, release.probabilities)}, None
     if data.outputs is data.records and central and len(users) <= SHOWN_USERS:
         marked = [np.flatnonzero(row).tolist() for row in _lr_sets(problem, users)]
-        facts["places in its LR set"] = np.array([float(len(some)) for some in marked])
+        facts["places in its LR set"] = np.array([float(len(records)) for records in marked])
     return ExplorerData(
         rows=release.records.tolist(),
         outputs=release.outputs.tolist(),
@@ -189,18 +192,18 @@ def _explored(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> E
         unit={loss: data.loss_unit},
         noun="user",
         descriptions=[data.records.description(user) for user in users.tolist()],
-        output_descriptions=[data.outputs.description(place) for place in range(len(data.outputs))],
+        output_descriptions=[data.outputs.description(output) for output in range(len(data.outputs))],
         marked=marked,
         marking="" if marked is None else "the user's LR set: the places that its own matrix has rows for",
     )
 
 
-def _users(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
+def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
     z, unit = release.probabilities, problem.data.loss_unit
     data = problem.data
-    likeliest = np.array([data.outputs.label(place) for place in z.argmax(axis=1).tolist()])
+    likeliest = np.array([data.outputs.label(output) for output in z.argmax(axis=1).tolist()])
     names = np.array([data.records.label(user) for user in problem.users.tolist()])
-    columns = (names, _losses(problem, z), likeliest, z.max(axis=1))
+    columns = (names, _users_losses(problem, z), likeliest, z.max(axis=1))
     rows = list(zip(*(column[:SHOWN_USERS].tolist() for column in columns), strict=True))
     lead = "What each user loses on average by its own row."
     lead += f" The first {SHOWN_USERS} of {len(z)}." if len(z) > SHOWN_USERS else ""
@@ -209,19 +212,19 @@ def _users(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
     )
 
 
-def _range(problem: LRGeoInstance, release: LRGeoRelease, drawn: Figure) -> Section:
+def _range_section(problem: LRGeoInstance, release: LRGeoRelease, figure: Figure) -> Section:
     options, unit = problem.declared.lr_geo, problem.data.unit
-    user = problem.data.records.label(int(problem.users[_middle(problem)]))
+    user = problem.data.records.label(int(problem.users[_pick_user(problem)]))
     lead = (
         f"One user, {user}. Its own matrix has a row for every place of the LR set, those "
         f"within a path of {options.radius:g} {unit}. In such a row the outputs within {options.exponential_beyond:g} "
         f"{unit} are weighed freely, those up to {options.obfuscation_radius:g} {unit} fall off by the exponential "
         "form, and beyond that all are alike."
     )
-    return figure_section("LR set and range", drawn, lead)
+    return figure_section("LR set and range", figure, lead)
 
 
-def _server(problem: LRGeoInstance, drawn: Figure) -> Section:
+def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
     users, data = problem.users[:SHOWN_USERS], problem.data
     sizes = zip(users.tolist(), _lr_sets(problem, users).sum(axis=1).tolist(), strict=True)
     rows = [(data.records.label(user), n, n * n, 3 * n * len(data.outputs)) for user, n in sizes]
@@ -233,15 +236,15 @@ def _server(problem: LRGeoInstance, drawn: Figure) -> Section:
         "on the left; the server sends a matrix back. This hides names, not the user: who knows the map can find the "
         "place from such numbers (privopt audit says how often)."
     )
-    shown = drawing("Distances as the server saw them", drawn)
-    return pair_section("What the server saw", [shown, counts], lead)
+    picture = drawing("Distances as the server saw them", figure)
+    return pair_section("What the server saw", [picture, counts], lead)
 
 
-def _left_open(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """Return sections on what is not covered, and on the population's loss, if details say so."""
-    details, made = result.details.facts, []
+def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
+    """Return the sections on what is not covered and on the population's loss, if the details have them."""
+    details, sections = result.details.facts, []
 
-    def rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    def table_rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
         return [(name.replace("_", " "), value) for name, value in figures.items() if value is not None]
 
     if gv := details.get("gv"):
@@ -249,9 +252,11 @@ def _left_open(problem: LRGeoInstance, result: Result) -> list[Section]:
             "The guarantee holds inside each user's own matrix. An observer of several users compares rows of "
             "different matrices; these inequalities fail there (Equations 34 and 35 of the paper)."
         )
-        made.append(table_section("Not covered: rows of different users", ("what", "measured"), rows(gv), lead))
+        sections.append(
+            table_section("Not covered: rows of different users", ("what", "measured"), table_rows(gv), lead)
+        )
     if population := details.get("population"):
         lead = "Prior-weighted over every record, next to the exponential mechanism."
         title, header = "Loss of the whole population", ("what", f"loss ({problem.data.loss_unit})")
-        made.append(table_section(title, header, rows(population), lead))
-    return made
+        sections.append(table_section(title, header, table_rows(population), lead))
+    return sections

@@ -1,11 +1,11 @@
-"""A row of the exact method from public numbers, the same integers on every machine.
+"""Rows of method exact from public numbers, with the same integers on every machine.
 
-Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s; each serves one output. With ``rate`` a
-little below epsilon, |D_is - D_js| <= d_ij and rows that sum to nearly one before they are brought to 2**63, two rows
-differ by less than exp(epsilon d_ij); the certificate proves it of the integers.
+Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s, each of which serves one output. ``rate`` is
+a little below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. So two rows
+differ by less than exp(epsilon d_ij). The certificate proves that for the integers.
 
-Additions, products and divisions of doubles alone (IEEE 754 rounds those correctly) and :func:`math.fsum`: never a
-library's exp, whose last bit may depend on the processor.
+The code uses only additions, products and divisions of doubles, which IEEE 754 rounds correctly, and :func:`math.fsum`.
+It never uses a library's exp, whose last bit may depend on the processor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from privopt.numbers.sampling import TOTAL
 __all__ = ["BLOCK", "ColumnWeights", "steady_exp", "whole_matrix"]
 
 BLOCK: Final = 1 << 22
-"""Entries that are worked on at once."""
+"""Entries that are processed at once."""
 
 _LN2_HEAD: Final = 6.93147180369123816490e-01
 """ln 2 to 32 bits, so that its product with a whole number below 2**20 is exact."""
@@ -44,14 +44,14 @@ def steady_exp(x: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class ColumnWeights:
-    """What the server publishes in the exact method: one number a column.
+    """One number for each column, which the server publishes in method exact.
 
     Attributes:
         weights: (N,) x, at least 0.
-        serves: (N,) output that each column serves.
+        serves: (N,) the output that each column serves.
         outputs: K.
         rate: epsilon (1 - tau) as a double, per unit of distance.
-        cap: log-ratios go no further than this.
+        cap: Largest log-ratio.
     """
 
     weights: Floats
@@ -61,7 +61,7 @@ class ColumnWeights:
     cap: float
 
     def rows(self, distances: Floats) -> Unsigned:
-        """Return (B, K) integer rows, each of sum 2**63, from (B, N) path distances; infinite ones count as the cap."""
+        """Return (B, K) integer rows, each with sum 2**63, from (B, N) path distances, which may be infinite."""
         columns = steady_exp(-np.minimum(distances * self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
         if len(np.unique(self.serves)) == len(self.serves):
@@ -70,29 +70,29 @@ class ColumnWeights:
             for s, k in enumerate(self.serves.tolist()):
                 z[:, k] += columns[:, s]
         rows = np.empty(z.shape, dtype=np.uint64)
-        for place, row in enumerate(z):
-            rows[place] = _whole(row)
+        for number, row in enumerate(z):
+            rows[number] = _round_row(row)
         return rows
 
 
-def _whole(row: Floats) -> Unsigned:
-    """Return a row of doubles as integers that sum to 2**63; what rounding leaves goes to the greatest."""
-    whole = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
-    missing = (TOTAL - int(whole.sum(dtype=np.uint64))) % (1 << 64)
-    greatest = int(whole.argmax())
-    whole[greatest] = np.uint64((int(whole[greatest]) + missing) % (1 << 64))
-    return whole
+def _round_row(row: Floats) -> Unsigned:
+    """Round a row of doubles down to integers, and give the rest of 2**63 to the largest one."""
+    rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
+    missing = (TOTAL - int(rounded.sum(dtype=np.uint64))) % (1 << 64)
+    greatest = int(rounded.argmax())
+    rounded[greatest] = np.uint64((int(rounded[greatest]) + missing) % (1 << 64))
+    return rounded
 
 
 def whole_matrix(public: ColumnWeights, distances: Callable[[Ints], Floats]) -> Unsigned:
-    """Compute every record's row (N, K) as its user would. Memory: 8 N K bytes.
+    """Compute every record's row (N, K) as its user would. The result takes 8 N K bytes.
 
     Args:
-        public: what the server publishes.
-        distances: gives (B, N) path distances from some records.
+        public: The published numbers.
+        distances: Function that returns (B, N) path distances from some records.
     """
     count = len(public.weights)
-    whole, every = np.empty((count, public.outputs), dtype=np.uint64), np.arange(count)
+    rows, records = np.empty((count, public.outputs), dtype=np.uint64), np.arange(count)
     for part in slices(count, max(count, public.outputs), BLOCK):
-        whole[part] = public.rows(distances(every[part]))
-    return whole
+        rows[part] = public.rows(distances(records[part]))
+    return rows

@@ -1,6 +1,6 @@
 """The server's side: CLR-Geo over users' uploads (Equations (20) to (22)), whole or by Benders decomposition.
 
-It sees packages alone: no record has a name here, rows are in the users' own random order.
+The server sees only packages. Records have no names here, and rows are in each user's random order.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ else:
 __all__ = ["NotBegunError", "ProgramSolution", "interior_start", "solve"]
 
 SHARE_OF_TIME: Final = 0.6
-"""Of the time that is left, what the warm start may take at most."""
+"""Largest share of the remaining time for the warm start."""
 ROW_TOLERANCE: Final = 1e-7
-"""An interior point may miss rows by this, relative to what they add up; it is a start, and answers are repaired."""
+"""Violation of a row that an interior point may have, relative to the sum of its terms. Answers are repaired later."""
 
 
 class NotBegunError(StoppedError):
@@ -42,15 +42,15 @@ class NotBegunError(StoppedError):
 
 @frozen(kw_only=True, eq=False)
 class ProgramSolution:
-    """What the server found.
+    """The server's solution.
 
     Attributes:
-        answers: one a package, rows in its order.
-        value: of CLR-Geo's objective, in the unit of the packages' costs.
-        lower_bound: proved for the program solved; None without one.
-        stopped: whether a limit or an interrupt ended it.
-        solver: name, version and iterations.
-        details: sizes, and what else there is to say.
+        answers: One answer for each package, with rows in its order.
+        value: Value of CLR-Geo's objective, in the unit of the packages' costs.
+        lower_bound: Proved bound of that program. None without one.
+        stopped: Whether a limit or an interrupt ended the solver.
+        solver: Name, version and iterations.
+        details: Sizes, and details of the method.
     """
 
     answers: tuple[Answer, ...]
@@ -66,20 +66,20 @@ def solve(
 ) -> ProgramSolution:
     """Solve CLR-Geo over packages, by ``context.method`` ``benders`` or ``full``.
 
-    A cut has exponents as numbers, and beyond what solvers can take it can be lost; ``benders`` then solves the whole
-    program, where rows keep their exponents, and says so in ``details``.
+    Coefficients of Benders' cuts are exponentials, which may exceed the range of solvers. If ``benders`` fails for that
+    reason, the whole program is solved, whose rows keep their exponents, and ``details`` says so.
 
     Args:
-        packages: one a user.
-        terms: what the server announced.
-        context: method, gap, executor, progress.
-        start: where Benders begins; default: :func:`interior_start`.
+        packages: One package for each user.
+        terms: The announced terms.
+        context: Method, gap, executor, progress.
+        start: Starting point of Benders. By default that of :func:`interior_start`.
 
     Raises:
-        InfeasibleError: no weights y >= 0 make the rows sum to one.
-        NotBegunError: the program would pass ``--memory``.
-        StoppedError: the time limit came before anything feasible.
-        SolverError: the solver failed.
+        InfeasibleError: No weights y >= 0 make the rows sum to one.
+        NotBegunError: The program would exceed ``--memory``.
+        StoppedError: The time limit came before anything feasible was found.
+        SolverError: The solver failed.
     """
     central = assemble(packages, terms)
     if context.remaining == 0.0:
@@ -90,34 +90,36 @@ def solve(
         raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left")
     model = central_model(central)
     if context.method == "full":
-        return _full(central, model, context)
+        return _solve_whole(central, model, context)
     try:
-        return _benders(central, model.compile(), context, start)
+        return _solve_by_benders(central, model.compile(), context, start)
     except SolverError as error:
         if central.largest_exponent <= BEARING.log_cap:
             raise
         context.report(f"whole program, for {error}")
-        found = _full(central, model, evolve(context, solver="highs"))
-        return evolve(found, details={**found.details, "decomposition_failed": str(error)})
+        solution = _solve_whole(central, model, evolve(context, solver="highs"))
+        return evolve(solution, details={**solution.details, "decomposition_failed": str(error)})
 
 
-def _full(central: Central, model: Model, context: SolveContext) -> ProgramSolution:
-    found = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
-    return _solved(
+def _solve_whole(central: Central, model: Model, context: SolveContext) -> ProgramSolution:
+    solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
+    return _make_solution(
         central,
-        found.form,
-        np.asarray(found.x),
-        bound=None if found.duals is None else dual_bound(found.form, np.asarray(found.duals)),
-        stopped=found.status != "optimal",
-        solver={"name": context.solver, "version": found.solver, "iterations": found.iterations},
+        solution.form,
+        np.asarray(solution.x),
+        bound=None if solution.duals is None else dual_bound(solution.form, np.asarray(solution.duals)),
+        stopped=solution.status != "optimal",
+        solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
     )
 
 
-def _benders(central: Central, form: StandardForm, context: SolveContext, start: Start | None) -> ProgramSolution:
-    """Solve by rounds; under a limit none begin without a start, for they stay far above other mechanisms.
+def _solve_by_benders(
+    central: Central, form: StandardForm, context: SolveContext, start: Start | None
+) -> ProgramSolution:
+    """Solve by Benders decomposition. Under a time limit a start is required, because cold rounds converge too slowly.
 
     Raises:
-        StoppedError: the start did not come in its share of the time.
+        StoppedError: The start was not found in its share of the time.
     """
     from privopt.decompose.benders import Benders
     from privopt.decompose.checkpoint import NAME
@@ -125,42 +127,42 @@ def _benders(central: Central, form: StandardForm, context: SolveContext, start:
 
     blocks = []
     for n in range(len(central.pieces)):
-        own = [form.variable(f"{name}{n}") for name in "zs"]
-        blocks.append(np.concatenate([np.arange(part.start, part.stop) for part in own]))
-    # a checkpoint has the point and the cuts that a start would bring
+        user_variables = [form.variable(f"{name}{n}") for name in "zs"]
+        blocks.append(np.concatenate([np.arange(part.start, part.stop) for part in user_variables]))
+    # A checkpoint has a point and cuts already, so a resumed run needs no start.
     resumes = context.resume and context.checkpoint is not None and (context.checkpoint / NAME).exists()
     if start is None and not resumes:
         context.report("whole program")
-        left = context.remaining
-        start = interior_start(form, None if left is None else SHARE_OF_TIME * left)
-        if start is None and left is not None:
+        remaining = context.remaining
+        start = interior_start(form, None if remaining is None else SHARE_OF_TIME * remaining)
+        if start is None and remaining is not None:
             raise StoppedError("the whole program did not come in its share of the time")
-    found = Benders(solver="highs").solve(form, blocks, context, start=start)
+    solution = Benders(solver="highs").solve(form, blocks, context, start=start)
     scale = central.scale
-    return _solved(
+    return _make_solution(
         central,
         form,
-        np.asarray(found.x),
-        bound=found.bound,
-        stopped=found.status == "stopped",
-        solver={"name": "benders, highs", "version": VERSION, "iterations": found.rounds},
-        trajectory=[(s, low * scale, high * scale) for s, low, high in found.trajectory],
-        benders=found.details,
+        np.asarray(solution.x),
+        bound=solution.bound,
+        stopped=solution.status == "stopped",
+        solver={"name": "benders, highs", "version": VERSION, "iterations": solution.rounds},
+        trajectory=[(s, lower * scale, upper * scale) for s, lower, upper in solution.trajectory],
+        benders=solution.details,
     )
 
 
 def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
     """Return a near-optimal point and multipliers by HiGHS's interior point without crossover.
 
-    Four users on Rome's 1,331 cells: 4.5 s; rounds that began at the exponential form, as the paper's do, had a gap of
-    4.3 % after 240 s.
+    It takes 4.5 s for four users on Rome's 1,331 cells. Rounds that began at the exponential form, as the paper's do,
+    had a gap of 4.3 % after 240 s.
 
     Args:
-        form: the whole program.
-        seconds: to spend at most; None for no limit.
+        form: The whole program.
+        seconds: Time limit. None for no limit.
 
     Returns:
-        The start; None where the method gives none, or none in time.
+        The start. None if the method fails, or does not end in time.
     """
     options = {"solver": "ipm", "run_crossover": "off"}
     session = get("highs").session(form, tolerance=ROW_TOLERANCE, options=options)
@@ -178,7 +180,7 @@ def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
     return Start(x=x, multipliers=[answer.duals])
 
 
-def _solved(
+def _make_solution(
     central: Central,
     form: StandardForm,
     x: Floats,
@@ -188,7 +190,7 @@ def _solved(
     solver: Mapping[str, Any],
     **details: Any,
 ) -> ProgramSolution:
-    """Return a point of the whole program as every user's matrix."""
+    """Convert a point of the whole program to a matrix for each user."""
     y = np.zeros(len(central.shift))
     block = form.variable("y")
     y[central.columns] = np.maximum(x[block.start : block.stop], 0.0)

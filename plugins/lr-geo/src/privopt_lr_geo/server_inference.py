@@ -1,4 +1,4 @@
-"""What a curious server learns from what users upload (mathematics L6). It is enough to find them."""
+"""Attacks of a curious server on the users' uploads (mathematics L6). They are often enough to find the users."""
 
 from __future__ import annotations
 
@@ -17,61 +17,58 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["attack_server"]
 
 DISTANCE_TOLERANCE: Final = 1e-9
-"""Relative difference up to which two distances are taken for one."""
+"""Relative difference up to which two distances count as equal."""
 TABLED_ENTRIES: Final = 16_000_000
-"""Records times outputs up to which rows are looked up among those of the whole map."""
+"""Records times outputs up to which rows are compared with those of the whole map."""
 
 
 def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client]) -> dict[str, float | None]:
-    """Return the success of each attack on the packages that these users upload, as shares of the users.
-
-    A guess among n candidates counts as 1 / n.
-    """
+    """Return the success rate of each attack on these users' packages. A guess among n candidates counts as 1 / n."""
     chance = np.random.default_rng(0)
-    named = centred = located = prints = 0.0
+    named_count = centred_count = located_count = fingerprint_count = 0.0
     table = np.sort(data.to_outputs, axis=1) if data.cost.size <= TABLED_ENTRIES else None
-    own = data.outputs is data.records
+    user_row = data.outputs is data.records
     for client in clients:
         package, records = client.package, client.around.records
-        whole = own and bool((_rows_by_zeros(package) == records[client.order]).all())
-        named += whole
+        names_all = user_row and bool((_rows_by_zeros(package) == records[client.order]).all())
+        named_count += names_all
         centre = _graph_centre(package, options.radius, data.within)
-        right = int(np.flatnonzero(client.order == client.around.own)[0]) in centre.tolist()
-        centred += right and len(centre) == 1
-        located += right / len(centre) if whole and len(centre) else 0.0
+        is_in_centre = int(np.flatnonzero(client.order == client.around.user_row)[0]) in centre.tolist()
+        centred_count += is_in_centre and len(centre) == 1
+        located_count += is_in_centre / len(centre) if names_all and len(centre) else 0.0
         if table is not None:
             row = int(chance.integers(len(records)))
-            found = _records_like(package.reach[row], table)
-            prints += records[client.order[row]] in found and 1.0 / len(found)
+            candidates = _records_like(package.reach[row], table)
+            fingerprint_count += records[client.order[row]] in candidates and 1.0 / len(candidates)
     count = len(clients)
     return {
-        "zero_columns_name_the_set": named / count,
-        "unique_graph_centre": centred / count,
-        "user_located": located / count,
-        "fingerprint_of_one_row": None if table is None else prints / count,
+        "zero_columns_name_the_set": named_count / count,
+        "unique_graph_centre": centred_count / count,
+        "user_located": located_count / count,
+        "fingerprint_of_one_row": None if table is None else fingerprint_count / count,
     }
 
 
 def _rows_by_zeros(package: Package) -> Ints:
-    """(n,) the output at distance 0 from each row, -1 where there is none: it names the row's record."""
+    """Return (n,) the output at distance 0 from each row, which names the row's record, or -1 if there is none."""
     zero = package.reach == 0
     return np.where(zero.any(axis=1), zero.argmax(axis=1), -1)
 
 
 def _graph_centre(package: Package, radius: float, within: float | None) -> Ints:
-    """Rows within ``radius`` of all others: the user is one of them, whatever the order of rows."""
+    """Return the rows within ``radius`` of all others. The user is one of them, in any order of rows."""
     from scipy.sparse.csgraph import dijkstra
 
     i, j = np.triu_indices(len(package.distances), 1)
     lengths = package.distances[i, j]
-    kept = np.isfinite(lengths) if within is None else lengths <= within
-    graph = edge_matrix(len(package.distances), np.column_stack([i, j])[kept], lengths[kept])
-    away = dijkstra(graph, directed=False)
-    return np.flatnonzero((away <= radius * (1 + DISTANCE_TOLERANCE)).all(axis=1))
+    is_required = np.isfinite(lengths) if within is None else lengths <= within
+    graph = edge_matrix(len(package.distances), np.column_stack([i, j])[is_required], lengths[is_required])
+    distances = dijkstra(graph, directed=False)
+    return np.flatnonzero((distances <= radius * (1 + DISTANCE_TOLERANCE)).all(axis=1))
 
 
 def _records_like(row: Floats, table: Floats) -> Ints:
-    """Return records whose distances to the outputs, put in order (N, K), are those of an unlabelled row (K,)."""
-    wanted = np.sort(row)
-    off = np.abs(table - wanted).max(axis=1)
-    return np.flatnonzero(off <= DISTANCE_TOLERANCE * max(1.0, float(wanted[-1])))
+    """Return the records whose sorted distances to the outputs (N, K) are those of an unlabelled row (K,)."""
+    sorted_row = np.sort(row)
+    errors = np.abs(table - sorted_row).max(axis=1)
+    return np.flatnonzero(errors <= DISTANCE_TOLERANCE * max(1.0, float(sorted_row[-1])))

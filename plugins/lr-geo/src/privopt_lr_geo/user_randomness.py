@@ -1,7 +1,8 @@
 """Each user's random row order and circle centre, derived from a seed kept next to the checkpoint.
 
-Both follow from one seed of the run, drawn from the operating system. A run that goes on from a checkpoint needs the
-same draws again, or its program is another one: the seed is kept next to the checkpoint, for the owner alone.
+Both follow from one seed of the run, which the operating system draws. A run that resumes from a checkpoint needs the
+same draws, because its program depends on them. So the seed is stored next to the checkpoint, readable by its owner
+only.
 """
 
 from __future__ import annotations
@@ -18,21 +19,22 @@ from privopt.arrays import Ints
 from privopt.files.archive import read_arrays
 from privopt.files.regular import open_private, private_folder
 
-__all__ = ["drawn", "new_seed", "stored_seed"]
+__all__ = ["draw_order_and_centre", "new_seed", "stored_seed"]
 
 NAME: Final = "users.npz"
 WORD_BITS: Final = 64
-"""Bits of half a seed."""
+"""Bits of each of the two words of a seed."""
 
 
-def drawn(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
-    """Return the order (n,) in which a user's rows travel, and the record of its LR set that its circle is around.
+def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
+    """Draw the order (n,) in which a user's rows are sent, and the record of its LR set at the centre of its circle.
 
-    It draws them once and keeps them: the mean of many centres is its own place. Draws of other users reveal nothing.
+    Equal arguments give equal draws, because the mean of many independent centres would reveal the user's place. Draws
+    of other users reveal nothing about it.
 
     Args:
-        seed: of the run; secret but in trials.
-        user: its record.
+        seed: Seed of the run. It is secret except in trials.
+        user: The user's record.
         records: (n,) its LR set.
     """
     key = sha256(f"{seed} {user}".encode()).digest()
@@ -46,22 +48,22 @@ def new_seed() -> int:
 
 
 def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
-    """Return the seed of the run that left ``folder``, where it is to be gone on with; else a new one, kept there.
+    """Read the seed of a run that is resumed from ``folder``, or store a new one there.
 
     Args:
-        folder: of the checkpoint.
-        seed: to keep; None draws one.
-        resume: go on with what is in the folder.
+        folder: Folder of the checkpoint.
+        seed: The new seed. None draws one.
+        resume: Whether to read the stored seed, if there is one.
 
     Raises:
-        InputError: what is in the folder is not a seed.
+        InputError: The file in the folder is not a seed.
     """
     path = folder / NAME
     if resume and os.path.lexists(path):
         high, low = read_arrays(path, {"seed": (np.uint64, (2,))})["seed"].tolist()
         return int(high << WORD_BITS | low)
-    made = new_seed() if seed is None else seed % (1 << 2 * WORD_BITS)
+    new = new_seed() if seed is None else seed % (1 << 2 * WORD_BITS)
     private_folder(folder)
     with open_private(path) as file:
-        np.savez(file, seed=np.array(divmod(made, 1 << WORD_BITS), dtype=np.uint64))
-    return made
+        np.savez(file, seed=np.array(divmod(new, 1 << WORD_BITS), dtype=np.uint64))
+    return new

@@ -61,13 +61,13 @@ LARGEST_BYTES: Final = 64_000_000
 
 @frozen(kw_only=True, eq=False)
 class UploadRound:
-    """Packages that came, and answers; each request is dealt with under one lock.
+    """The packages and answers of a round. One lock serialises all requests.
 
     Attributes:
-        records, outputs: of the public map; a package of another one is refused.
-        users: packages of the round.
-        largest: bytes of one package, as it comes and unpacked.
-        seconds: for all packages to come, and again for all answers to be fetched.
+        records, outputs: Sizes of the public map. A package of another size is refused.
+        users: Number of packages of the round.
+        largest: Most bytes of one package, as received and unpacked.
+        seconds: Time limit for all packages to arrive, and again for all answers to be fetched.
     """
 
     records: int
@@ -82,7 +82,7 @@ class UploadRound:
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
     def put(self, name: str, raw: bytes) -> tuple[HTTPStatus, bytes]:
-        """Take a package; the same one again is as good."""
+        """Accept a package. The same package again is accepted too, so that a client may repeat its upload."""
         try:
             package = from_bytes(Package, raw, largest=self.largest)
         except (InputError, ValueError, MemoryError) as error:
@@ -92,8 +92,8 @@ class UploadRound:
             return HTTPStatus.BAD_REQUEST, b"package must be of the public map, got another size"
         with self._changed:
             if name in self._packages:
-                same = self._packages[name] == raw
-                return (HTTPStatus.ACCEPTED if same else HTTPStatus.CONFLICT), b""
+                is_same = self._packages[name] == raw
+                return (HTTPStatus.ACCEPTED if is_same else HTTPStatus.CONFLICT), b""
             if self._ended.is_set() or len(self._packages) == self.users:
                 return HTTPStatus.FORBIDDEN, b"the round has all its packages"
             self._packages[name] = raw
@@ -101,7 +101,7 @@ class UploadRound:
         return HTTPStatus.ACCEPTED, b""
 
     def get(self, name: str) -> tuple[HTTPStatus, bytes]:
-        """Give an answer, where there is one."""
+        """Return the answer to a client, or the status of the round."""
         with self._changed:
             if name in self._answers:
                 self._fetched.add(name)
@@ -112,9 +112,12 @@ class UploadRound:
             return (HTTPStatus.ACCEPTED if name in self._packages else HTTPStatus.NOT_FOUND), b""
 
     def run(self, problem: LRGeoInstance, context: SolveContext) -> bool:
-        """Wait for all packages, solve, and wait for all answers to be fetched; returns whether there were answers.
+        """Wait for all packages, solve, and wait until all answers are fetched.
 
-        Packages are taken in the order of their names, which chance alone decides, whenever they came.
+        Packages are ordered by their names, which are random, so that their times of arrival do not matter.
+
+        Returns:
+            Whether there were answers.
         """
         try:
             with self._changed:
@@ -181,7 +184,7 @@ class _Server(ThreadingHTTPServer):
         self._connections = threading.BoundedSemaphore(limits.connections)
         self._lock = threading.Lock()
         self._reserved_bytes = 0
-        super().__init__(address, _handler(running, self))
+        super().__init__(address, _make_handler(running, self))
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a connection, or close it if there are too many."""
@@ -220,8 +223,8 @@ class _Server(ThreadingHTTPServer):
                 self._reserved_bytes -= size if is_granted else 0
 
 
-def _handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler]:
-    """Return what deals with the requests of a round."""
+def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler]:
+    """Return the class that handles the requests of a round."""
 
     class Handler(BaseHTTPRequestHandler):
         timeout = IDLE_SECONDS
@@ -231,7 +234,7 @@ def _handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler
 
         def do_PUT(self) -> None:
             length = self.headers.get("Content-Length", "")
-            name = self._name("/packages/")
+            name = self._client_name("/packages/")
             if not (length.isascii() and length.isdigit()):
                 self._respond(HTTPStatus.LENGTH_REQUIRED)
             elif len(length) > 12 or int(length) > running.largest:
@@ -239,9 +242,9 @@ def _handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler
             elif name is None:  # nothing of a body is read before its name is known
                 self._respond(HTTPStatus.BAD_REQUEST)
             else:
-                self._take(name, int(length))
+                self._receive_package(name, int(length))
 
-        def _take(self, name: str, size: int) -> None:
+        def _receive_package(self, name: str, size: int) -> None:
             """Receive a package of a stated size, if there is room for it."""
             with http.reserve(size) as is_granted:
                 if not is_granted:
@@ -252,13 +255,13 @@ def _handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler
                     self._respond(*running.put(name, raw))
 
         def do_GET(self) -> None:
-            name = self._name("/answers/")
+            name = self._client_name("/answers/")
             self._respond(*(running.get(name) if name else (HTTPStatus.NOT_FOUND,)))
 
-        def _name(self, below: str) -> str | None:
+        def _client_name(self, prefix: str) -> str | None:
             """Return the client's name of a path; None of any other path."""
-            found = re.fullmatch(f"{below}([0-9a-f]{{{NAME_DIGITS}}})", self.path)
-            return found and found[1]
+            match = re.fullmatch(f"{prefix}([0-9a-f]{{{NAME_DIGITS}}})", self.path)
+            return match and match[1]
 
         def _respond(self, status: HTTPStatus, body: bytes = b"") -> None:
             self.send_response(status)
@@ -311,25 +314,25 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
         StoppedError: no answer in time, the round ended without one, or the server refused the package.
         CertificationError: the answer could not be made to keep the promise.
     """
-    _connection(url).close()  # a URL that will not do ends here, before anything is written
+    _open_connection(url).close()  # a URL that will not do ends here, before anything is written
     private_folder(folder)
     seed = stored_seed(folder, None, resume=True)
     (client,) = clients_of(problem, seed, sets=lr_sets(problem))
     name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME_DIGITS], to_bytes(client.package)
-    answer = from_bytes(Answer, _answer(url, name, raw, seconds))
+    answer = from_bytes(Answer, _fetch_answer(url, name, raw, seconds))
     release = client.around.matrix(client.accept(answer, problem.data.epsilon).weights, problem.data)
     release.write(folder)
     return release
 
 
-def _answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
-    """Upload a package where the server does not have it, and wait for the answer."""
+def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
+    """Upload a package if the server does not have it, and wait for the answer."""
     with limit(seconds):
         while True:
             check()
-            status, body = _requested(url, "GET", f"/answers/{name}")
+            status, body = _send_request(url, "GET", f"/answers/{name}")
             if status == HTTPStatus.NOT_FOUND:
-                status, body = _requested(url, "PUT", f"/packages/{name}", raw)
+                status, body = _send_request(url, "PUT", f"/packages/{name}", raw)
             if status == HTTPStatus.OK:
                 return body
             if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
@@ -340,7 +343,7 @@ def _answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
 
 
-def _connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
+def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
     """Return a connection, not open yet; one by TLS verifies the server's certificate."""
     kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
     try:
@@ -353,7 +356,7 @@ def _connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
     return kinds[parts.scheme](host, port, timeout=seconds)
 
 
-def _requested(
+def _send_request(
     url: str, verb: str, path: str, body: bytes | None = None, largest: int = LARGEST_BYTES
 ) -> tuple[HTTPStatus | None, bytes]:
     """Return status and body; no status if the server cannot be reached, or does not end within the time limit.
@@ -362,7 +365,7 @@ def _requested(
         StoppedError: the answer has more than ``largest`` bytes.
     """
     remaining_seconds = max(clock().left, 0.001)
-    connection = _connection(url, min(IDLE_SECONDS, remaining_seconds))
+    connection = _open_connection(url, min(IDLE_SECONDS, remaining_seconds))
     try:
         connection.connect()
         with _cut_after(min(remaining_seconds, threading.TIMEOUT_MAX), connection.sock) as was_cut:
@@ -384,31 +387,33 @@ def main(arguments: Sequence[str]) -> int:
     """Run one side; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m privopt_lr_geo.wire")
     sides = parser.add_subparsers(dest="side", required=True)
-    one, other = sides.add_parser("serve"), sides.add_parser("ask")
-    for side in (one, other):
-        side.add_argument("problem", type=Path, help="the public problem file")
-        side.add_argument("--seconds", type=float, default=600.0, help="to wait (default: 600)")
-    one.add_argument("--users", type=int, required=True, help="packages of the round")
-    one.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    one.add_argument("--port", type=int, default=0, help="default: a free one, which is printed")
-    one.add_argument("--method", choices=["benders", "full"], default="benders", help="default: benders")
-    one.add_argument("--largest", type=int, default=LARGEST_BYTES, help="bytes of a package (default: %(default)s)")
-    other.add_argument("--user", required=True, help="record where the user is; it stays here")
-    other.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
-    other.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")
-    asked = parser.parse_args(arguments)
+    serve_parser, ask_parser = sides.add_parser("serve"), sides.add_parser("ask")
+    for subparser in (serve_parser, ask_parser):
+        subparser.add_argument("problem", type=Path, help="the public problem file")
+        subparser.add_argument("--seconds", type=float, default=600.0, help="to wait (default: 600)")
+    serve_parser.add_argument("--users", type=int, required=True, help="packages of the round")
+    serve_parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    serve_parser.add_argument("--port", type=int, default=0, help="default: a free one, which is printed")
+    serve_parser.add_argument("--method", choices=["benders", "full"], default="benders", help="default: benders")
+    serve_parser.add_argument(
+        "--largest", type=int, default=LARGEST_BYTES, help="bytes of a package (default: %(default)s)"
+    )
+    ask_parser.add_argument("--user", required=True, help="record where the user is; it stays here")
+    ask_parser.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
+    ask_parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")
+    options = parser.parse_args(arguments)
     try:
-        declared = load_problem(LRGeoProblem, asked.problem)
-        if asked.side == "ask":
-            declared = evolve(declared, lr_geo=evolve(declared.lr_geo, users=(asked.user,)))
-            ask(LRGeoInstance.of(declared, str(asked.problem)), asked.server, asked.out, asked.seconds)
+        declared = load_problem(LRGeoProblem, options.problem)
+        if options.side == "ask":
+            declared = evolve(declared, lr_geo=evolve(declared.lr_geo, users=(options.user,)))
+            ask(LRGeoInstance.of(declared, str(options.problem)), options.server, options.out, options.seconds)
             return 0
-        problem = LRGeoInstance.of(declared, str(asked.problem))
+        problem = LRGeoInstance.of(declared, str(options.problem))
         records, outputs = len(problem.data.records), len(problem.data.outputs)
-        limits = {"users": asked.users, "largest": asked.largest, "seconds": asked.seconds}
+        limits = {"users": options.users, "largest": options.largest, "seconds": options.seconds}
         running = UploadRound(records=records, outputs=outputs, **limits)
-        context = SolveContext(method=asked.method, solver="highs")
-        return 0 if serve(problem, context, running, (asked.host, asked.port)) else 5
+        context = SolveContext(method=options.method, solver="highs")
+        return 0 if serve(problem, context, running, (options.host, options.port)) else 5
     except PrivoptError as error:
         print(error, file=sys.stderr)
         return 2 if isinstance(error, (InputError, UsageError)) else 5
