@@ -201,6 +201,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
                 return [f"scores.npz: copies: {reason}"]
         if result.method not in ("greedy", "top-1"):
             return []
+        # Baselines are deterministic, so anything else is a release of another method. Method optimal has its proof.
         recomputed_plan = self._make_plan(problem.album, problem.declared.task, SolveContext(method=result.method))
         is_equal = np.array_equal(recomputed_plan.retained, release.retained)
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
@@ -224,6 +225,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """Return entropy and error rate of the classifier's posterior from the retained photos (paper, (1))."""
         if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
+        # The margin is a safety for other classifiers. The attacker of the audit has this one.
         posterior = belief(evolve(problem.album, margin=0.0), release.retained)
         return {"bayes_error": float(1.0 - posterior.max()), "entropy_bits": entropy_bits(posterior[None], np.ones(1))}
 

@@ -121,6 +121,7 @@ class PhotoInstance:
         assert folder is not None  # files were found where they are
         model = None if photos.classifier is None else load_classifier(photos.classifier.here)
         folder_contents, tensors = look_at_folder(folder, model, photos.max_megapixels)
+        # Without a classifier there is no album: the folder is only examined.
         if model is None:
             return cls(declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents)
         true = (

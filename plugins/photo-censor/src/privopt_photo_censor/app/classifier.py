@@ -106,6 +106,7 @@ class Classifier:
             enlarged = upright.resize((round(upright.width * factor), round(upright.height * factor)), resampling)
             min_x, min_y = (enlarged.width - options.width) // 2, (enlarged.height - options.height) // 2
             resized = enlarged.crop((min_x, min_y, min_x + options.width, min_y + options.height))
+        # In single precision, which is the type of the model's input.
         mean, std = (np.array(channel_values, dtype=np.float32) for channel_values in (options.mean, options.std))
         pixels: NDArray[np.float32] = np.asarray(resized, dtype=np.float32)
         if options.channels == "BGR":
@@ -126,6 +127,7 @@ class Classifier:
             actual = f"an output of shape {raw.shape}"
             raise InputError([Fault(name, "", actual, f"({len(tensors)}, {len(self.centres)}): photos, cells")])
         if self.settings.output == "logits":
+            # The largest logit is taken off first, so that exp does not overflow.
             shifted = raw - raw.max(axis=1, keepdims=True)
             raw = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         elif self.settings.output == "probabilities":

@@ -134,6 +134,7 @@ def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificat
     total = sum((data.gain(row, i) for i in np.flatnonzero(retained).tolist()), Fraction(0))
     if total >= 0:
         return None
+    # The multiplier makes 1 + force * gain sum to less than 0 over the photos. A power of two is exact in doubles.
     power = ceil((len(retained) + 1) / -total).bit_length()
     return Certificate(-1.0, np.array([row]), np.array([2.0**power])) if power <= LARGEST_POWER else None
 
@@ -154,6 +155,7 @@ class Program:
         self._columns = np.arange(n + 1, dtype=np.int32)
         solver: Any = new_solver(tolerance=1e-9, method="simplex")
         solver.setOptionValue("presolve", "off")
+        # The last variable is the violation of all rows, so that the program is always feasible.
         solver.addVars(n + 1, np.zeros(n + 1), np.append(np.ones(n), self._endless))
         solver.changeColsCost(n + 1, self._columns, np.append(-np.ones(n), MISSING_COST))
         self._solver = solver
@@ -199,6 +201,7 @@ class Program:
         self._solver.run()
         self.solved += 1
         n = len(self._lower)
+        # The basis is dropped after a failure, because it may be what made the simplex method fail.
         if self._solver.getModelStatus() != self._optimal:
             self._solver.clearSolver()
             force, values, costs = np.zeros(len(rows)), np.full(n, 0.5), np.ones(n)

@@ -101,6 +101,7 @@ class Incumbent:
         kills = data.kills.astype(np.float64)
         for key in (data.true, -data.diff.mean(axis=0) - 1e6 * kills.mean(axis=0)):
             order = free[np.argsort(-key[free], kind="stable")][: self.album.photos - self.need]
+            # Column c has the sums after the first c + 1 photos of the order are deleted.
             remaining_sums = data.diff.sum(axis=1)[:, None] - np.cumsum(data.diff[:, order], axis=1)
             is_ruled_out = kills.sum(axis=1)[:, None] - np.cumsum(kills[:, order], axis=1) > 0.5
             meets_task = ((remaining_sums >= -data.slack[:, None]) & ~is_ruled_out).sum(axis=0) >= self.k
@@ -137,6 +138,7 @@ class Incumbent:
         for i in posted.tolist():
             candidate = retained.copy()
             candidate[i] = False
+            # A sum of -inf stays -inf, so locations that a photo rules out are not counted.
             counts = (added + diff[candidate].sum(axis=0) >= 0.0).sum(axis=1)
             if counts.max() >= self.k:
                 candidate[replacements[counts.argmax()]] = True
@@ -151,6 +153,7 @@ class Incumbent:
         sums = data.diff[:, is_retained].sum(axis=1)
         for i in np.flatnonzero(~is_retained):
             is_retained[i] = True
+            # Sums in doubles, with their errors in our favour, spare most of the exact ranks.
             may_suffice = (sums + data.diff[:, i] >= -data.slack).sum() >= self.protected
             if may_suffice and protected_k(self.album, is_retained) >= self.protected:
                 sums += data.diff[:, i]

@@ -72,6 +72,7 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
             search.run_beam()
         search.run()
     except KeyboardInterrupt:
+        # Ctrl-C ends the run with the best set so far, if there is one.
         if incumbent.retained is None:
             raise
         interrupted = True
@@ -129,6 +130,7 @@ def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None
         return bound, Tree.of([], [], np.zeros(0, dtype=np.int64))
     if album.rules_out_true or fewest < 1:
         return None
+    # The search looks for a set that refutes the claim. If it ends without one, its cases prove the claim.
     goal = Incumbent(album, task)
     goal.k, goal.need = k, fewest
     search = Search(album, goal)

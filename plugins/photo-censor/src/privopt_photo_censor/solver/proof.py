@@ -63,6 +63,7 @@ class Tree:
             leaves: Multipliers of each closed case, by rows of :class:`Alternates`.
             location: (m,) the column of each row.
         """
+        # Multipliers of 0 add nothing to a bound, so they are not stored.
         masks = [by.force > 0.0 for by in leaves]
         lengths = [int(mask.sum()) for mask in masks]
         places = [location[by.rows[mask]] for by, mask in zip(leaves, masks, strict=True)]
@@ -107,6 +108,7 @@ class Tree:
             k: Number of locations.
             fewest: The claim is that no set of this many retained photos, or more, protects k locations.
         """
+        # There are no such sets: the claim holds without a tree.
         if fewest > album.photos or k > album.locations - 1:
             return None
         if album.rules_out_true or fewest < 1:
@@ -134,6 +136,7 @@ class Tree:
             elif kind == LEAF:
                 span = slice(self.starts[leaf], self.starts[leaf + 1])
                 pairs = zip(self.places[span].tolist(), self.values[span].tolist(), strict=True)
+                # A multiplier of a location that is not protected in this case would make the bound invalid.
                 force = {rows_by_column[location]: f for location, f in pairs if location in protected}
                 leaf += 1
                 has_too_few = len(protected) + len(undecided) < k

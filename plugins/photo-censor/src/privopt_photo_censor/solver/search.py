@@ -109,6 +109,7 @@ class Search:
         """Process cases until none is open, the proof is too large, or the time is over."""
         polished_value = -1
         while self._open:
+            # Exchanges are dear, so they are tried once for each new incumbent, not once for each case.
             if self.incumbent.value > polished_value:
                 self.incumbent.polish()
                 polished_value = self.incumbent.value
@@ -172,6 +173,7 @@ class Search:
         rows = np.append(case.rows, j)
         certificate, values, costs = self.program.solve(rows, photos)
         previous = case.candidates.get(j, NONE)
+        # Both certificates are valid for this case, so the smaller bound may be used.
         if previous.bound < certificate.bound:
             certificate = previous
         others = {row: by for row, by in case.candidates.items() if row != j}
@@ -204,6 +206,7 @@ class Search:
             if by.bound < goal.need:
                 self._rule_out(j, by)
                 del case.candidates[j]
+        # Under a budget goal.k grows with the incumbent, so a case may run out of candidates later than when it opened.
         if len(case.rows) + len(case.candidates) < goal.k:
             self._write_leaf(NONE)
         elif self.by_photos and (case.photos.may & ~case.photos.must).any():
@@ -236,6 +239,7 @@ class Search:
                     certificates[j] = min(extended, certificates[j], key=lambda entry: entry.bound)
         if self.by_photos:
             goal.offer(case.photos.may)
+        # If all photos are fixed, bounds in doubles may stay at the number of photos. Exact sums decide then.
         if (case.photos.may == case.photos.must).all():
             for j in [j for j, by in certificates.items() if by.bound >= goal.need]:
                 certificates[j] = exact_certificate(self.data, j, case.photos.may) or certificates[j]
@@ -248,6 +252,7 @@ class Search:
         inner = self._add_location(case, j)
         assert inner is not None  # otherwise its certificate would have ruled it out
         del case.candidates[j]
+        # The stack is processed from its end: the case with the location protected comes first in the proof.
         self._open += [case, inner]
 
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
@@ -278,6 +283,7 @@ class Search:
             return
         free = case.photos.may & ~case.photos.must
         priority = np.where(free, np.abs(case.values - np.rint(case.values)), -1.0)
+        # An integral solution whose photos failed the exact rank: branch on the least reduced cost.
         if priority.max() <= WHOLE_TOLERANCE:
             priority = np.where(free, -np.abs(case.costs), -np.inf)
         if free.any():
@@ -302,6 +308,7 @@ class Search:
         else:
             bound = max([goal.k - 1, *(self._most_locations(case) for case in self._open)])
         cases, leaves = list(self._cases), list(self._leaves)
+        # The stack's end is the next case in preorder. The lists are restored afterwards.
         for case in reversed(self._open):
             self._close_case(case, bound)
         tree = Tree.of(self._cases, self._leaves, self.data.location)
