@@ -78,6 +78,8 @@ def table_of(file: File) -> DataFrame:
         try:
             text = table_text(file)
             frame = _cells(text) if file.secret or len(text) > MAX_KEPT else _kept_cells(text).clone()
+            if frame.width > 1 and (frame[:, -1] == "").any() and (fault := _uneven_row(file)) is not None:
+                raise InputError([fault])  # polars fills such a row with empty cells
         except pl.exceptions.PolarsError:
             raise InputError([ragged(file)]) from None
     frame.columns = stripped(frame.columns)
@@ -174,15 +176,20 @@ def plain_texts(series: Series) -> Series:
     return pl.DataFrame({"number": series, "text": texts}).select(plain).to_series().alias(series.name)
 
 
-def ragged(file: File) -> Fault:
-    """Return the first row of a CSV file that is not a row; a cell is not quoted, as it may be a secret."""
+def _uneven_row(file: File) -> Fault | None:
+    """Return the first row of a CSV file with fewer or more fields than the header; None if there is no such row."""
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline=""))
     with suppress(csv.Error):  # a cell longer than it takes
         width = len(next(rows))
         for number, row in enumerate(rows, start=2):
             if row and len(row) != width:
                 return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width} fields, as the header has")
-    return Fault(file.name, "", "text that is not a table", "comma-separated values")
+    return None
+
+
+def ragged(file: File) -> Fault:
+    """Return the first row of a CSV file that is not a row; a cell is not quoted, as it may be a secret."""
+    return _uneven_row(file) or Fault(file.name, "", "text that is not a table", "comma-separated values")
 
 
 def stripped(names: Sequence[str]) -> tuple[str, ...]:

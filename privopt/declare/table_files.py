@@ -147,23 +147,31 @@ def _scan_parquet(path: Path) -> pl.LazyFrame:
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Batches of a CSV file without its blank lines, which polars takes for rows whose cells are all empty (``,,``).
 
-    Which is which is seen by reading the file again in step with them, as far as there are such rows; what is in doubt
-    stays a row.
+    Which is which is seen by reading the file again in step with them, as far as there are rows whose last cell is
+    empty; what is in doubt stays a row.
+
+    Raises:
+        InputError: a row with fewer fields than the header, which polars fills with empty cells.
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)
-        before = 0
+        before, row = 0, 2
         for batch in batches:
+            first_row, row = row, row + len(batch)
             empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
-            if not empty.any():
+            if not batch[:, -1].has_nulls():
                 before += len(batch)
                 yield batch
                 continue
-            said: list[bool] = []
+            counts: list[int] = []
             with suppress(csv.Error):  # a cell longer than it takes
-                said = [not cells for cells in islice(lines, before, before + len(batch))]
-            before, blank = 0, pl.Series(said, dtype=pl.Boolean)
-            if len(said) == len(batch) and not (blank & ~empty).any():
+                counts = [len(cells) for cells in islice(lines, before, before + len(batch))]
+            before, blank = 0, pl.Series([not count for count in counts], dtype=pl.Boolean)
+            short = next((index for index, count in enumerate(counts) if 0 < count < batch.width), None)
+            if short is not None and len(counts) == len(batch):
+                found, wanted = f"{counts[short]} fields", f"{batch.width} fields, as the header has"
+                raise InputError([Fault(path.name, f"row {first_row + short:,}", found, wanted)])
+            if len(counts) == len(batch) and not (blank & ~empty).any():
                 batch = batch.filter(~blank)
             else:
                 lines = iter(())
@@ -184,6 +192,9 @@ def _header(path: Path, head: bytes) -> tuple[str, ...]:
         refuse_table(path, "a header that cannot be read", "names of columns in UTF-8, of less than 1 MiB")
     if not names:
         refuse_table(path, "an empty header", "names of columns")
+    for mark in (";", "\t"):
+        if len(names) == 1 and mark in names[0]:
+            refuse_table(path, f"{mark!r} between fields", "commas between fields, a point before decimals")
     odd = next((letter for name in names for letter in name if "\udc80" <= letter <= "\udcff"), None)
     if odd is not None:
         refuse_table(path, f"byte 0x{ord(odd) - 0xDC00:02x} in the header", "text in UTF-8")

@@ -30,7 +30,7 @@ from privopt.declare.frames import (
     text_of,
 )
 from privopt.declare.name_forms import normal_form
-from privopt.declare.schema import File
+from privopt.declare.schema import File, FileUse
 from privopt.errors import Fault, Faults, InputError, conceal, number_of
 from privopt.files.archive import parse_npy
 
@@ -385,13 +385,38 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
     return place
 
 
+def _osmnx_roads(edges: File) -> File:
+    """Return a table of roads with columns from, to, km in place of OSMnx's u, v, length (metres); others as they are.
+
+    A row of OSMnx is a street in one direction; a street that runs both ways has two rows.
+    """
+    from polars import Series as PolarsSeries
+
+    frame = table_of(edges)
+    if {"from", "to", "km"} & set(frame.columns) or not {"u", "v", "length"} <= set(frame.columns):
+        return edges
+    number = Column(name="length", least=0.0, unit="metres")
+    bad = Faults()
+    check_column(edges.name, frame["length"], number, bad)
+    bad.check()
+    metres = plain_texts(frame["length"]).str.strip_chars().to_list()
+    km = [format(Decimal(text).scaleb(-3, Context(prec=60)), "f") for text in metres]
+    text = csv_bytes(frame.select("u", "v").rename({"u": "from", "v": "to"}).with_columns(PolarsSeries("km", km)))
+    if not edges.secret:
+        edges.seen.instead = text
+    return evolve(edges, kept=text, seen=FileUse())
+
+
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns from, to and km of a CSV file of roads: doubles that the decimals written are not below.
+
+    Edges as OSMnx writes them (u, v, length in metres) are read too.
 
     Raises:
         InputError: a file that will not do, by row and column.
     """
     columns = [Column(name="from", kind="id"), Column(name="to", kind="id")]
+    edges = _osmnx_roads(edges)
     table = read_table(edges, [*columns, Column(name="km", least=0.0, unit="km", rests=True)])
     table["km nearest"] = table["km"]
     table["km"] = np.where(table["km rest"] < 0.0, np.nextafter(table["km"], 0.0), table["km"])

@@ -142,7 +142,7 @@ def test_a_changed_ledger_is_refused_in_memory_too(release, tmp_path):
 def test_a_row_of_commas_is_a_row_and_a_blank_line_is_none(release, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "SAMPLE_ROWS", 2)
     monkeypatch.setattr(files, "BATCH_ROWS", 3)
-    text = 'n, id ,note\r\n1,a,"x\r\n\r\ny"\r\n,,\r\n\r\n2,b,\r\n3,a,""\r\n,,\r\n4,a\r\n\r\n,,\r\n\r\n'
+    text = 'n, id ,note\r\n1,a,"x\r\n\r\ny"\r\n,,\r\n\r\n2,b,\r\n3,a,""\r\n,,\r\n4,a,\r\n\r\n,,\r\n\r\n'
     (tmp_path / "t.csv").write_bytes(text.encode())
     done = apply(release.opened.folder, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="id"))
     assert done.to_json() == {"rows": 7, "reported": 4, "refused": {"unknown id": 3}}

@@ -129,7 +129,8 @@ def apply_parts(
     check_subject(walker, options.subject_column, options.time, charged=options.charge is not None, dashes=dashes)
     secret, charger = source.whole(secret), None
     if options.charge is not None:
-        charger = RowCharger(to=options.charge, cost=cost_of_row(opened, options, purpose), time=options.time)
+        cost = cost_of_row(opened, options, purpose)
+        charger = RowCharger(to=options.charge, cost=cost, time=options.time, forms=options.forms)
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)
     protector = _make_protector(opened, secret, options, charger, coins)
@@ -270,10 +271,8 @@ def _read_through(
     rows = 0
     for frame in source.batches():
         with naming(source.name):
-            if digest is None:
-                charger.subjects(frame)
-                charger.periods(frame)
-            else:
+            charger.look(frame, rows)
+            if digest is not None:
                 protector.add_rows(digest, frame, rows)
         rows += len(frame)
         if progress is not None:

@@ -18,8 +18,7 @@ import numpy as np
 from attrs import define, evolve, field
 
 from privopt.arrays import Bools, Ints
-from privopt.declare.column_texts import subjects_of
-from privopt.errors import UsageError
+from privopt.errors import UsageError, cut
 from privopt.interfaces import Progress
 from privopt.interfaces.cost import Cost
 from privopt.ledger.batches import Batch
@@ -30,6 +29,7 @@ from privopt.ledger.kept_reports import SEQUENCE, WITHIN, KeptReports
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.periods import Calendar, periods_of
 from privopt_tables.nearest_record import REASONS
+from privopt_tables.row_forms import RowForms
 
 __all__ = ["Drawn", "Places", "RowCharger", "check_no_calendar"]
 
@@ -52,7 +52,11 @@ class RowCharger:
         to: the ledger, and the column that says whom each row is about.
         cost: of each row.
         time: column of when each row was, which a ledger whose limit is by the calendar charges it to.
+        forms: of subjects and times.
         charged: rows that were charged so far.
+        forms: of subjects and times.
+        first_nobody: number of the first row without a subject; None if there is none, or none was read yet.
+        first_no_time: the same of rows without a usable time.
         paid: of a batch, what earlier runs have charged to each account and no row was found for yet, in their order;
             None without a batch.
     """
@@ -61,7 +65,10 @@ class RowCharger:
     cost: Cost
     time: str | None = None
     paid: Mapping[AccountKey, deque[Fraction]] | None = None
+    forms: RowForms = field(factory=RowForms)
     charged: int = 0
+    first_nobody: int | None = None
+    first_no_time: int | None = None
     _ledger: Ledger = field(init=False)
     _files: ExitStack = field(init=False)
     _kept: KeptReports | None = field(default=None, init=False)
@@ -100,7 +107,7 @@ class RowCharger:
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
         """Return whom each row is about, each name in its one form; None for no one."""
-        return list(subjects_of(frame[self.subject]).to_list())
+        return list(self.forms.subjects(frame[self.subject]).to_list())
 
     @property
     def by_calendar(self) -> bool:
@@ -115,7 +122,34 @@ class RowCharger:
         """
         if self._calendar is None or self.time is None:
             return [None] * len(frame)
-        return periods_of(frame[self.time], self._calendar)
+        return periods_of(self.forms.times(frame[self.time]), self._calendar)
+
+    def look(self, frame: nw.DataFrame[Any], first: int) -> None:
+        """Read subjects and times of rows without charging them, and note the first rows that have none.
+
+        Args:
+            frame: Rows of the table.
+            first: Number of the first of them in the whole table.
+        """
+        names, periods = self.subjects(frame), self.periods(frame)
+        if self.first_nobody is None and None in names:
+            self.first_nobody = first + names.index(None)
+        if self.first_no_time is None and self.by_calendar and None in periods:
+            self.first_no_time = first + periods.index(None)
+
+    @property
+    def skipped_rows(self) -> tuple[str, ...]:
+        """Say which rows were the first without a subject and without a usable time, and what was expected."""
+        notes = []
+        if self.first_nobody is not None:
+            words = "a name (NULL, NA, None and the like name nobody; --null-names takes them for names)"
+            notes.append(f"row {self.first_nobody + 2:,}, column {cut(self.subject)}: expected {words}")
+        if self.first_no_time is not None:
+            form = "an ISO 8601 time (--time-format names another form, such as DD/MM/YYYY HH:MM or unix)"
+            if self.forms.time_format is not None:
+                form = f"a time of the form {cut(self.forms.time_format)}"
+            notes.append(f"row {self.first_no_time + 2:,}, column {cut(self.time or '')}: expected {form}")
+        return tuple(notes)
 
     def reports(
         self,

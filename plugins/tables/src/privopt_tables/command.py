@@ -75,6 +75,18 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
     "For traces: the order of a subject's rows, numbers too; default: rows are in order.",
 )
 @click.option(
+    "--time-format",
+    metavar="FORM",
+    callback=utf8,
+    help="With --time: the form of the times, such as DD/MM/YYYY HH:MM, or unix, unix-ms, unix-us or unix-ns for "
+    "numbers since 1970. Default: ISO 8601.",
+)
+@click.option(
+    "--null-names",
+    is_flag=True,
+    help="With --subject: NULL, NA, None and the like are names. By default such rows are about nobody, and refused.",
+)
+@click.option(
     "--sticky",
     is_flag=True,
     help="With --ledger: keep the first report of a subject's place, and repeat it uncharged. Charges and refusals "
@@ -147,6 +159,8 @@ def apply(
     ledger: Path | None,
     subject: str | None,
     time: str | None,
+    time_format: str | None,
+    null_names: bool,
     sticky: bool,
     within: float | None,
     text: str | None,
@@ -172,6 +186,7 @@ def apply(
     from privopt_tables.apply import apply as run
     from privopt_tables.apply_parts import combine_secret
     from privopt_tables.options import ApplyOptions, format_counts
+    from privopt_tables.row_forms import RowForms
 
     if unknown is not None and text is None:
         raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")
@@ -186,6 +201,10 @@ def apply(
         )
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
+    if time_format is not None and time is None:
+        raise UsageError("--time-format must be given with --time COLUMN: it is the form of its times")
+    if null_names and subject is None:
+        raise UsageError("--null-names must be given with --subject COLUMN: it is about its names")
     options = ApplyOptions(
         max_snap=max_snap,
         seed=seed,
@@ -198,6 +217,7 @@ def apply(
         text=text,
         unknown=unknown or "drop",
         keep=keep,
+        forms=RowForms(time_format, null_names),
     )
     with progress_display(quiet=quiet) as progress:
         done = run(

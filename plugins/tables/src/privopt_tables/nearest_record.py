@@ -20,7 +20,7 @@ import polars as pl
 from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Floats, Ints
 from privopt.declare.column_texts import texts_of
 from privopt.errors import UsageError, number_of
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
@@ -28,7 +28,7 @@ from privopt.numbers.sampling import RowStreams, Source
 from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import SimplexMixture, Snapper
 from privopt_metric_dp.space.places import MAX_COORDINATE, Space
-from privopt_tables.secret_columns import Secret, positions_of
+from privopt_tables.secret_columns import DECIMAL_COMMA, Secret, positions_of
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -46,12 +46,14 @@ REASONS: Final = (
     "no time",
     "no text",
     "no known word",
+    "decimal comma in a position (a point is expected)",
 )
 """Why a row has no report. No row of its own: its nearest record, or a vertex around it, has none in the release. A
 budget, subjects and times come with a ledger (:mod:`privopt_tables.charge_rows`), the last two with text. A
 row that has a report: -1."""
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
+_COMMA: Final = len(REASONS) - 1
 
 
 @define(kw_only=True)
@@ -165,7 +167,7 @@ class Snap:
             found = np.where(exact < 0, rounded, exact)
             return np.maximum(found, 0), np.where(found < 0, _UNKNOWN, -1)
         positions, wrong = positions_of(frame, secret)
-        reason = _impossible(positions, wrong > 0, geographic=secret.kind == "geographic")
+        reason = _impossible(positions, wrong, geographic=secret.kind == "geographic")
         good = np.flatnonzero(reason < 0)
         rows = np.zeros(len(positions), dtype=np.int64)
         if self.region is not None:
@@ -301,15 +303,16 @@ def on_earth(space: Space) -> Space:
     return Space(ids=space.ids, coordinates=degrees, kind="geographic", source=space.source)
 
 
-def _impossible(positions: Floats, wrong: Bools, *, geographic: bool) -> Ints:
+def _impossible(positions: Floats, wrong: Floats, *, geographic: bool) -> Ints:
     """(B,) why a position is none, as a place in :data:`REASONS`; -1 where it is one."""
     reason = np.full(len(positions), -1, dtype=np.int64)
     if geographic:
         outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
     else:
         outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > MAX_COORDINATE
-    reason[wrong | outside] = _IMPOSSIBLE
-    reason[np.isnan(positions).any(axis=1) & ~wrong] = _EMPTY
+    reason[(wrong > 0) | outside] = _IMPOSSIBLE
+    reason[wrong == DECIMAL_COMMA] = _COMMA
+    reason[np.isnan(positions).any(axis=1) & (wrong == 0)] = _EMPTY
     return reason
 
 

@@ -14,6 +14,7 @@ from privopt.interfaces import Guarantee
 from privopt.ledger.charge import Charge
 from privopt.specs import NOTHING
 from privopt_metric_dp.problem.data import MetricData
+from privopt_tables.row_forms import RowForms
 from privopt_tables.secret_columns import Secret
 
 __all__ = [
@@ -45,6 +46,7 @@ class ApplyOptions:
         positions: Columns of several positions of a row, by the prefix of each: all are reported, or none.
         batch: Name of a batch, which can be repeated after a kill.
         text: Column of sentences whose words are reported one by one, in place of a secret of one record a row.
+        forms: The forms of subjects and times.
         keep: Columns that stay although they state the secret; nothing protects them there.
         unknown: What becomes of words that no record is called: "drop" or "mask".
     """
@@ -60,6 +62,7 @@ class ApplyOptions:
     text: str | None = field(default=None, converter=normal_column)
     unknown: Literal["drop", "mask"] = "drop"
     keep: tuple[str, ...] = ()
+    forms: RowForms = field(factory=RowForms)
 
     @property
     def subject_column(self) -> str | None:

@@ -23,6 +23,7 @@ from privopt_tables.apply import apply_in_memory
 from privopt_tables.apply_parts import combine_secret
 from privopt_tables.options import ApplyOptions
 from privopt_tables.partitions import PartitionedBatch, Partitions
+from privopt_tables.row_forms import RowForms
 from privopt_tables.row_reports import RowReports
 from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import Secret
@@ -128,6 +129,8 @@ class ReleasedRows(OpenRelease):
         prefix: str | None = None,
         positions: Mapping[str, Sequence[str]] | None = None,
         sticky_within: float | None = None,
+        time_format: str | None = None,
+        null_names: bool = False,
         text: str | None = None,
         unknown: Literal["drop", "mask"] = "drop",
         keep: Sequence[str] = (),
@@ -161,6 +164,9 @@ class ReleasedRows(OpenRelease):
                 coordinates or one id, by the name that its added columns begin with. A row gets all its reports, or
                 none, and is charged epsilon for each column of reports, whatever can be used.
             sticky_within: km from the centre of its cell up to which a kept report is repeated, with ``sticky``.
+            time_format: the form of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``, ``unix-us``,
+                ``unix-ns``; ISO 8601 by default.
+            null_names: whether NULL, NA, None and the like are names of subjects; such rows are about nobody otherwise.
             text: column of sentences, in place of ``id`` and so on, where records are words.
             keep: columns that stay although their values state the row's own position or record. Other such columns are
                 dropped, and a :class:`PrivoptWarning` names them.
@@ -189,6 +195,7 @@ class ReleasedRows(OpenRelease):
             text=text,
             unknown=unknown,
             keep=tuple(keep),
+            forms=RowForms(time_format, null_names),
         )
         columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
         made, notes = apply_in_memory(self.opened, table, columns, options)

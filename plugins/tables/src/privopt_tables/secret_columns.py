@@ -19,10 +19,14 @@ from privopt.declare.table_files import TableSource, refuse_table
 from privopt.errors import Fault, InputError, UsageError
 from privopt.ledger.batches import secrets_of
 from privopt_metric_dp.space.wkb import check_degrees, geometries_of, points_in
+from privopt_tables.row_forms import is_null_word
 
-__all__ = ["GeoSource", "Secret", "is_box", "positions_of"]
+__all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 
 Kind = Literal["id", "geographic", "planar"]
+
+DECIMAL_COMMA: Final = 2.0
+"""Marks a position one of whose numbers has a comma before its decimals."""
 
 _BOX: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
 
@@ -197,21 +201,23 @@ def is_box(column: nw.Series[Any]) -> bool:
 
 
 def _numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Return doubles (NaN where the cell is empty), and 1.0 where it is not a number."""
+    """Return doubles, NaN if the cell is empty or a word for that; and :data:`DECIMAL_COMMA`, or 1.0 for other text."""
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
         return values, np.zeros(len(values))
     text = texts_of(column)
     numbers = text.cast(pl.Float64, strict=False)
-    return numbers.fill_null(np.nan).to_numpy().copy(), (numbers.is_null() & text.is_not_null()).to_numpy() * 1.0
+    is_wrong = (numbers.is_null() & text.is_not_null() & ~is_null_word(text)).to_numpy()
+    has_comma = text.str.contains(r"^[+-]?\d+,\d+$").fill_null(False).to_numpy()
+    return numbers.fill_null(np.nan).to_numpy().copy(), np.where(has_comma, DECIMAL_COMMA, is_wrong * 1.0)
 
 
 def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floats]:
     """Return positions in a table, as records have them.
 
     Returns:
-        (B, 2) doubles, latitude before longitude, NaN for an empty cell; and (B,) 1.0 for a cell that is neither a
-        number nor a point.
+        (B, 2) doubles, latitude before longitude, NaN for an empty cell; and (B,) :data:`DECIMAL_COMMA` for a number
+        with a comma, 1.0 for another cell that is neither a number nor a point, else 0.
     """
     if secret.geometry:
         return points_in(frame[secret.columns[0]])

@@ -18,7 +18,7 @@ import polars as pl
 from attrs import define, evolve, field
 
 from privopt.arrays import Bools, Ints
-from privopt.declare.column_texts import TABLE, subjects_of, texts_of
+from privopt.declare.column_texts import TABLE, texts_of
 from privopt.declare.exact_text import exact_text
 from privopt.errors import Fault, InputError, UsageError, cut
 from privopt.ledger.iso_times import read_iso_time
@@ -29,6 +29,7 @@ from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 from privopt_metric_dp.traces.interpolate import SLACK_STEPS, STEP_MM
 from privopt_tables.charge_rows import Drawn, RowCharger
 from privopt_tables.nearest_record import REASONS
+from privopt_tables.row_forms import RowForms
 
 __all__ = ["Tracer", "check_subject", "ranks_of"]
 
@@ -115,6 +116,7 @@ class Tracer:
         source: of random bytes.
         unit: of distance.
         more: mm by which the distance between two positions that differ counts more than it is.
+        forms: of subjects and times.
         charging: charges each segment in a ledger, too; None to count in memory alone.
         limit: what each subject has spent in this table.
 
@@ -129,6 +131,7 @@ class Tracer:
     unit: str
     more: int = 0
     charging: RowCharger | None = None
+    forms: RowForms = field(factory=RowForms)
     limit: Limit = field(init=False)
     _state: State = field(factory=State, init=False)
     _numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
@@ -145,6 +148,7 @@ class Tracer:
         time: str | None,
         source: Source,
         charging: RowCharger | None = None,
+        forms: RowForms | None = None,
     ) -> Self | None:
         """Make a tracer for a release that reports traces; None for others."""
         if release.walker is None or subject is None:
@@ -159,6 +163,7 @@ class Tracer:
             unit=data.unit,
             more=0 if data.region is None else SLACK_STEPS * STEP_MM,
             charging=charging,
+            forms=forms or RowForms(),
         )
 
     def reports(
@@ -182,7 +187,9 @@ class Tracer:
         """
         subjects = self._subjects(frame)
         some = np.flatnonzero(subjects >= 0)
-        some = some[np.argsort(ranks_of(frame[self.time])[some], kind="stable")] if self.time is not None else some
+        if self.time is not None:
+            ranks = ranks_of(self.forms.times(frame[self.time]))
+            some = some[np.argsort(ranks[some], kind="stable")]
         rows, whose = np.where(reason < 0, records, -1), subjects[some]
         before = np.full(len(self._numbers), -1, dtype=np.int64)
         before[: len(self._state.last)] = self._state.last
@@ -211,7 +218,7 @@ class Tracer:
 
     def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
         """(B,) number of each row's trace: of a subject, in a period; below 0 for no one, or for no usable time."""
-        names = subjects_of(frame[self.subject]).to_list()
+        names = self.forms.subjects(frame[self.subject]).to_list()
         calendar = self.charging is not None and self.charging.by_calendar
         periods = self.charging.periods(frame) if self.charging is not None else [None] * len(names)
         return np.array(

@@ -82,7 +82,7 @@ class Graph(DistanceKind):
     ids_alone: ClassVar[bool] = True
     path_metric: ClassVar[bool] = True
 
-    edges: File = key(help="CSV: from,to,km; undirected")
+    edges: File = key(help="CSV: from,to,km, or u,v,length (metres) of OSMnx; undirected")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
         """See :class:`RoadMetric`."""

@@ -123,7 +123,7 @@ class PositionProtector(RowProtector):
             source=source,
             is_seeded=options.seed is not None,
             charger=charger,
-            tracer=Tracer.of(release, data, options.subject_column, options.time, source, charger),
+            tracer=Tracer.of(release, data, options.subject_column, options.time, source, charger, options.forms),
             coins=coins,
             near=_make_neighbour_finder(options, snap, kind),
             ways=None if snapper is None or release.walker is None else Ways.of(data),

@@ -175,9 +175,10 @@ class RowProtector(ABC):
     def no_report_error(self, table: str) -> UsageError:
         """Return the error for a table without a single report; it says what was charged for it."""
         reasons = format_counts(self.refusals) or "it has no rows"
+        skipped_rows = () if self.charger is None else self.charger.skipped_rows
         charge_count = 0 if self.charger is None else self.charger.charged
         charges = f"; charged all the same: {number_of(charge_count, 'row')}" if charge_count else ""
-        return UsageError(f"{table}: no row could be reported: {reasons}{charges}")
+        return UsageError(f"{table}: no row could be reported: {'; '.join((reasons + charges, *skipped_rows))}")
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
         """Return sentences that the publisher of such a table must know, given what the release promises."""
@@ -197,6 +198,7 @@ class RowProtector(ABC):
         positions = [*like_positions(remaining), *self.leaky_columns.positions]
         places = [*like_places(remaining), *self.leaky_columns.places]
         return (
+            *(() if self.charger is None else self.charger.skipped_rows),
             *(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks),
             *_exposed_columns_warning(copies, "equal to what is protected, which nothing protects there"),
             *_exposed_columns_warning(self.secret.geometries, "of geometries, which nothing protects"),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import polars as pl
 from attrs import field, frozen
 
@@ -114,6 +115,9 @@ def recognised(points: Path, folder: Path, *, ids_alone: bool) -> RecognisedTabl
         own = {key: name for key, name in columns.items() if name != key or key == "geometry"}
         records: dict[str, object] = {"points": relative(points, folder)}
         return RecognisedTable(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
+    repeated = None if trips or people is not None else _repeated_ids(frame, lower, used)
+    if repeated is not None:
+        raise InputError([_repeated_fault(points.name, repeated, row) for row in _repeated_rows(frame[repeated])[:5]])
     if "lat" not in columns:
         raise InputError([Fault(points.name, "header", "no column that is unique for each row", "ids of the places")])
     why = f"{frame.height:,} rows of column {lat}" if ids else _unnamed(frame, used)
@@ -154,6 +158,24 @@ def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[tu
             if few and frame.select(pl.struct(parent, name).n_unique()).item() == frame.height:
                 return (parent, name), ()
     return (), ()
+
+
+def _repeated_ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> str | None:
+    """Return a column that is named as ids of places are and is unique for most rows, not for all."""
+    for name in dict.fromkeys(lower[known] for known in IDS if known in lower and lower[known] not in used):
+        if _names(frame[name]) and frame.height / 2 < frame[name].n_unique() < frame.height:
+            return name
+    return None
+
+
+def _repeated_rows(ids: pl.Series) -> list[int]:
+    """Return the numbers of rows whose id occurred before."""
+    return np.flatnonzero(~ids.is_first_distinct().to_numpy()).tolist()
+
+
+def _repeated_fault(file: str, column: str, row: int) -> Fault:
+    wanted = "ids that differ (in a table of visits, call the column person_id: a grid is laid then)"
+    return Fault(file, f"row {row + 2:,}, column {column}", "the id of an earlier row", wanted)
 
 
 def _unnamed(frame: pl.DataFrame, used: set[str]) -> str:
