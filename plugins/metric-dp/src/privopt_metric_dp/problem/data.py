@@ -1,4 +1,4 @@
-"""The contents of a metric problem's files, loaded once and checked: arrays that mechanisms work on."""
+"""Load the files of a metric problem once and check them, so that mechanisms work on arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class _Gather:
-    """Collects the faults of steps that do not depend on one another."""
+    """Collects the faults of independent steps, so that one error names all of them."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -51,10 +51,10 @@ class _Gather:
 
 
 def load(problem: MetricProblem, file: str) -> MetricData:
-    """Load and check everything that a metric problem names.
+    """Load and check all files of a metric problem.
 
     Raises:
-        InputError: every fault found, those that hide behind others excepted.
+        InputError: The files have faults. All of them are named, except those that other faults hide.
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
@@ -126,12 +126,12 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Return the errors of the records' costs; costs of a region's vertices are means, with the largest and 2^-40."""
+    """Return the errors of the costs. The cost of a region's vertex is a mean: the largest error and 2^-40 are added."""
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
 
 def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
-    """Return where losses are measured, the problem's own records, and the region around them if one is asked for."""
+    """Return the spaces that losses are measured in, the problem's own records, and the region, if one is requested."""
     distance, listed, file = problem.distance, problem.outputs, gather.file
     has_own_outputs = listed is None or listed.choose is not None
     records = gather.run_step(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
@@ -160,7 +160,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
 
 def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
-    """Distances that the rows of a region's vertices are held to."""
+    """Return the distances that constrain the rows of a region's vertices."""
     from privopt_metric_dp.region.street_metric import EdgeMetric
 
     outputs = None if spaces.own else spaces.outputs
@@ -169,7 +169,7 @@ def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Sp
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Refuse keys that lack another, and keys that have no meaning next to others."""
+    """Note a fault for each key that requires another key, or that has no meaning next to others."""
     distance, outputs = problem.distance, problem.outputs
     for name, actual, expectation in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
         gather.add_fault(f"distance.{name}", actual, expectation)
@@ -194,7 +194,7 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
 
 def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
-    """Return where people are, in a region; None if they are at records, as often as a prior says."""
+    """Return how people are spread over a region; None if a prior says how often each record occurs."""
     from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
     if problem.utility.prior is not None:
@@ -205,7 +205,7 @@ def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | N
 def _compute_cost(
     problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None
 ) -> Floats:
-    """Return the loss of records, or of people around them, after checking its shape and that numbers are finite."""
+    """Return the loss of the records, or of the people around them, after checking its shape and that it is finite."""
     utility = problem.utility
     raw_cost = np.asarray(utility.cost(spaces))
     if raw_cost.dtype.kind not in "biuf":
@@ -250,16 +250,16 @@ def _check_connected(metric: Metric, records: Space, file: str) -> None:
 
 
 SUM_TOLERANCE: Final = 1e-6
-"""How far the sum of a prior may lie from 1 before it is taken for a fault."""
+"""Largest distance of the sum of a prior from 1 that is not refused."""
 
 
 def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
     """Return the ids and coordinates that a table of a problem file declares.
 
     Args:
-        places: as declared.
-        table, file: its name, and that of its file, for faults.
-        ids_alone: whether points without coordinates will do.
+        places: The declared places.
+        table, file: Names of the table and of its file, for messages.
+        ids_alone: Whether points without coordinates are accepted.
     """
     if places.grid is not None:
         grid = places.grid
@@ -284,7 +284,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
 
 def prior_of(prior: File | None, records: Space) -> Floats:
-    """Read (N,) the probability of each record; uniform without a file."""
+    """Return (N,) the probability of each record; uniform if there is no file."""
     count = len(records)
     if prior is None:
         return np.full(count, 1.0 / count)
@@ -297,17 +297,17 @@ def prior_of(prior: File | None, records: Space) -> Floats:
 
 
 D = TypeVar("D")
-"""What a problem file declares: a :class:`MetricProblem`, or a class of a mechanism's own that its ``load`` reads."""
+"""The declaration in a problem file: a :class:`MetricProblem`, or another class that the mechanism's ``load`` reads."""
 
 
 @frozen(kw_only=True, eq=False)
 class MetricInstance(Generic[D]):
-    """A metric problem that metric mechanisms work on.
+    """A declared metric problem together with the contents of its files.
 
     Attributes:
-        declared: what the problem file says; a :class:`MetricProblem`, a mechanism's own subclass with further keys, or
-            a class of its own whose data the mechanism's ``load`` makes.
-        data: what its files hold, as arrays; with outputs that are chosen (:attr:`MetricData.over`) of those.
+        declared: The declaration: a :class:`MetricProblem`, a subclass with the keys of a mechanism, or another class
+            whose data the mechanism's ``load`` makes.
+        data: The contents of the files as arrays. If outputs are chosen (:attr:`MetricData.over`), over these.
     """
 
     declared: D
@@ -316,7 +316,7 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """What its files hold; where outputs are chosen, over those that are, or else that lie far apart."""
+        """The contents of the files; if outputs are chosen, over the chosen ones, or first over some far apart."""
         if self._data.choose is None:
             return self._data
         if not self._chosen:
@@ -325,7 +325,7 @@ class MetricInstance(Generic[D]):
 
     @property
     def whole(self) -> MetricData:
-        """The same with all records for its outputs, where outputs are chosen."""
+        """The contents of the files over all possible outputs: all records, if outputs are chosen."""
         return self._data
 
     @property
@@ -334,32 +334,28 @@ class MetricInstance(Generic[D]):
         return len(self._data.records), self._data.choose or len(self._data.outputs)
 
     def choose(self, rows: Ints) -> None:
-        """Take some records (K,), in order, for the outputs from now on, where they are chosen."""
+        """Use the records ``rows`` (K,), in order, as outputs from now on."""
         self._chosen[:] = [self._data.with_outputs(rows)]
 
     @classmethod
     def of(cls, declared: D, file: str = "problem") -> Self:
-        """Load and check what a problem's files hold.
+        """Load and check the files of a problem.
 
         Args:
-            declared: the problem, a :class:`MetricProblem`.
-            file: its name, for faults.
+            declared: The problem, a :class:`MetricProblem`.
+            file: Name of the problem file, for messages.
 
         Raises:
-            InputError: every fault found.
+            InputError: The files have faults; all of them are named.
         """
         return cls(declared=declared, data=load(cast("MetricProblem", declared), file))
 
     def alike(self) -> tuple[Ints, Floats]:
-        """Return the pairs of records that a release must keep alike, for the conformance kit.
-
-        Returns:
-            (P, 2) numbers of records, and (P,) distances.
-        """
+        """Return (P, 2) the pairs of records that a release must keep alike, and their distances (P,), for the kit."""
         return self.data.pairs, self.data.distances
 
     @property
     def apart(self) -> bool:
-        """Whether any two records lie at a distance above 0, for the conformance kit."""
+        """Whether two records are at a distance above 0, for the conformance kit."""
         count = len(self.data.records)
         return bool((self.data.metric.table()[:count, :count] > 0).any())

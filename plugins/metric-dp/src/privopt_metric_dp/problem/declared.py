@@ -1,7 +1,7 @@
-"""The keys of a metric problem's file: places, grid, mesh, and `MetricProblem` that holds them.
+"""The keys of a metric problem's file: places, grid, mesh, and `MetricProblem`, which contains them.
 
-:class:`MetricProblem` mirrors the problem file; :class:`MetricInstance` joins it with what its files hold, read once
-and checked, :class:`MetricData`: records, outputs, distances, required pairs, cost and prior, as read-only arrays.
+:class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` joins it with the contents of its files,
+:class:`MetricData`: records, outputs, distances, required pairs, cost and prior as read-only arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _check_corner(value: tuple[float, ...]) -> str | None:
 
 
 MOST_RECORDS: Final = 10_000_000
-"""Records or outputs, at most: beyond it not even their ids fit."""
+"""Largest number of records or outputs: not even the ids of more would fit into memory."""
 
 
 def _check_count(value: int) -> str | None:
@@ -70,13 +70,13 @@ class Places:
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
-        """Return the points file as CSV, where it is of another form, by its name."""
+        """Return the points file converted to CSV, by its name; empty if it is a CSV file already."""
         csv_bytes = None if self.points is None else points_as_csv(self.points, self.columns)
         return {} if csv_bytes is None or self.points is None else {self.points.name: csv_bytes}
 
     @property
     def given_key(self) -> str:
-        """Which of the keys it is."""
+        """The key that states the places."""
         return next(name for name in _GIVEN if getattr(self, name) is not None)
 
 

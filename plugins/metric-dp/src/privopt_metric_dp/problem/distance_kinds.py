@@ -41,15 +41,15 @@ class Euclidean(DistanceKind):
             expectation = "points, a grid or a mesh"
             raise InputError([Fault(file, "privacy.everywhere", "true over records.vectors", expectation)])
         if records.kind != "planar":
-            EuclideanMetric(records)  # names what is there
+            EuclideanMetric(records)  # its error names the kind of places that was given
         return _triangulate_plane(records, split_km, EuclideanMetric, file)
 
     def unit(self, records: Space) -> str:
-        """Return kilometres on a plane; vectors have a unit without a name."""
+        """Return "km" for points of a plane; the unit of vectors has no name."""
         return _UNNAMED if records.kind == "vector" else "km"
 
     def way(self, records: Space) -> str:
-        """Say that it runs in straight lines."""
+        """Return that distances are straight lines."""
         return "between vectors" if records.kind == "vector" else "as the crow flies"
 
 
@@ -69,7 +69,7 @@ class Haversine(DistanceKind):
         return _triangulate_plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
-        """Say that it runs along great circles."""
+        """Return that distances are great circles."""
         return "as the crow flies"
 
 
@@ -100,7 +100,7 @@ class Graph(DistanceKind):
         )
 
     def way(self, records: Space) -> str:
-        """Say that it runs along edges."""
+        """Return that distances are path lengths along roads."""
         return "by road"
 
 
@@ -126,15 +126,15 @@ class Table(DistanceKind):
         return MatrixMetric(table, crossed, source=source, output_source=self.output_matrix.name)
 
     def unit(self, records: Space) -> str:
-        """Return the unit's name: a table has none."""
+        """Return the generic name, because a table does not name its unit."""
         return _UNNAMED
 
     def way(self, records: Space) -> str:
-        """Say that a table gives it."""
+        """Return that distances come from a table."""
         return "by a table of distances"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield distances to outputs that the problem does not have."""
+        """Yield a fault if there are distances to outputs, but no separate outputs."""
         if self.output_matrix is not None and own_outputs:
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 
@@ -142,7 +142,7 @@ class Table(DistanceKind):
 def _triangulate_plane(
     records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
 ) -> RegionVertices:
-    """Triangles between points, refined where asked for."""
+    """Return the triangles between points, refined if ``split_km`` is given."""
     from privopt_metric_dp.region.mesh import refined_places
 
     vertices, region = refined_places(records, split_km, file)

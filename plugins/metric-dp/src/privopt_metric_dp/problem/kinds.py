@@ -1,7 +1,7 @@
-"""Interfaces for kinds of distance and loss: their table in a problem file, and what they make of it.
+"""Interfaces of the kinds of distance, loss and notion: their tables in a problem file and their methods.
 
-A kind is an attrs class whose fields are the keys of its table; register it with a
-:class:`privopt.specs.KindSpec` and every metric mechanism takes it::
+A kind is an attrs class whose fields are the keys of its table. Once it is registered by a
+:class:`privopt.specs.KindSpec`, every metric mechanism accepts it::
 
     @frozen(kw_only=True)
     class Squared(LossKind):
@@ -35,21 +35,21 @@ __all__ = ["DistanceKind", "LossKind", "MetricNotion", "MetricPrivacy", "PerKm",
 
 
 def rounding(cost: Floats) -> Floats:
-    """Return (N,) 2^-40 of each record's greatest cost."""
+    """Return (N,) the largest cost of each record times 2^-40, a bound of its rounding error."""
     return np.asarray(np.abs(cost).max(axis=1) * 2.0**-40)
 
 
 @frozen(kw_only=True, eq=False)
 class Spaces:
-    """Where a loss is to be measured.
+    """The records and outputs that a loss is computed for.
 
     Attributes:
-        records: the secrets.
-        outputs: what may be released; the records themselves where ``own``.
-        own: whether the problem has no outputs of its own.
-        metric: distances between records, and from records to outputs.
-        file: name of the problem file, for faults.
-        listed: how many records the problem has, where vertices of a region follow them; None: all.
+        records: The secrets.
+        outputs: The possible reports; the records themselves if ``own``.
+        own: Whether the outputs are the records.
+        metric: Distances between records, and from records to outputs.
+        file: Name of the problem file, for messages.
+        listed: Number of the problem's own records, if further vertices of a region follow them; None if all are.
     """
 
     records: Space
@@ -62,12 +62,12 @@ class Spaces:
 
 @frozen(kw_only=True, eq=False)
 class RegionVertices:
-    """A region between records, for guarantees that hold at all its points.
+    """A region between the records, for guarantees that hold at all its points.
 
     Attributes:
-        region: the records are its first vertices.
-        records: its vertices, added ones with ids of their own.
-        metric: distances from the vertices to outputs (None: the vertices themselves), by which losses go.
+        region: The region. Its first vertices are the records.
+        records: Its vertices. Added vertices have new ids.
+        metric: Returns the distances from the vertices to the outputs (None: the vertices), which losses use.
     """
 
     region: Region
@@ -77,14 +77,15 @@ class RegionVertices:
 
 @frozen(kw_only=True)
 class DistanceKind(ABC):
-    """How far records are from one another: ``[distance]`` of one kind.
+    """A kind of distance between records: the table ``[distance]`` with this kind.
 
     Attributes:
-        kind: its name in problem files.
-        places: which keys of ``[records]`` and ``[outputs]`` it takes.
-        ids_alone: whether points may be ids without coordinates.
-        path_metric: whether it is the shortest path over edges, so that records out of reach are a fault.
-        kit: ``"package.module:STRATEGY"``: Hypothesis's of problems that name it, for :mod:`privopt.testing.kit`.
+        kind: Its name in problem files.
+        places: Keys of ``[records]`` and ``[outputs]`` that it accepts.
+        ids_alone: Whether points may be ids without coordinates.
+        path_metric: Whether it is the shortest path over edges, so that unreachable records are a fault.
+        kit: ``"package.module:STRATEGY"``, a Hypothesis strategy of problems that name it, for
+            :mod:`privopt.testing.kit`.
     """
 
     kind: ClassVar[str]
@@ -100,45 +101,45 @@ class DistanceKind(ABC):
 
     @abstractmethod
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Make the distances between the records, and from them to the outputs (None: the records themselves).
+        """Return the distances between the records, and from them to the outputs (None: the records).
 
-        Distances are what epsilon is claimed for: where they are rounded, they are rounded down.
+        Epsilon is claimed per unit of these distances. If they are rounded, they must be rounded down.
 
         Raises:
-            InputError: places that have no such distance, or files that will not do.
+            InputError: The places have no such distance, or a file has faults.
         """
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the region whose points ``privacy.everywhere`` speaks of, its ways no longer than this distance.
+        """Return the region that ``privacy.everywhere`` covers. Its paths must be no longer than this distance.
 
         Args:
-            records: its first vertices.
-            epsilon: per unit of distance.
-            split_km: the length up to which its simplices stay whole; None: as suits it.
-            file: name of the problem file, for faults.
+            records: Its first vertices.
+            epsilon: Epsilon per unit of distance.
+            split_km: Length up to which its simplices are not divided. None for the default of the kind.
+            file: Name of the problem file, for messages.
 
         Raises:
-            InputError: a kind without one, or places that span none.
+            InputError: This kind has no regions, or the places do not span one.
         """
         actual = f"true with distance.kind {self.kind}, which has no points between records"
         raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
 
     def unit(self, records: Space) -> str:
-        """Return the unit of distance, in the singular: what epsilon is per."""
+        """Return the unit of distance in the singular; epsilon is stated per this unit."""
         return "km"
 
     def way(self, records: Space) -> str:
-        """Return by which distance epsilon is per unit, in words behind the unit: ledgers add no other one up to it."""
+        """Return a phrase for the kind of distance, placed after the unit. Ledgers add up only equal phrases."""
         return f"by {self.kind} distance"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield keys that do not go together: (key, found, expected); ``own_outputs``: without [outputs]."""
+        """Yield keys that contradict each other: (key, actual, expected). ``own_outputs``: there is no [outputs]."""
         yield from ()
 
 
 @frozen(kw_only=True)
 class PerKm:
-    """What a kilometre of loss costs in the reader's unit: shown next to the loss; no claim depends on it."""
+    """The cost of a kilometre of loss in the reader's unit. It is shown next to the loss; no claim depends on it."""
 
     cost: float = key(help="of a kilometre, in that unit", check=positive)
     unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
@@ -150,16 +151,16 @@ class PerKm:
 
 @frozen(kw_only=True)
 class LossKind(ABC):
-    """What a release costs its user: ``[utility]`` of one kind. Each has the keys ``prior``, ``remap`` and ``per_km``.
+    """A kind of loss: the table ``[utility]`` with this kind. Each has the keys ``prior``, ``remap`` and ``per_km``.
 
     Attributes:
-        kind: its name in problem files.
-        of_distances: whether it is made of the distances to the outputs alone, so that it is known between records too.
-        prior: of the records, by which the loss is weighed.
-        remap: whether each output is replaced by its best guess under the prior
+        kind: Its name in problem files.
+        of_distances: Whether it is a function of the distances to the outputs, so that it is known between records too.
+        prior: Probabilities of the records, which weight the loss.
+        remap: Whether each output is replaced by its best guess under the prior
             (:mod:`privopt_metric_dp.matrix.remap`).
-        per_km: of a loss in km, what one costs in another unit; None where none is given.
-        kit: strategy of problems that name it, as of a distance; default: other problems, with its name alone.
+        per_km: The cost of a kilometre of loss in another unit; None if it is not given.
+        kit: Strategy of problems that name it, as for a distance. By default other problems are used with its name.
     """
 
     kind: ClassVar[str]
@@ -176,49 +177,49 @@ class LossKind(ABC):
 
     @abstractmethod
     def cost(self, spaces: Spaces) -> Floats:
-        """Return (N, K) losses of releasing output k for record i, not yet weighted by the prior.
+        """Return (N, K) the loss of releasing output k for record i, not yet weighted by the prior.
 
         Raises:
-            InputError: it cannot be computed for these places.
+            InputError: The loss cannot be computed for these places.
         """
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Bound (N,) by how much a record's costs, as :meth:`cost` gave them, exceed those meant: bounds are lowered.
+        """Bound (N,) by how much the computed costs of a record exceed the exact ones. Lower bounds subtract it.
 
-        Default: the roundings of sums without cancellation, 2^-40 of the record's greatest cost.
+        The default is the rounding error of sums without cancellation, 2^-40 of the record's largest cost.
         """
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Bound (N, K) or (N, 1) by how much costs lie below those meant: it decides the digits of a stated bound.
+        """Bound (N, K) or (N, 1) by how much computed costs lie below the exact ones.
 
-        Default: as much as :meth:`excess` says.
+        It decides how many digits of a bound are stated. The default is :meth:`excess`.
         """
         return self.excess(spaces, cost)[:, None]
 
     @abstractmethod
     def unit(self, distance: str) -> str:
-        """Return the unit of the loss, where distances are in ``distance``."""
+        """Return the unit of the loss, given the unit of distance."""
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether it needs the distances from records to outputs."""
+        """Whether the loss depends on the distances from records to outputs."""
         return True
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield keys that do not go together: (key, what was found, what must be there)."""
+        """Yield keys that contradict each other: (key, actual, expected)."""
         yield from ()
 
 
 @frozen(kw_only=True)
 class MetricNotion:
-    """The privacy asked for: ``[privacy]`` of one notion over records at distances.
+    """A kind of privacy over records at distances: the table ``[privacy]`` with this kind.
 
     Attributes:
-        kind: its name in problem files.
-        epsilon: exact, per unit of distance.
-        neighbours_within: greatest distance of a required pair; None for every pair.
-        kit: strategy of problems that name it, as of a loss.
+        kind: Its name in problem files.
+        epsilon: The exact epsilon per unit of distance.
+        neighbours_within: Largest distance of a required pair; None if every pair is required.
+        kit: Strategy of problems that name it, as for a loss.
     """
 
     kind: ClassVar[str]

@@ -1,4 +1,4 @@
-"""The losses that ``[utility]`` may name: the distance, a cost matrix from a file, or the travel cost."""
+"""The built-in losses of ``[utility]``: the distance, a cost matrix from a file, and the travel cost."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = ["CostMatrix", "DistanceLoss", "TravelCost", "normalise_weights", "tra
 
 
 def normalise_weights(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:
-    """Return weights of targets as shares q_l that add up to 1.
+    """Return the weights of targets scaled to a sum of 1.
 
     Raises:
-        InputError: none at all, negative or not finite ones, or a sum of 0.
+        InputError: There are no weights, a weight is negative or not finite, or their sum is 0.
     """
     q = np.asarray(weights, dtype=np.float64).reshape(-1)
     invalid_rows = np.flatnonzero(~(np.isfinite(q) & (q >= 0)))
@@ -50,21 +50,21 @@ def travel_cost(
     *,
     source: str = "utility.targets",
 ) -> Floats:
-    """Return c_ik = sum_l q_l |tc_il - tc_kl|: how far off the travel to a target is estimated, on average.
+    """Return c_ik = sum_l q_l |tc_il - tc_kl|, the expected error of the travel distance to a random target.
 
     Along one-way roads tc_il is the travel from i to target l (`privopt_metric_dp.space.roads.Roads.travel`).
 
     Args:
         from_records: (N, T) travel from each record to each target, km.
-        from_outputs: (K, T) the same from the outputs; None, or the very same array: the outputs are the records.
-        weights: (T,) at least 0, normalised here. Targets of weight 0 may be out of reach (infinite).
-        source: what faults are reported against.
+        from_outputs: (K, T) travel from each output; None, or the same array, if the outputs are the records.
+        weights: (T,) numbers of at least 0, which are normalised here. Targets of weight 0 may be unreachable.
+        source: Name of the targets in messages.
 
     Returns:
-        (N, K) km; symmetric bit for bit and 0 on the diagonal where the outputs are the records.
+        (N, K) km. If the outputs are the records, the matrix is symmetric bit for bit with a zero diagonal.
 
     Raises:
-        InputError: shapes that do not fit, or travel to a target that counts is not finite.
+        InputError: The shapes do not fit, or the travel to a target of positive weight is not finite.
 
     Notes:
         Each of the N K T terms takes 0.23 ns, half of that if the outputs are the records. Measured at 1600^3 on a busy
@@ -98,9 +98,9 @@ def travel_cost(
 
 @jit(fastmath={"reassoc"})
 def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
-    """total_ik += sum_l q_l |a_il - b_kl|, by tiles that stay in cache; only tiles from the diagonal up where asked.
+    """Add sum_l q_l |a_il - b_kl| to total_ik in tiles that stay in cache; with ``upper``, from the diagonal up.
 
-    Shares come last: differences of whole numbers are exact.
+    The differences are multiplied by the weights last, because differences of integers are exact.
     """
     rows, width = a.shape
     columns = b.shape[0]
@@ -118,7 +118,7 @@ def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None: 
                         total[i, k] += part
 
 
-_LOSSES_AT_ONCE = 1 << 16  # they stay in the processor's cache
+_LOSSES_AT_ONCE = 1 << 16  # a block of losses that stays in the processor's cache
 
 
 @frozen(kw_only=True)
@@ -163,7 +163,7 @@ class CostMatrix(LossKind):
         """Read (N, K) costs from the file.
 
         Raises:
-            InputError: another shape, or numbers that will not do.
+            InputError: The array has another shape or invalid numbers.
         """
         shape = (len(spaces.records), len(spaces.outputs))
         return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
@@ -173,12 +173,12 @@ class CostMatrix(LossKind):
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
-        """Return a file of losses has no named unit."""
+        """Return a generic name, because a file of losses has no named unit."""
         return "units of cost"
 
     @property
     def measures_outputs(self) -> bool:
-        """It does not: the file has every loss."""
+        """False, because the file states every loss."""
         return False
 
 
@@ -195,17 +195,17 @@ class TravelCost(LossKind):
         """Return c_ik = sum_l q_l |tc_il - tc_kl| over targets l with shares q, in km or the unit of distance.
 
         Raises:
-            InputError: unknown targets, or targets that some record or output cannot reach.
+            InputError: A target is unknown, or some record or output cannot reach it.
         """
         tables, weights, unit, where = self._travel_tables(spaces)
         cost = travel_cost(tables[0], tables[1] if len(tables) == 2 else None, weights)
         return _check_reachable(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Bound (N,) what rounding can have added to the differences of path lengths, and to their sum.
+        """Bound (N,) the rounding error of the differences of path lengths and of their sum.
 
-        Path lengths in whole numbers have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.counted`).
-        Others are off by what their metric says, which matters most in a difference of long and similar lengths.
+        Path lengths in integers have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.counted`). Otherwise
+        the error is what the metric states, which matters most for differences of long and similar lengths.
         """
         roads, targets, _ = self.ends(spaces.records, spaces.metric)
         summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
@@ -220,7 +220,7 @@ class TravelCost(LossKind):
         return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
-        """Ways from records, and from outputs that are others, to targets; shares; the unit of counted ways."""
+        """Return the travel from records (and from separate outputs) to targets, weights, unit and edges key."""
         records, metric = spaces.records, spaces.metric
         roads, targets, weights = self.ends(records, metric)
         if self.targets is None and spaces.listed is not None:
@@ -251,7 +251,7 @@ class TravelCost(LossKind):
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
-        """Return kilometres along roads, otherwise the unit of distance."""
+        """Return "km" for a loss along its own roads, otherwise the unit of distance."""
         return _pluralize(distance) if self.edges is None else "km"
 
     @property
@@ -260,12 +260,12 @@ class TravelCost(LossKind):
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield a fault if roads are one-way but not given."""
+        """Yield a fault if the roads are declared one-way but there are no roads."""
         if self.directed and self.edges is None:
             yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
 
     def ends(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
-        """Return what the cost is made of: roads (None: the distance itself), ids of targets, and their shares."""
+        """Return the roads of the loss (None: the distance itself), the ids of the targets, and their weights."""
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)
             shares = np.full(len(targets), 1.0 / len(targets))
@@ -281,10 +281,10 @@ def _pluralize(unit: str) -> str:
 
 
 def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
-    """Return losses (N, K) that are finite.
+    """Return losses (N, K) after checking that they are finite.
 
     Raises:
-        InputError: Some are not, because no way joins a record and an output.
+        InputError: A loss is infinite, because no path joins a record and an output.
     """
     if not np.isfinite(cost).all():
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()

@@ -1,11 +1,11 @@
 """The loss of a release for people anywhere in a region: C_ck = E[lambda_c(X) c(X, k)] (mathematics C6).
 
-The position X is spread evenly over the region; lambda_c(X) is how likely vertex c is drawn there. The loss is the sum
-of C_ck z_ck over vertices c and outputs k: linear in the rows, as with a prior over records. With weights p_c at the
-vertices in place of it a segment with z = 1 - x and the cost x would seem to cost nothing; it costs 1/6.
+The position X is uniform over the region, and lambda_c(X) is the probability that vertex c is drawn there. The loss is
+the sum of C_ck z_ck over vertices c and outputs k, which is linear in the rows, as with a prior over records. A prior
+p_c at the vertices would not do: a segment with z = 1 - x and cost x would seem to cost nothing, but costs 1/6.
 
-A loss made of distances is measured at X. Any other is known at the vertices alone, and taken to be linear on each
-simplex, in the part of the way or in barycentric coordinates.
+A loss that is a function of distances is measured at X. Any other loss is known at the vertices only, and taken to be
+linear on each simplex.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Spread", "expected_cost", "spread_evenly"]
 
 MIN_PIECES: Final = 16
-"""Pieces of a street, at least, on each of which two points represent all."""
+"""Smallest number of pieces of a street. Two points represent each piece."""
 
 MIN_PLANE_POINTS: Final = 20_000
-"""Points that represent a plane, at least: seven in each triangle, or in each of its even parts."""
+"""Smallest number of points that represent a plane: seven in each triangle, or in each of its equal parts."""
 
-_BLOCK_POINTS: Final = 512  # points at once
+_BLOCK_POINTS: Final = 512  # points that are processed at once
 _FAR = (6 + math.sqrt(15)) / 21, (155 + math.sqrt(15)) / 1200
 _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 
 
 @frozen(kw_only=True, eq=False)
 class Spread:
-    """Where people are, as points with weights.
+    """The positions of people, as points with weights (a quadrature rule).
 
     Attributes:
         corners: (Q, m) vertices of each point's simplex.
-        shares: (Q, m) how likely each of them is drawn there.
-        linear: (Q, m) barycentric coordinates, or shares of the way.
+        shares: (Q, m) probability that each of these vertices is drawn.
+        linear: (Q, m) barycentric coordinates of each point.
         mass: (Q,) probability of each point.
         streets: (Q,) the street of each point; empty on a plane.
-        places: (Q, 2) coordinates of each point as records have them, on a plane; empty on streets.
+        places: (Q, 2) coordinates of each point in the records' form, on a plane; empty on streets.
     """
 
     corners: Ints
@@ -60,7 +60,7 @@ class Spread:
     places: Floats
 
     def vertex_masses(self, size: int) -> Floats:
-        """Return (N,) E[lambda_c(X)]: how often each of N vertices is drawn."""
+        """Return (N,) E[lambda_c(X)], the probability that each of N vertices is drawn."""
         masses = (self.mass[:, None] * self.shares).ravel()
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
@@ -68,8 +68,8 @@ class Spread:
         """Return (N, K) C_ck.
 
         Args:
-            size: N.
-            cost: (B, K) costs at a part of the points.
+            size: The number of vertices N.
+            cost: Returns the costs (B, K) at a slice of the points.
         """
         from scipy.sparse import csr_array
 
@@ -86,7 +86,7 @@ class Spread:
 
 
 def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
-    """Place people evenly in the region: by area (on the earth, with a projection), or by length of street.
+    """Spread people uniformly over the region: by area (of the earth, with a projection), or by length of street.
 
     Each street is in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which the
     shortest path to an output changes direction adds an error of that piece. Each triangle, or even part of it, is in
@@ -115,7 +115,7 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
 
 
 def _length_shares(lengths: Floats) -> Floats:
-    """(S,) parts of a sum; equal ones where all lengths are 0."""
+    """Return (S,) each length as a share of the sum; equal shares if all lengths are 0."""
     longest = float(lengths.max())
     scaled = lengths / longest if longest else np.ones(len(lengths))  # of doubles that have all their bits
     shares: Floats = scaled / scaled.sum()
@@ -173,11 +173,11 @@ def expected_cost(
     """Return (N, K) C_ck.
 
     Args:
-        spread: where people are.
-        region: the vertices' mesh.
-        utility: the loss.
-        distance: of the problem, which measures from any point of a plane.
-        spaces: the vertices, the outputs, and distances between them.
+        spread: The positions of people.
+        region: The mesh of the vertices.
+        utility: The loss.
+        distance: The problem's distance, which can measure from any point of a plane.
+        spaces: The vertices, the outputs, and the distances between them.
         costs: (N, K) the loss at the vertices.
     """
     outputs = spaces.records if spaces.own else spaces.outputs
@@ -206,14 +206,14 @@ def expected_cost(
 
 
 class _KnownDistances(Metric):
-    """Distances to outputs, as they are at some points of streets."""
+    """Known distances from some points of streets to the outputs."""
 
     def __init__(self, ways: Floats) -> None:
         super().__init__(len(ways), ways.shape[1], False)
         self._ways = ways
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """No one asks: losses made of distances go by outputs alone."""
+        """Raise NotImplementedError: losses of distances use the distances to outputs only."""
         raise NotImplementedError("distances between points of streets")
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:

@@ -1,4 +1,4 @@
-"""Hold the arrays of a metric problem, which mechanisms work on."""
+"""The arrays of a metric problem, which mechanisms work on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["MetricData"]
 
 MAX_REDUCED_PAIRS: Final = 200_000
-"""Required pairs up to which those that others imply are looked for: 2 s; of scattered points hardly any are."""
+"""Largest number of required pairs among which implied pairs are searched for (2 s). Scattered points have hardly any."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -85,12 +85,12 @@ class MetricData:
 
     @property
     def distance(self) -> Metric:
-        """Distances of [distance], which losses and figures speak of."""
+        """Distances of [distance], which losses and figures refer to."""
         return self.metric if self.ground is None else self.ground
 
     @cached_property
     def metric(self) -> Metric:
-        """Distances that rows are held to."""
+        """Distances that constrain the rows."""
         return self._metric if isinstance(self._metric, Metric) else self._metric()
 
     @cached_property
@@ -110,23 +110,23 @@ class MetricData:
 
     @cached_property
     def excess(self) -> Floats:
-        """(N,) by how much, at most, a record's costs in ``weighted`` exceed those that the files mean."""
+        """(N,) upper bound by how much a record's costs in ``weighted`` exceed the exact costs of the files."""
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
     def shortfall(self) -> Floats:
-        """Bound (N, K) or (N, 1) by how much ``weighted`` lies below what the files mean; computed on each call."""
+        """Bound (N, K) or (N, 1) by how much ``weighted`` lies below the exact costs; computed on each call."""
         errors = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
         short: Floats = self.prior[:, None] * errors
         short *= 1.0 + 2.0**-40
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Mark (P,) the required pairs (P, 2) that are required by their exact distances too, to the last bit."""
+        """Return (P,) whether each required pair is also required by its exact distance."""
         return self.metric.surely_within(pairs, distances, np.inf if self.within is None else self.within)
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
-        """Required pairs (P, 2), i < j in order, and their distances (P,); those of a region's edges are enough."""
+        """Required pairs (P, 2), i < j in order, and their distances (P,). In a region, its edges are enough."""
         if self.region is not None:
             edges = self.region.edges
             return edges, read_only(self.metric.between(edges[:, 0], edges[:, 1]))
@@ -136,7 +136,7 @@ class MetricData:
 
     @property
     def most_pairs(self) -> int:
-        """How many pairs are held at once at most, known before any is looked for where all are required."""
+        """Largest number of pairs held at once, known before any pair is computed if all are required."""
         if self.region is None and self.within is None:
             implying, count = self.metric.implying(), len(self.records)
             return count * (count - 1) // 2 if implying is None else len(implying[0])
@@ -153,13 +153,13 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """Return (P,) distances of any pairs (P, 2) of records; those that a certificate checks are precomputed."""
+        """Return (P,) distances of any pairs (P, 2) of records. Those of certified pairs are precomputed."""
         pairs_known, distances = self.standing
         is_known = pairs is pairs_known or np.array_equal(pairs, pairs_known)
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Take distances (P,) stated of any pairs (P, 2), or those computed where they are above the exact ones."""
+        """Return stated distances (P,) of pairs (P, 2); those above the exact distances are replaced."""
         doubtful = np.flatnonzero(distances > self.between(pairs))
         safe_distances = np.array(distances, dtype=np.float64)
         if doubtful.size:
@@ -168,33 +168,33 @@ class MetricData:
 
     @cached_property
     def needed(self) -> tuple[Ints, Floats]:
-        """Required pairs (S, 2) that a model must hold, and their distances (S,): the others follow, exactly (G1).
+        """Required pairs (S, 2) that a model must contain, and their distances (S,). The others follow exactly (G1).
 
-        Over roads whose sums are exact no other pair is looked at, so that all N^2 of a city are never there.
+        Over roads with exact sums no other pair is computed, so the N^2 pairs of a city are never in memory.
         """
         pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
         return read_only(pairs), read_only(distances)
 
     @cached_property
     def standing(self) -> tuple[Ints, Floats]:
-        """Return pairs (S, 2) that the certificate checks, which imply the others, and their distances (S,).
+        """Pairs (S, 2) that the certificate checks and that imply the others, and their distances (S,).
 
-        All required pairs are returned if finding those that imply the rest would take longer than checking all: they
-        are many, and no roads show which imply the rest.
+        These are all required pairs if there are many and no roads show which pairs imply the others: checking all is
+        then faster than finding a subset.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
-        """Take some records (K,), in order, for the outputs, where outputs are chosen; at this epsilon."""
-        assert self.over is not None  # whoever chooses has looked
+        """Return the problem with the records ``rows`` (K,), in order, as outputs, at this epsilon."""
+        assert self.over is not None  # the caller has checked that outputs are chosen
         return evolve(self.over(rows), epsilon=self.epsilon)
 
     @property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Return undirected streets by the decimals meant, how many nodes, and records' nodes, if losses follow them.
+        """Undirected streets with exact lengths, the number of nodes, and each record's node, if losses follow them.
 
-        None if they do not, or if no decimals are known.
+        None if losses do not follow streets, or if the exact decimals are not known.
         """
         return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
 
@@ -203,7 +203,7 @@ class MetricData:
         """(N, K) distances from records to outputs.
 
         Raises:
-            InputError: a matrix metric without ``distance.output_matrix``.
+            InputError: The metric is a matrix without ``distance.output_matrix``.
         """
         if not self.crossed:
             expectation = "the distances from records to outputs, which this mechanism needs"
@@ -212,8 +212,8 @@ class MetricData:
 
 
 def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Space) -> None:
-    """Hold a third party's distances to what a promise at them means: the same real number there and back."""
-    if type(metric).between.__module__.startswith("privopt_metric_dp."):  # the same double by how it is computed
+    """Check that a third party's metric returns real numbers, and the same distance in both directions."""
+    if type(metric).between.__module__.startswith("privopt_metric_dp."):  # symmetric by construction
         return
     back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))
     if back.dtype.kind not in "iuf" or distances.dtype.kind not in "iuf":

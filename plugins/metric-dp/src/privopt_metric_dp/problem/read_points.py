@@ -1,4 +1,4 @@
-"""Points files: CSV, Parquet and GeoParquet, GeoJSON, with columns by whatever name."""
+"""Read points files: CSV, Parquet, GeoParquet and GeoJSON, with column names that the problem may choose."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["COORDINATES", "Columns", "points_as_csv", "read_points"]
 
 _GEOJSON: Final = (".geojson", ".json")
 BETWEEN: Final = "/"
-"""Joins an id of several columns."""
+"""Separator between the columns of an id that consists of several."""
 
 COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
     "geographic": ("lat", "lon"),
@@ -36,7 +36,7 @@ COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
 
 @frozen(kw_only=True)
 class Columns:
-    """Names of columns in a points file; those omitted are called as here."""
+    """Names of the columns of a points file. An omitted column has the name of its key."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", where one does not tell apart')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -54,8 +54,8 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
 
     Args:
         points: CSV, Parquet or, by its ending, GeoJSON.
-        columns: their names; as in :class:`Columns` by default.
-        ids_alone: whether a table without coordinates will do.
+        columns: Names of the columns; by default those of :class:`Columns`.
+        ids_alone: Whether a table without coordinates is accepted.
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id
@@ -120,7 +120,7 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
 
 
 def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
-    """Return the columns of ids and names, and (N, 2) latitudes and longitudes."""
+    """Return the columns of ids and names of a GeoParquet file, and (N, 2) latitudes and longitudes."""
     import polars as pl
 
     if not points.contents.startswith(PARQUET):
@@ -143,7 +143,7 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
 
 
 def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
-    """Return the properties of ids and names (the features' own ids without a property id), and their points."""
+    """Return the properties of ids and names of a GeoJSON file (by default the features' ids), and their points."""
     import polars as pl
 
     expectation = "a FeatureCollection of points in longitude and latitude"
