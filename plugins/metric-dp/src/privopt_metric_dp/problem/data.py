@@ -126,7 +126,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Return the errors of the costs. The cost of a region's vertex is a mean: the largest error and 2^-40 are added."""
+    """Return the errors of the costs. In a region, costs are means: the largest error and 2^-40 are added."""
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
 

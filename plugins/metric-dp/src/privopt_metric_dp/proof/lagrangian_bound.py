@@ -1,14 +1,16 @@
-"""A lower bound on the loss of every mechanism, from any dual vector, that no rounding can make too high.
+"""A lower bound on the loss of every mechanism, from any dual vector; rounding can never make it too high.
 
-The problem: minimise ``sum c_ik z_ik`` over rows that sum to 1, z >= 0, ``z_ik <= exp(eps d) z_jk`` and the reverse for
-each required pair. For multipliers a, b >= 0 of the two kinds of rows the Lagrangian separates over records::
+The problem is to minimise ``sum c_ik z_ik`` over rows that sum to 1, z >= 0, with ``z_ik <= exp(eps d) z_jk`` and the
+reverse for each required pair. For multipliers a, b >= 0 of the two kinds of rows the Lagrangian separates over
+records::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
 
-whatever a and b are. Here each g_ik is replaced by something proved to be no greater (E rounded up, and the error of
-the whole sum in doubles subtracted), and the last sum is rounded down. Poor multipliers give a poor bound, never a
-wrong one: so those that prove next to nothing are omitted (:class:`SparseMultipliers`), and the others may be rounded.
+for all a and b (weak duality). Each g_ik is replaced by a proved lower bound of it (E is rounded up, and the error of
+the sum in doubles is subtracted), and the last sum is rounded down. Poor multipliers give a poor bound, but never a
+wrong one. Multipliers that prove next to nothing are therefore omitted (:class:`SparseMultipliers`), and the others may
+be rounded.
 """
 
 from __future__ import annotations
@@ -38,12 +40,13 @@ __all__ = ["SparseMultipliers", "lower_bound", "sum_down"]
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
-    """Lower lower[i] and upper[i] to min_k of bounds of g_ik from below and above; outputs with no number are noted.
+    """Lower lower[i] and upper[i] to min_k of lower and upper bounds of g_ik; mark outputs whose sums overflow as wild.
 
-    Bounds of the multipliers' share in g_ik are added to low[i] and high[i] by shares[e, i] where ends[e, i] is k.
+    If endpoints[e, i] is k, bounds of the multipliers' part of g_ik are added to chord_lower[i] and chord_upper[i] with
+    the weight shares[e, i].
 
-    Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|; 16 more roundings for the terms themselves,
-    doubled for the rounding of that sum; products that underflow lose less than 1e-300 in all.
+    The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|, with 16 more roundings for
+    the terms themselves, doubled for the rounding of that sum. Products that underflow lose less than 1e-300 in all.
     """
     tails, heads, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
@@ -90,7 +93,11 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= 200))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Write down the rows of one output that count, and how many: of (i, .) the least go, up to a sum of spare[i]."""
+    """Copy the rows of one output that are kept, and return their number.
+
+    Of the rows (i, .), the smallest multipliers are omitted, up to a sum of spare[i]. They are found by their binary
+    exponents relative to spare[i], without sorting.
+    """
     count = start = 0
     shares = np.zeros(64)
     while start < candidates.size:
@@ -124,14 +131,14 @@ def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats
 
 @frozen(kw_only=True, eq=False)
 class SparseMultipliers:
-    """Multipliers of directed rows, output by output, those alone that are there, and what they prove.
+    """Nonzero multipliers of directed rows, stored output by output, and the bounds that they prove.
 
     Attributes:
         pairs: (P, 2) rows (i, j): ``z_ik <= growth z_jk``.
-        growth: (P,) finite, at least exp(eps d) of the pair.
-        starts: (K + 1,) output k owns ``starts[k]:starts[k + 1]`` of the following.
-        rows: (M,) uint32 places in ``pairs``, rising inside an output.
-        values: (M,) finite, above 0.
+        growth: (P,) finite numbers of at least exp(eps d) of the pair.
+        starts: (K + 1,) output k owns ``starts[k]:starts[k + 1]`` of the following arrays.
+        rows: (M,) uint32 indices into ``pairs``, rising within an output.
+        values: (M,) finite multipliers above 0.
     """
 
     pairs: Ints
@@ -151,23 +158,24 @@ class SparseMultipliers:
         *,
         max_multipliers: float = math.inf,
     ) -> Self:
-        """Return the multipliers of pairs, as rows of one direction, that are worth storing.
+        """Return the multipliers that are worth storing, as directed rows.
 
-        Of the rows (i, .) of one output those with the least multipliers are omitted, up to a sum of ``spare[i]``. A
-        multiplier of (i, j) is added to g_ik and subtracted from g_jk, so the bound loses at most the sum of ``spare``.
+        Of the rows (i, .) of one output, those with the smallest multipliers are omitted, up to a sum of ``spare[i]``.
+        A multiplier of (i, j) is added to g_ik and subtracted from g_jk, so the bound loses at most the sum of
+        ``spare``.
 
         Args:
-            multipliers: of ``pairs``.
-            pairs: (P, 2), different.
-            growth: (P,) at least exp(eps d); rows where it is infinite, which no weights reach, are omitted.
-            shape: (N, K).
-            spare: (N,) at least 0; none by default.
-            max_multipliers: multipliers that fit into memory.
+            multipliers: Multipliers of ``pairs``.
+            pairs: (P, 2) distinct pairs.
+            growth: (P,) numbers of at least exp(eps d). Rows with an infinite one, which no weights reach, are omitted.
+            shape: The numbers of records and outputs (N, K).
+            spare: (N,) numbers of at least 0; zeros by default.
+            max_multipliers: Number of multipliers that fit into memory.
 
         Raises:
-            MemoryError: more would be stored.
-            OutOfTime: the end has come.
-            UsageError: pairs or outputs that are not there.
+            MemoryError: More multipliers would be stored.
+            OutOfTime: The time limit has come.
+            UsageError: A multiplier belongs to a pair or output that does not exist.
         """
         records, outputs = shape
         group, target, entry = neighbours(records, pairs)
@@ -199,7 +207,7 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the chosen ones of (M,) multipliers, over the pairs that they need."""
+        """Return the selected multipliers over the pairs that they need, given (M,) booleans."""
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
         is_needed[rows] = True
         return evolve(
@@ -223,11 +231,11 @@ class SparseMultipliers:
     def _enclose_minima(
         self, cost: Floats, max_cost: Floats, error: float, spread: Floats, interior: Inside | None
     ) -> tuple[Floats, Floats, Bools]:
-        """Return (N,) numbers that enclose min_k g_ik with proof, and (K,) outputs omitted, as in :meth:`min_bounds`.
+        """Return (N,) proved lower and upper bounds of min_k g_ik, and (K,) omitted outputs as in :meth:`min_bounds`.
 
         Args:
-            cost, top, error, inside: as of :meth:`enclose_bound`.
-            spread: (P,) by how much ``growth`` may be above exp(eps d).
+            cost, max_cost, error, interior: As in :meth:`enclose_bound`.
+            spread: (P,) by how much ``growth`` may exceed exp(eps d).
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -248,17 +256,17 @@ class SparseMultipliers:
     def enclose_bound(
         self, cost: Floats, max_cost: Floats, error: float, lower: Floats, interior: Inside | None = None
     ) -> tuple[float, float]:
-        """Return two numbers that enclose what the multipliers prove with exact costs and exponentials.
+        """Return two numbers that enclose the bound with exact costs and exponentials.
 
         Args:
-            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``error`` of themselves.
-            error: of ``cost`` and ``top``.
-            lower: (P,) at most exp(eps d) of the pair.
-            inside: where records lie between outputs at the ends of streets, for a bound over all of these
+            cost, max_cost: (N, K) finite numbers, prior included. Exact costs lie between them, up to ``error``.
+            error: Relative error of ``cost`` and ``max_cost``.
+            lower: (P,) numbers of at most exp(eps d) of the pair.
+            interior: Positions of records between outputs at the ends of streets, for a bound over all streets
                 (:mod:`privopt_metric_dp.proof.street_proof`).
 
         Returns:
-            Both infinite where a sum is not a double.
+            The two numbers; both are infinite if a sum is not a double.
         """
         spread = np.where(lower < self.growth, self.growth - lower, 0.0)
         min_values, max_values, wild = self._enclose_minima(cost, max_cost, error, spread, interior)
@@ -279,18 +287,18 @@ class SparseMultipliers:
 
 
 def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, multipliers: Multipliers) -> float:
-    """Return a number that no mechanism's loss is below, rounded down.
+    """Return a proved lower bound on the loss of every mechanism, rounded down.
 
     Args:
-        cost: (N, K) finite, prior included.
+        cost: (N, K) finite costs, prior included.
         pairs: (P, 2) required pairs.
-        distances: (P,) each double the rational that it is.
-        epsilon: exact: the epsilon that is promised, not the tighter one that was solved with.
-        multipliers: any; those of outputs where they are so large that a sum is not a number count as 0.
+        distances: (P,) doubles, each taken as the rational that it is.
+        epsilon: The exact epsilon that is promised, not the tighter one that was solved with.
+        multipliers: Any multipliers. Those of outputs whose sums overflow count as 0.
 
     Returns:
-        The better of the bound from the multipliers and the trivial one (each record its cheapest output). Where P is
-        0 the trivial one is the optimum. Cost: about 10 P K operations.
+        The better of the bound from the multipliers and the trivial one (each record at its cheapest output). If there
+        are no pairs, the trivial one is the optimum. The cost is about 10 P K operations.
     """
     cost = np.ascontiguousarray(cost, dtype=np.float64)
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():
@@ -301,10 +309,10 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
 
 def sum_down(values: Floats) -> float:
-    """Return the sum, rounded down: fsum is correctly rounded, and so shows the sign of its error."""
+    """Return the sum, rounded down. fsum is correctly rounded, so a second fsum shows the sign of its error."""
     try:
         total = math.fsum(values.tolist())
-        if total == -math.inf:  # a bound that the error of its sum took there
+        if total == -math.inf:  # the error of a sum can lower a bound to minus infinity
             return total
         return total if math.fsum([*values.tolist(), -total]) >= 0 else math.nextafter(total, -math.inf)
     except OverflowError:

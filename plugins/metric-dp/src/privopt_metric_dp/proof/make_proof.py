@@ -1,4 +1,4 @@
-"""Choose which of a solver's multipliers are stored, and read them back."""
+"""Select which of a solver's multipliers are stored as a proof, and read proofs back."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from privopt_metric_dp.proof.tree_proof import Trees
 __all__ = ["multipliers_of", "prove", "prove_over_streets", "read_proof"]
 
 SPARE_SHARE: Final = 0.1
-"""Share of the gap asked for (of 1e-5, where more is asked) by which a bound may fall for a smaller proof."""
+"""Share of the requested gap (of 1e-5, if that is smaller) that a bound may lose for a smaller proof."""
 LONG_SPARE_SHARE: Final = 0.03
-"""Share of the gap that is left by which it may, where that is more than was asked for and the proof is long."""
+"""Share of the remaining gap that a bound may lose, if that gap exceeds the requested one and the proof is long."""
 MANY_MULTIPLIERS: Final = 1_000_000
-"""Multipliers of a long proof: a file of 10 MB."""
+"""Number of multipliers of a long proof: a file of 10 MB."""
 BYTES_PER_MULTIPLIER: Final = 48
-"""That a multiplier takes while a proof is made: as it is found, joined, rounded."""
+"""Memory per multiplier while a proof is made: as found, joined and rounded."""
 MAX_UNPACKING_FACTOR: Final = 8
-"""Times the size of a file that its arrays may have, next to as many bytes as a matrix of the problem has."""
+"""The arrays of a file may take this many times its size, in addition to the size of the problem's matrix."""
 
 
 def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
-    """Read proof.npz, of either form.
+    """Read proof.npz, in any of its forms.
 
     Args:
-        folder: DIR.
-        shape: (N, K) of the problem.
+        folder: The release folder.
+        shape: The problem's numbers of records and outputs (N, K).
     """
     path = folder / PROOF
     size = path.stat().st_size if path.is_file() else 0
@@ -69,23 +69,23 @@ def prove(
     memory_limit: float,
     near: float | None = None,
 ) -> tuple[Proof, float]:
-    """Turn a solver's multipliers into a proof, and say which bound it states.
+    """Turn a solver's multipliers into a proof; return it and the bound that it states.
 
-    All multipliers are used if a smaller proof would miss the gap asked for, and fewer if not all fit. Multipliers that
-    form trees are stored as trees.
+    All multipliers are used if a smaller proof would miss the requested gap, and fewer if not all fit into memory.
+    Multipliers that form trees are stored as trees.
 
     Args:
-        multipliers: any.
-        data: the problem's.
+        multipliers: Any multipliers.
+        data: The problem's data.
         weighted: (N, K) costs, prior included.
-        value: the loss that is stated.
-        over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
-        gap: relative gap asked for.
-        memory_limit: bytes.
-        near: about what they prove, where that is known.
+        value: The loss that the release states.
+        over: Required pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all.
+        gap: The requested relative gap.
+        memory_limit: Bytes that may be allocated.
+        near: About the bound that the multipliers prove, if known.
 
     Raises:
-        OutOfTime: the end came before a first proof was made.
+        OutOfTime: The time limit came before a first proof was made.
     """
     spare = SPARE_SHARE * min(gap, 1e-5) * abs(value)
     capacity = max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
@@ -122,7 +122,7 @@ def prove(
 def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
-    """Return the trees that multipliers make, where they prove as much, to ``spare``; None where they make none."""
+    """Return the trees that multipliers form, if they prove as much up to ``spare``; None otherwise."""
     trees = Trees.of(multipliers, weighted) if len(multipliers.values) else None
     return (
         trees if trees is not None and trees.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
@@ -142,15 +142,15 @@ def prove_over_streets(
     """Turn multipliers of priced records into a proof over all streets; None if memory is short, or it proves nothing.
 
     Args:
-        multipliers: of the pairs that models hold, one output for each priced record.
+        multipliers: Multipliers of the pairs in the model, with one output for each priced record.
         priced: (J,) these records, in order.
-        data: the problem's, with outputs that were chosen.
-        weighted: (N, K) costs of these.
-        value: the loss that is stated.
-        gap: relative gap asked for.
-        memory_limit: bytes.
+        data: The problem's data, with chosen outputs.
+        weighted: (N, K) costs of the chosen outputs.
+        value: The loss that the release states.
+        gap: The requested relative gap.
+        memory_limit: Bytes that may be allocated.
     """
-    assert data.over is not None  # whoever priced records has looked
+    assert data.over is not None  # records are only priced if outputs are chosen
     priced_data = data.with_outputs(priced)
     spare, capacity = SPARE_SHARE * gap * abs(value), max(MANY_MULTIPLIERS, memory_limit / BYTES_PER_MULTIPLIER)
     try:
@@ -171,7 +171,7 @@ def prove_over_streets(
 
 
 def multipliers_of(solution: dsl.Solution, data: MetricData) -> Multipliers | None:
-    """Return the duals of a solved model's privacy rows over ``data.needed``, for the exact bound; None without."""
+    """Return the duals of a solved model's privacy rows over ``data.needed``; None if the solver gave no duals."""
     if solution.duals is None:
         return None
     shape = (2, len(data.needed[0]), len(data.outputs))

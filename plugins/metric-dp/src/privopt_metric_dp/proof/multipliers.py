@@ -1,4 +1,4 @@
-"""Multipliers of privacy rows as solvers return them: one signed number for each pair and output."""
+"""Multipliers of privacy rows in the form that solvers return: one signed number for each pair and output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privopt.errors import UsageError
 
 __all__ = ["Few", "Multipliers"]
 
-#: Those of one output that are not 0: (k, pairs (M,), multipliers (M,)).
+#: The nonzero multipliers of one output: (k, pairs (M,), multipliers (M,)).
 Few = tuple[int, Ints, Floats]
 
 _BLOCK_COLUMNS = 128
@@ -22,15 +22,15 @@ _BLOCK_COLUMNS = 128
 class Multipliers:
     """One number for each pair p = (i, j) and output k.
 
-    Above 0 it belongs to the row ``z_ik <= exp(eps d) z_jk``; below 0 its size belongs to the row with i and j
-    exchanged. Two rows never have one each: ``a`` and ``b`` of them, less ``t`` each, change the reduced costs of i and
-    j by ``(exp(eps d) - 1) t``, upwards, so that the larger one alone with the difference proves no less.
+    A positive number belongs to the row ``z_ik <= exp(eps d) z_jk``; the absolute value of a negative one belongs to
+    the row with i and j exchanged. The two rows of a pair never need one each: reducing both by ``t`` raises the
+    reduced costs of i and j by ``(exp(eps d) - 1) t``, so the larger one, reduced by the smaller, proves no less.
 
     Attributes:
-        rows: called without arguments, gives those that are not 0, outputs rising, each at most once, and no pair of
-            an output twice; numbers that are not finite count as 0.
-        many: pairs times outputs, both directions counted, where a solver gives a number for each; a file may omit the
-            small ones of these. 0 where few are not 0, as of trees.
+        rows: Returns an iterator over the nonzero multipliers, in rising order of outputs, each output at most once,
+            and each pair of an output at most once. Numbers that are not finite count as 0.
+        many: Number of pairs times outputs, in both directions, if a solver gives a number for each; a file may omit
+            the small ones. 0 if few are nonzero, as for trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -38,10 +38,10 @@ class Multipliers:
 
     @classmethod
     def whole(cls, forward: Floats, backward: Floats) -> Multipliers:
-        """Make multipliers from those of both rows of each pair (P, K); negative ones count as 0.
+        """Combine the multipliers (P, K) of both rows of each pair; negative ones count as 0.
 
         Raises:
-            UsageError: the shapes differ.
+            UsageError: The shapes differ.
         """
         if forward.ndim != 2 or forward.shape != backward.shape:
             raise UsageError(f"multipliers must have one shape (P, K), got {forward.shape} and {backward.shape}")
@@ -58,28 +58,28 @@ class Multipliers:
 
     @classmethod
     def zero(cls) -> Multipliers:
-        """Make multipliers that are all 0: they prove every record's cheapest output."""
+        """Return multipliers that are all 0. They prove the bound with every record at its cheapest output."""
         return cls(rows=lambda: iter(()))
 
     def mapped(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
-        """Return other pairs and numbers in place of those of each output."""
+        """Return multipliers with the pairs and values of each output replaced by ``change``."""
         return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
 
     def among(self, rows: Ints) -> Multipliers:
-        """Return the same over more pairs, among which ``rows`` (in order) are these; the others get 0."""
+        """Return the multipliers over a larger set of pairs, in which these have the numbers ``rows``."""
         return self.mapped(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:
-        """Return multipliers for rows that allow log-ratios greater by ``gain``, ``(P,)``: each times ``exp(-gain)``.
+        """Return multipliers for rows whose allowed log-ratios are larger by ``gain`` ``(P,)``: times ``exp(-gain)``.
 
-        Any multipliers prove something. Left as they are, a row's ``exp(eps d) f`` would grow by ``exp(eps d) gain f``,
-        which ruins a bound from ``eps d`` of 5 on at gains of a billionth; so it stays, and ``f`` loses ``gain f``.
+        Any multipliers prove a bound. Unchanged ones would raise a row's ``exp(eps d) f`` by ``exp(eps d) gain f``,
+        which ruins the bound from ``eps d`` of 5 on even at a gain of 1e-9. Scaled ones keep it and lose ``gain f``.
         """
         factors = np.exp(-gain)
         return self.mapped(lambda pairs, values: (pairs, values * factors[pairs]))
 
     def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
-        """Return those of both rows of each pair, at full size (P, K)."""
+        """Return the multipliers of both rows of each pair as dense arrays (P, K)."""
         net = np.zeros((pairs, outputs))
         for k, places, values in self.rows():
             net[places, k] = values

@@ -1,12 +1,12 @@
-"""The base class of proofs: enclose the bound, state it to the last bit, write and read ``proof.npz``.
+"""The base class of proofs: enclose the bound, state it reproducibly to the last bit, read and write ``proof.npz``.
 
-For every mechanism that keeps ``z_ik <= F_ij z_jk``, and any f >= 0 of these rows (Lagrange; mathematics of
+For every mechanism with ``z_ik <= F_ij z_jk``, and any f >= 0 of these rows (Lagrangian duality, see
 :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 
     sum_i min_k (p_i c_ik + sum over rows (i, j) of f_k - sum over rows (j, i) of F_ji f_k)  <=  its loss
 
-Rows may be any that a private mechanism keeps: those of required pairs, and of pairs that these imply, at the shortest
-path over them. ``docs/reference/proof.md`` has the forms of the file.
+Rows may be any that a private mechanism satisfies: those of required pairs, and of pairs that these imply, at the
+length of the shortest path. ``docs/reference/proof.md`` describes the forms of the file.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ OFF: Final = 2.0**-46
 
 @frozen(kw_only=True, eq=False)
 class Proof(ABC):
-    """Multipliers as they are stored.
+    """Stored multipliers, from which anyone can evaluate the bound.
 
     Attributes:
-        VERSION: of the file.
-        KINDS: its arrays next to ``version`` and ``unit``, attributes all, and the types that they may have.
-        STORED: the arrays that are not deflated where the file unpacks to more than `MAX_RATIO` times its size.
-        EFFORT: of deflating the others, 1 to 9.
-        unit: to odd multiples of half of it a bound is rounded down before it is stated.
+        VERSION: Version of the file.
+        KINDS: Its arrays besides ``version`` and ``unit``, which are attributes, and the types that they may have.
+        STORED: Arrays that are stored uncompressed if the file would unpack to more than `MAX_RATIO` times its size.
+        EFFORT: Compression level of the others, 1 to 9.
+        unit: The stated bound is an odd multiple of half of this unit.
     """
 
     VERSION: ClassVar[int]
@@ -59,34 +59,34 @@ class Proof(ABC):
 
     @abstractmethod
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose what the file proves, with the distances and costs that the files mean.
+        """Return two numbers that enclose the proved bound at the exact distances and costs of the files.
 
         Args:
-            data: the problem's.
+            data: The problem's data.
             weighted: (N, K) costs, prior included.
 
         Returns:
-            Both infinite where a sum is not a double.
+            The two numbers; both are infinite if a sum is not a double.
 
         Raises:
-            CertificationError: a row of a pair that is neither required nor implied, or trees that are none.
+            CertificationError: A row belongs to a pair that is neither required nor implied, or the trees have a cycle.
         """
 
     def bound(self, data: MetricData, weighted: Floats) -> float:
         """Return the proved bound on the loss of every mechanism that satisfies the exact distances.
 
         Returns:
-            A number that no such loss is below; minus infinity where a sum is not a double.
+            A lower bound of all such losses; minus infinity if a sum is not a double.
         """
         return self.enclose_bound(data, weighted)[0]
 
     def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
-        """Return the proof with a unit at which all evaluations state one number, and that number, at most the loss.
+        """Return the proof with a unit at which every evaluation states the same number, and that number.
 
         Args:
-            data: the problem's.
+            data: The problem's data.
             weighted: (N, K) costs, prior included.
-            value: the loss that was reached.
+            value: The loss that was reached, which the number does not exceed.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
