@@ -1,4 +1,4 @@
-"""What a method returns before repair: a near-feasible matrix, dual multipliers and solver details."""
+"""The answer of a method before repair: a near-feasible matrix, dual multipliers and solver details."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ __all__ = ["Matrix"]
 
 @frozen(kw_only=True, eq=False)
 class Matrix:
-    """What :meth:`MetricMechanism.matrix` returns.
+    """The result of :meth:`MetricMechanism.matrix`.
 
     Attributes:
         z: (N, K) near-feasible probabilities.
-        multipliers: of privacy rows, from which a rigorous bound is computed; None for no bound.
-        over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
-        bound: about what they prove, as the solver has it; None where it does not say.
-        solver, details, stopped: as in :class:`privopt.interfaces.Outcome`.
-        release: integers that are released as they are where they keep the notion; else ``z`` is repaired.
+        multipliers: Multipliers of privacy rows, from which a rigorous bound is computed; None for no bound.
+        over: Required pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all.
+        bound: About the bound that they prove, according to the solver; None if it does not say.
+        solver, details, stopped: As in :class:`privopt.interfaces.Outcome`.
+        release: Integers that are released unchanged if they satisfy the notion; otherwise ``z`` is repaired.
     """
 
     z: Floats
@@ -43,18 +43,18 @@ class Matrix:
 
     @property
     def name(self) -> str:
-        """Name of what solved it."""
+        """Name of the solver."""
         return str(self.solver.get("name", "matrix"))
 
     @classmethod
     def of(cls, solution: dsl.Solution, data: MetricData, context: SolveContext) -> Matrix:
-        """Build an answer from a solved model: its matrix z, the multipliers for the bound, and how it was found.
+        """Build an answer from a solved model: its matrix z, the multipliers for the bound, and solver details.
 
         Args:
-            solution: of a model to which :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit` added rows over
-                ``data.needed``, both ways; without them no bound is given.
-            data: the problem's.
-            context: as it was solved.
+            solution: The solution of a model. If :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit` added rows over
+                ``data.needed`` in both directions, there are multipliers.
+            data: The problem's data.
+            context: The context in which it was solved.
         """
         has_rows = any(block.name == PRIVACY_ROWS for block in solution.form.families)
         return cls(

@@ -1,4 +1,4 @@
-"""Base of the mechanisms that release an obfuscation matrix: a subclass says only how it finds one.
+"""The base class of mechanisms that release an obfuscation matrix. A subclass only computes the matrix.
 
 ::
 
@@ -51,23 +51,23 @@ from privopt_metric_dp.space.places import places_at_most
 __all__ = ["MetricMechanism"]
 
 CHOSEN: Final = "chosen"
-"""What a bound speaks of that holds for mechanisms over the outputs that were chosen alone."""
+"""Scope of a bound that only holds for mechanisms over the chosen outputs."""
 PROPOSED_OUTPUTS: Final = 120
-"""Outputs that are proposed where all records are too many."""
+"""Number of outputs that is proposed if all records are too many."""
 ALL: Final = "all"
-"""What a bound speaks of that holds for mechanisms over all records, too."""
+"""Scope of a bound that also holds for mechanisms over all records."""
 MIN_BOUND_SHARE: Final = 0.9
-"""A bound over all records is stated where it is at least such a share of that over the outputs chosen."""
+"""A bound over all records is stated if it is at least this share of the bound over the chosen outputs."""
 SOLVER_GAP_SHARE: Final = 0.95
-"""Share of the gap asked for that solvers are to reach; the rest is left to the repair and to the rigorous bound."""
+"""Share of the requested gap that solvers must reach. The remainder is left to the repair and the rigorous bound."""
 
 
 class MetricMechanism(MatrixWords[D]):
     """A mechanism over :class:`MetricProblem` whose release is a :class:`MatrixRelease`.
 
-    Where it declares keys of its own in a subclass ``AcmeProblem``, it is a ``MetricMechanism[AcmeProblem]``, and finds
-    them in ``problem.declared``. ``AcmeProblem`` may be another class, too: then :meth:`load` makes its data, and
-    :meth:`privacy` its notion.
+    A mechanism with further keys in a subclass ``AcmeProblem`` is a ``MetricMechanism[AcmeProblem]`` and finds them in
+    ``problem.declared``. If ``AcmeProblem`` is not a subclass of :class:`MetricProblem`, the mechanism must override
+    :meth:`load`, which makes the data, and :meth:`privacy`, which makes the notion.
     """
 
     problem_class: ClassVar[type] = MetricProblem
@@ -84,25 +84,25 @@ class MetricMechanism(MatrixWords[D]):
     reporting: ClassVar[str] = "privopt_metric_dp.report.reporting:MetricReporting"
 
     chooses: ClassVar[bool] = False
-    """Whether it chooses outputs among the records where ``[outputs] choose`` asks for it (:meth:`choose`)."""
+    """Whether it can choose outputs among the records, as ``[outputs] choose`` requests (:meth:`choose`)."""
 
     falls_back: ClassVar[bool] = False
-    """Whether one output for all and the exponential mechanism, which keep metric DP, are releases of it, too."""
+    """Whether one output for all and the exponential mechanism, which satisfy metric DP, are valid releases of it."""
 
     any_notion: ClassVar[frozenset[str]] = frozenset()
-    """Methods that solve for whatever notion the problem names, through its rows; the others take metric DP alone."""
+    """Methods that solve for any notion of the problem, through its rows. The others support metric DP only."""
 
     def takes(self, role: str, name: str) -> bool:
-        """Return False for notions other than metric DP where no method takes any notion."""
+        """Return False for notions other than metric DP, unless some method supports any notion."""
         if role != "notion" or self.any_notion:
             return True
         return issubclass(registry().kind(role, name).load(), MetricDP)
 
     def load(self, declared: D, file: str) -> MetricInstance[D]:
-        """Return the problem, and its records, distances, costs and prior as arrays.
+        """Load the records, distances, costs and prior of a problem.
 
         Raises:
-            InputError: every fault found; outputs to choose, where the mechanism chooses none.
+            InputError: The files have faults, or outputs are to be chosen and the mechanism cannot choose them.
         """
         outputs = getattr(declared, "outputs", None)
         if outputs is not None and outputs.choose is not None and not self.chooses:
@@ -111,10 +111,10 @@ class MetricMechanism(MatrixWords[D]):
         return MetricInstance.of(declared, file)
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
-        """Return the problem and the release, whose sizes are compared before anything is worked out of them.
+        """Load the problem and the release; their sizes are compared before anything is computed from them.
 
         Raises:
-            DoesNotHoldError: they differ.
+            DoesNotHoldError: The sizes differ.
         """
         release = MatrixRelease.load(folder / ARTEFACT)
         shape = release.weights.shape
@@ -131,37 +131,37 @@ class MetricMechanism(MatrixWords[D]):
         return problem, release.following(problem.data) if is_matrix_only else self.release_class.read(folder, problem)
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Find a matrix; it is repaired and certified by the caller. It, or :meth:`search`, is a subclass's to write.
+        """Compute a matrix, which the caller repairs and certifies. A subclass overrides this or :meth:`search`.
 
         Raises:
-            InfeasibleError: there is none.
-            OutOfTime: the time was over first.
+            InfeasibleError: There is no matrix.
+            OutOfTime: The time limit came first.
         """
         raise ModelError(f"{type(self).__name__} defines neither matrix nor search")
 
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
-        """Choose outputs among the records, of a problem that asks for it: :meth:`MetricInstance.choose`."""
+        """Choose outputs among the records, if the problem requests it, by :meth:`MetricInstance.choose`."""
 
     def prove_over_all(
         self, problem: MetricInstance[D], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a bound on mechanisms over all records, where outputs were chosen and it can be had; None where not.
+        """Prove a bound on mechanisms over all records if outputs were chosen; None if that is not possible.
 
         Args:
-            problem: with the outputs that were chosen.
-            release: over these.
-            context: how it is solved.
+            problem: The problem with the chosen outputs.
+            release: The release over these outputs.
+            context: The context in which it is solved.
         """
         return None
 
     def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
-        """Return the notion that the problem names, over its required pairs."""
+        """Return the notion of the problem, over its required pairs."""
         keys = cast("MetricProblem", problem.declared).privacy
         constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
         return constraint
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
-        """Return the notion that ``[privacy] kind`` names, for methods that take any."""
+        """Return the notion that ``[privacy] kind`` names, for methods that support any notion."""
         return cast("MetricProblem", problem.declared).privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:
@@ -169,10 +169,10 @@ class MetricMechanism(MatrixWords[D]):
         return ExpectedLoss.of(problem.data)
 
     def check_problem(self, problem: MetricInstance[D], method: str) -> None:
-        """Check that the method can take the problem's notion of privacy.
+        """Check that the method supports the problem's notion of privacy.
 
         Raises:
-            InputError: a notion other than metric DP, which is not one of :attr:`any_notion`'s methods.
+            InputError: The notion is not metric DP, and the method is not in :attr:`any_notion`.
         """
         constraint = self.privacy(problem, method)
         if not isinstance(constraint, MetricDP) and method not in self.any_notion:
@@ -181,11 +181,11 @@ class MetricMechanism(MatrixWords[D]):
             raise InputError([Fault(problem.whole.file, "privacy.kind", actual, expectation)])
 
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
-        """Run the search, repair its result into integers, and bound what any other mechanism could reach.
+        """Run the search, repair its result into integers, and bound the loss of every other mechanism.
 
         Raises:
-            StoppedError: a limit came before anything was certified.
-            SolverError: nothing could be found.
+            StoppedError: A limit came before any release was certified.
+            SolverError: No method found a matrix.
         """
         self.check_problem(problem, context.method)
         if problem.whole.choose is not None:
@@ -220,16 +220,16 @@ class MetricMechanism(MatrixWords[D]):
     def first_offers(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return functions that make an offer in moments, before the search; none unless :attr:`falls_back`."""
+        """Return functions that make quick offers before the search; none unless :attr:`falls_back`."""
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer matrices and what bounds are proved from: by default the one of :meth:`matrix`.
+        """Offer matrices and multipliers; by default those of :meth:`matrix`.
 
         Raises:
-            ModelError: multipliers with a loss that is not an :class:`ExpectedLoss`, for which they prove no bound.
-            OutOfTime: the time was over; earlier offers are kept.
+            ModelError: There are multipliers, but the loss is not an :class:`ExpectedLoss`, so they prove no bound.
+            OutOfTime: The time limit came; earlier offers remain.
         """
         answer = self.matrix(problem, context)
         loss, proof = self.utility(problem, context.method), None
@@ -255,7 +255,7 @@ class MetricMechanism(MatrixWords[D]):
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return what solved it, and what there is to say of it, in the words of an outcome."""
+        """Return the solver and the details of an answer, in the form of an outcome."""
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
             solver = {"name": answer.origin, "version": VERSION, "iterations": answer.offers}
@@ -263,7 +263,7 @@ class MetricMechanism(MatrixWords[D]):
         return (matrix.solver if answer.origin == matrix.name else {"name": answer.origin}), matrix.details
 
     def memory_advice(self, problem: MetricInstance[D]) -> str:
-        """Return that fewer outputs would fit, if all records are outputs and the mechanism chooses among them."""
+        """Propose fewer outputs if all records are outputs and the mechanism can choose among them."""
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
             return ""
@@ -274,7 +274,7 @@ class MetricMechanism(MatrixWords[D]):
         return matrix_bytes(*problem.shape, problem.whole.most_pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
-        """Return records, outputs, distances and pairs of the artefact against the problem's own, computed again."""
+        """Compare records, outputs, distances and pairs of the artefact with the problem's, which are recomputed."""
         data = problem.data
         ids = {"records": (release.records, data.records.ids), "outputs": (release.outputs, data.outputs.ids)}
         lines = [

@@ -23,7 +23,7 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["MetricData"]
 
 MAX_REDUCED_PAIRS: Final = 200_000
-"""Largest number of required pairs among which implied ones are searched for (2 s). Scattered points have hardly any."""
+"""Largest number of required pairs that are searched for implied ones (2 s). Scattered points have hardly any."""
 
 
 @frozen(kw_only=True, eq=False)

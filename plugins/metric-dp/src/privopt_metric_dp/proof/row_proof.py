@@ -1,4 +1,4 @@
-"""A proof by multipliers of any solver: row by row, in single precision where that suffices."""
+"""A proof by the multipliers of any solver, stored row by row, in single precision if that suffices."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from privopt_metric_dp.space.street_pieces import Inside
 __all__ = ["Rows", "select_multipliers"]
 
 DROPPED: Final = 2**7
-"""What the last bits of a single's fraction count that are rounded off where that suffices: 6.2 million multipliers of
-50,000 places take 18.5 MB deflated, 22.1 with all bits, for a bound lower by 6e-6 of itself."""
+"""Value of the last bits of a single's fraction that are rounded off if the bound allows it: 6.2 million multipliers of
+50,000 places take 18.5 MB compressed, 22.1 with all bits, for a bound lower by 6e-6 of itself."""
 
 
 @frozen(kw_only=True, eq=False)
 class Rows(Proof):
-    """Multipliers output by output.
+    """Multipliers, stored output by output.
 
-    Multipliers may be omitted and rounded at will before they are stored, since the bound is evaluated from what is
-    stored.
+    They may be omitted and rounded at will before they are stored, since the bound is evaluated from the stored ones.
 
     Attributes:
-        pairs: (P, 2) int64 rows (i, j) of records, by row: ``z_ik <= exp(eps d_ij) z_jk``.
-        starts: (K + 1,) int64; output k owns ``starts[k]:starts[k + 1]`` of the following.
-        rows: (M,) uint32 places in ``pairs``, rising inside an output.
+        pairs: (P, 2) int64 rows (i, j) of records, sorted: ``z_ik <= exp(eps d_ij) z_jk``.
+        starts: (K + 1,) int64; output k owns ``starts[k]:starts[k + 1]`` of the following arrays.
+        rows: (M,) uint32 indices into ``pairs``, rising within an output.
         values: (M,) float32 or float64, finite and above 0.
     """
 
@@ -53,7 +52,7 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """Keep all of a solver's multipliers that prove something: see :func:`select_multipliers`."""
+        """Store all of a solver's multipliers that prove something, see :func:`select_multipliers`."""
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
     @classmethod
@@ -65,9 +64,9 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Make multipliers that prove a bound, to ``spare``: a single's first bits of each, singles, or doubles.
+        """Round multipliers as far as they still prove a bound up to ``spare``: to shortened singles, or to singles.
 
-        ``fields`` are those that a subclass has next to multipliers.
+        If neither suffices, the doubles are stored. ``fields`` are the additional attributes of a subclass.
         """
         with np.errstate(over="ignore", under="ignore"):
             single = multipliers.values.astype(np.float32)
@@ -126,21 +125,22 @@ def select_multipliers(
     spare: float = 0.0,
     max_multipliers: float = math.inf,
 ) -> tuple[SparseMultipliers, float]:
-    """Return the multipliers of a solver that are worth storing, and what they prove, rounded down.
+    """Return the multipliers of a solver that are worth storing, and the bound that they prove, rounded down.
 
     Args:
-        multipliers: any.
-        data: the problem's.
+        multipliers: Any multipliers.
+        data: The problem's data.
         weighted: (N, K) costs, prior included.
-        over: required pairs (S, 2) that the multipliers belong to, and their distances (S,); all where None.
-        spare: what the bound may lose to a smaller file by leaving the least multipliers out.
-        max_multipliers: multipliers that fit into memory.
+        over: Required pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all.
+        spare: Amount that the bound may lose for a smaller file, by omitting the smallest multipliers.
+        max_multipliers: Number of multipliers that fit into memory.
 
     Raises:
-        MemoryError: more would be stored.
+        MemoryError: More multipliers would be stored.
     """
     pairs, distances = data.required if over is None else over
     growth = exp_bounds(data.metric.upper_distances(distances), data.epsilon)[1]
+    # A pair may be required by its rounded distance only. Its row is not required of every mechanism: omit it.
     growth = np.where(data.surely_required(pairs, distances), growth, np.inf)
     spare_by_record = np.full(len(weighted), spare / len(weighted))
     selection, bound = SparseMultipliers.of(

@@ -1,18 +1,19 @@
-"""A bound over reports anywhere on the streets, from multipliers of the outputs at the ends of their pieces.
+"""A bound for reports anywhere on the streets, from multipliers of the outputs at the ends of street pieces.
 
-For a loss that is the path length along undirected streets, outputs k in J, and a record i strictly inside a piece (a,
-b) of length l, at s from a::
+Let the loss be the path length along undirected streets, J a set of outputs, and record i strictly inside a piece (a,
+b) of length l, at distance s from a::
 
     u_ik = p_i c_ik + m_ik,  m_ik: what the multipliers of k add to it
     u*_i = (1 - s / l) m_ia + (s / l) m_ib
     bound = sum_i min(min over k in J of u_ik, u*_i)
 
-Every mechanism that may report any record loses at least that, if each record is in J or strictly inside a piece with
-both ends in J. If every piece has both ends in J, so does every mechanism that may report any point of any street.
+If each record is in J or strictly inside a piece with both ends in J, every mechanism that may report any record loses
+at least this bound. If every piece has both ends in J, so does every mechanism that may report any point of any street.
+
 Proof: weak duality with infinitely many outputs, where the point at t of a piece has the multipliers (1 - t / l) f_a +
-(t / l) f_b. Of a record that is not inside, the cost at t is the least of d_ia + t and d_ib + l - t, so above its
-chord. Of one inside it is the least of these and |t - s|: concave from 0 to s and from s to l, so what is left of it is
-no less than the least of its values at 0, s (where the cost is 0) and l.
+(t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, so it lies above
+its chord. For a record inside, it is the smallest of these and |t - s|, which is concave from 0 to s and from s to l:
+the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at l.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ __all__ = ["Streets"]
 
 @frozen(kw_only=True, eq=False)
 class Streets(Rows):
-    """Multipliers of priced records in place of outputs.
+    """Multipliers over priced records instead of the outputs.
 
     Attributes:
-        bound_outputs: (J,) int64 records, rising; ``starts`` (J + 1,) is over these.
+        bound_outputs: (J,) int64 priced records, rising. ``starts`` (J + 1,) refers to these.
     """
 
     VERSION: ClassVar = 4
@@ -51,8 +52,8 @@ class Streets(Rows):
         """See :meth:`Proof.enclose_bound`; costs are those of the priced records.
 
         Raises:
-            CertificationError: also where the loss is not a path along the same undirected streets, or a record is
-                neither priced nor inside a piece of street between two that are.
+            CertificationError: Also if the loss is not a path length along the same undirected streets, or if a record
+                is neither priced nor inside a piece of street between two priced records.
         """
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must come with outputs that were chosen")
@@ -75,11 +76,11 @@ class Streets(Rows):
 
 
 def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Find where records lie between priced ones.
+    """Return the positions of records between priced ones.
 
     Raises:
-        CertificationError: the loss is not a path along undirected streets whose decimals are known, or a record is
-            neither priced nor inside a piece of street between two that are.
+        CertificationError: The loss is not a path length along undirected streets with known decimals, or a record is
+            neither priced nor inside a piece of street between two priced records.
     """
     streets = data.streets
     if streets is None:

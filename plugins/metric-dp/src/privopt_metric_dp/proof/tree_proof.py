@@ -1,19 +1,19 @@
-"""A lower bound from trees: an output's multipliers follow from prices and from each record's parent.
+"""A lower bound from trees: an output's multipliers follow from prices and from the parent of each record.
 
-For prices y let ``a_i = c_ik - y_i``. Where record i hangs on record p, a row between the two carries on what i has,
-and what it leaves stays at i. With F >= 1 of the two, and ``g_i``, which is ``a_i`` and all that was carried to i, from
-the leaves up::
+For prices y let ``a_i = c_ik - y_i``. A row between record i and its parent p carries a part of i's amount to p, and
+the remainder stays at i. Let F >= 1 be the factor of the two, and ``g_i`` the sum of ``a_i`` and all amounts carried to
+i. From the leaves up::
 
     i below p (z_p <= F z_i):  f = max(0, g_i) / F is added to g_p, and min(0, g_i) is left at i
     i above p (z_i <= F z_p):  f = max(0, -g_i), F f is taken from g_p, and max(0, g_i) is left at i
 
-A root keeps its g. These f are at least 0, so (:mod:`privopt_metric_dp.proof.lagrangian_bound`) ``sum_i y_i + sum_i
-min_k left_ik`` is a lower bound. Compare it with that of any other multipliers f' >= 0 of the same rows whose least
-reduced costs ``min_k g'_ik`` are the prices. With these at least 0 is left everywhere, and by induction from the leaves
-g_i is at least g'_i. For i below p, at least 0 is left, so f >= f' and at least as much is added; for i above p,
-likewise f <= f' and at most as much is taken. So the bound is at least theirs. For multipliers that form trees, prices
-and trees are therefore enough, in 2 bytes an entry or less. Such multipliers are never rounded: every evaluation
-encloses the same real number.
+A root keeps its g. These f are at least 0, so ``sum_i y_i + sum_i min_k left_ik`` is a lower bound
+(:mod:`privopt_metric_dp.proof.lagrangian_bound`). Compare it with the bound of any multipliers f' >= 0 of the same rows
+whose smallest reduced costs ``min_k g'_ik`` are the prices. With these, at least 0 is left everywhere, and by induction
+from the leaves g_i is at least g'_i: for i below p at least 0 is left, so f >= f' and at least as much is added; for i
+above p likewise f <= f' and at most as much is taken. The bound is therefore at least theirs. For multipliers that form
+trees, prices and trees are enough, in 2 bytes per entry or less. Such multipliers are never rounded, so every
+evaluation encloses the same real number.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _round_up(x: float) -> float:
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Order records of one output's trees, leaves first; return whether they are trees: no record above itself."""
+    """Order the records of one output's trees, leaves first; return whether they are trees, that is, without cycle."""
     n = len(parent)
     waiting[:] = 0
     for i in range(n):
@@ -80,9 +80,9 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
 def _enclose_left(  # type: ignore[no-untyped-def]
     cost, max_cost, excess, relative_error, prices, parents, is_above, edges, growth, lower, smallest, greatest
 ):
-    """Lower smallest[i] and greatest[i] to min_k of bounds of what is left; return an output without trees, or -1.
+    """Lower smallest[i] and greatest[i] to min_k of bounds of left_ik; return an output with a cycle, or -1.
 
-    What is left rises with costs and falls with factors, so each end takes the ends of these that suit it.
+    left_ik rises with costs and falls with factors, so each of its bounds uses the opposite bounds of the factors.
     """
     n = cost.shape[0]
     waiting, order = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
@@ -115,7 +115,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
 
 @jit()
 def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order):  # type: ignore[no-untyped-def]
-    """Walk a tree from its root: whom each record hangs on, and its height; how many records it has, -1 in a circle."""
+    """Walk a tree from its root and set the parent and height of each record; return its size, or -1 for a cycle."""
     order[0], height[root], parents[root] = root, 0.0, root
     count, position = 1, 0
     while position < count:
@@ -135,7 +135,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= 200))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Codes of the trees that each output's rows make, rooted where they are highest; whether they make trees."""
+    """Encode the trees that each output's rows form, rooted at their highest records; return whether they are trees."""
     n = codes.shape[1]
     group, fill = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
     neighbour, edge_length, is_upward = (
@@ -191,9 +191,9 @@ class Trees(Proof):
     """Prices, and trees for each output, from which multipliers follow.
 
     Attributes:
-        prices: (N,) float64, finite.
-        trees: (K, N) uint16 or uint32: twice the steps from a record to its parent, counted on from the last record to
-            the first, and 1 more if the record is above its parent; 0 for a root.
+        prices: (N,) finite float64.
+        trees: (K, N) uint16 or uint32 codes: twice the difference, modulo N, from a record to its parent, and 1 more if
+            the record is above its parent; 0 for a root.
     """
 
     VERSION: ClassVar = 3
@@ -204,11 +204,11 @@ class Trees(Proof):
 
     @classmethod
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
-        """Return the trees that multipliers make; None where they make none.
+        """Return the trees that multipliers form, or None if they form none.
 
         Args:
-            multipliers: those that count, output by output.
-            cost: (N, K) finite, prior included.
+            multipliers: The nonzero multipliers, output by output.
+            cost: (N, K) finite costs, prior included.
         """
         n, outputs = cost.shape
         lower, wild = multipliers.min_bounds(cost)
@@ -221,14 +221,14 @@ class Trees(Proof):
 
     @property
     def parents(self) -> Ints:
-        """(K, N) whom each record hangs on: itself where it is a root."""
+        """(K, N) the parent of each record; a root is its own parent."""
         n = self.trees.shape[1]
         return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Return pairs (E, 2) of records joined in a tree, i < p, each once, and (K, N) the place of each there.
+        """Return the distinct pairs (E, 2), i < p, that trees join, and (K, N) the number of each record's pair.
 
-        The place of a root is that of no pair: E.
+        The number of a root is E.
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
@@ -240,20 +240,20 @@ class Trees(Proof):
     def between(
         self, cost: Floats, max_cost: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
     ) -> tuple[float, float]:
-        """Return two numbers that enclose what the trees prove with exact costs and exponentials.
+        """Return two numbers that enclose the bound of the trees with exact costs and exponentials.
 
         Args:
-            cost, top: (N, K) finite, prior included: exact costs lie between them, to ``error`` of themselves.
-            error: of ``cost`` and ``top``.
-            under: (N,) what of each record's ``cost`` is too much, at most.
-            places: of :meth:`edges`.
-            growth: (E,) at most, and at least, exp(eps d) of each pair.
+            cost, max_cost: (N, K) finite numbers, prior included. Exact costs lie between them, up to ``error``.
+            error: Relative error of ``cost`` and ``max_cost``.
+            under: (N,) upper bound of the excess of each record's ``cost``.
+            places: Pair numbers from :meth:`edges`.
+            growth: (E,) lower and upper bounds of exp(eps d) of each pair.
 
         Returns:
-            Both infinite where a sum is not a double, or a factor above :data:`MAX_FACTOR`.
+            The two numbers; both are infinite if a sum is not a double or a factor exceeds :data:`MAX_FACTOR`.
 
         Raises:
-            CertificationError: trees that are none.
+            CertificationError: The trees have a cycle.
         """
         lower, upper = (np.append(bounds, 1.0) for bounds in growth)
         if not (upper < MAX_FACTOR).all():
