@@ -1,14 +1,14 @@
-"""The matrix that couples the outputs, by its entries on the filled graph and their chordal completion.
+"""A preconditioner for the matrix that couples the outputs: the chordal completion of its entries on the filled graph.
 
-The coupling ``T = sum_r H_r^-1`` is dense. Its entries on the pattern of the factors come from these at the price of
-another factorisation (Takahashi, Fagan and Chen 1973). Let ``M`` be the positive definite matrix with these entries and
-the greatest determinant. Its inverse has that pattern, for the pattern is chordal (Grone, Johnson, Sa and Wolkowicz
-1984)::
+The coupling ``T = sum_r H_r^-1`` is dense. Its entries on the pattern of the factors are computed from the factors at
+the cost of another factorisation (Takahashi, Fagan and Chen 1973). Let ``M`` be the positive definite matrix with these
+entries and the largest determinant. Since the pattern is chordal, the inverse of M has that pattern (Grone, Johnson, Sa
+and Wolkowicz 1984)::
 
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
-where ``S`` are the entries of column ``v`` below the diagonal. Where all ``H_r`` are proportional ``M`` is ``T``. It
-needs every ``H_r`` regular: records at distance 0 merged, and none without a pair.
+where ``S`` are the entries of column ``v`` below the diagonal. If all ``H_r`` are proportional, ``M`` equals ``T``.
+Every ``H_r`` must be regular: records at distance 0 are merged, and every record has a pair.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _factor_rows(
     pivots: Floats,
     entries: Floats,
 ) -> None:
-    """Rows ``first`` to ``last`` of ``R``: its diagonal and the entries next to it."""
+    """Compute rows ``begin`` to ``end`` of ``R``: its diagonal and its other entries."""
     where = np.full(len(start) - 1, -1, np.int32)
     for v in range(begin, end):
         offset, count = start[v], start[v + 1] - start[v]
@@ -115,7 +115,7 @@ def _factor_rows(
 
 @_compiled
 def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floats, right: Floats) -> Floats:
-    """``R' R right``."""
+    """Return ``R' R right``."""
     n = len(start) - 1
     result = np.zeros(n)
     for v in range(n):
@@ -129,15 +129,15 @@ def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floa
 
 
 def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Callable[[Floats], Floats]:
-    """Return what solves ``M^-1 right``, ``(N,)``, for the completion ``M`` of entries on a pattern.
+    """Return a function that computes ``M^-1 right`` for the chordal completion ``M`` of entries on a pattern.
 
     Args:
-        pattern: of the factors, in whose order right sides are.
-        diagonal: ``(N,)``.
-        below: ``(E,)`` entries of the pattern.
+        pattern: The pattern of the factors. Right sides are in its order.
+        diagonal: ``(N,)`` diagonal entries.
+        off_diagonal: ``(E,)`` entries of the pattern.
 
     Raises:
-        numpy.linalg.LinAlgError: the numbers have left the range of doubles.
+        numpy.linalg.LinAlgError: The numbers have left the range of doubles.
     """
     if not (np.isfinite(diagonal).all() and np.isfinite(off_diagonal).all() and (diagonal > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")

@@ -1,9 +1,9 @@
 """Column generation over rays of the cone (Dantzig-Wolfe), with combinatorial pricing.
 
-The master has one row a record and one column a ray ``z``, which costs ``min_k cost_k . z``. Pricing
-all outputs takes one network simplex each (`privopt_metric_dp.solvers.tree_pricing`), warm from its last tree. Prices
-are asked for between the best ones so far and the master's (in-out, Ben-Ameur and Neto 2007); every
-pricing gives a Lagrangian bound: as a row sums to one, ``sum y + sum over anchors of min(0, values)``.
+The master problem has one row per record and one column per ray ``z``, which costs ``min_k cost_k . z``. Pricing takes
+one network simplex per output (`privopt_metric_dp.solvers.tree_pricing`), warm-started from its last tree. The prices
+lie between the best ones so far and those of the master (in-out stabilisation, Ben-Ameur and Neto 2007). Since rows sum
+to one, every pricing gives the Lagrangian bound ``sum y + sum over anchors of min(0, values)``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from privopt_metric_dp.solvers.tree_pricing import price_all
 __all__ = ["ColumnGeneration"]
 
 SOFTER = (0.5,)
-"""Shares of epsilon whose kernels are seeds next to the star's own."""
+"""Exponents of the star's kernel that give further seed rays: kernels at these shares of epsilon."""
 LAST_ROUND = 1000
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
-    """Return the star's rays moved to where they serve a representative output, softer ones, and the flat ray."""
+    """Return the star's rays, moved so that they serve a representative output, softer ones, and the constant ray."""
     orbit_kernel = kernel[np.unique(symmetry.records.min(axis=0))]
     serves = (orbit_kernel @ instance.cost).argmin(axis=1)
     _, member = symmetry.origin()
@@ -42,15 +42,15 @@ class ColumnGeneration:
     name = "column-generation"
 
     def __init__(self, *, most_left: float = np.inf) -> None:
-        """Set when it gives up.
+        """Set the progress that is required of each round.
 
         Args:
-            most_left: share of the gap that a round may leave; where it leaves more, the next method has its turn.
+            most_left: Share of the gap that a round may leave. If it leaves more, the next method takes over.
         """
         self.most_left = most_left
 
     def peak_bytes(self, part: Part) -> float:
-        """Return about how much memory it takes: the star's kernel and trees, and several rays a record."""
+        """Estimate the peak memory: the star's kernel and trees, and several rays per record."""
         return StarSolver().peak_bytes(part) + 8.0 * 6 * part.instance.records**2
 
     def solve(self, part: Part, offers: PartOffers) -> None:

@@ -1,7 +1,7 @@
-"""Make an instance smaller without changing its optimum, and lift the answer back.
+"""Reduce an instance without changing its optimum, and lift the answer back.
 
-Records at distance 0 are merged, implied pairs dropped (mathematics: Theorem 3.1 of the bounded
-metric-DP paper), connected components solved one by one (Property 3.1 there).
+Records at distance 0 are merged, implied pairs are dropped (Theorem 3.1 of the bounded metric-DP paper), and connected
+components are solved one by one (Property 3.1 there).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
 __all__ = ["MergedInstance", "ReducedInstance", "drop_implied_pairs", "merge_records"]
 
 MERGE_BELOW = 1e-9
-"""Log-ratios up to this are taken for 0: the optimum moves by less than this share."""
+"""Log-ratios up to this are treated as 0: the relative change of the optimum is smaller."""
 
 RELATIVE_SLACK = 1e-9
-"""Pairs count as implied up to this share of their length."""
+"""A pair counts as implied if a path is longer by at most this share."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
-"""Outputs whose multipliers are lifted together, and pairs times outputs, at most: some five arrays of that size."""
+"""Largest number of outputs whose multipliers are lifted together, and of pairs times outputs: about five arrays."""
 
 INSIDE, SKIPPED = -1, -2
 
@@ -43,12 +43,12 @@ class MergedInstance:
     """An instance whose records at distance 0 are merged.
 
     Attributes:
-        original: the instance before.
-        instance: the instance after.
+        original: The original instance.
+        instance: The merged instance.
         group: ``(N,)`` merged record of each original record.
-        pair: for each original pair its pair after; `INSIDE` a group, `SKIPPED` if a shorter pair joins the same two
+        pair: Merged pair of each original pair; `INSIDE` within a group, `SKIPPED` if a shorter pair joins the same two
             groups.
-        flipped: whether that pair runs in the other direction.
+        flipped: Whether the merged pair runs in the opposite direction.
     """
 
     original: Instance
@@ -67,9 +67,9 @@ class MergedInstance:
         return Multipliers(rows=lambda: self._add_inner_multipliers(between_groups), many=multipliers.many)
 
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
-        """Add multipliers inside groups: all reduced cost of a group moves to its first record."""
+        """Add multipliers inside groups: along a spanning tree, all reduced cost moves to the group's first record."""
         tree, (i, j) = _spanning_trees(self), self.original.pairs.T
-        # capped: rows that far are never tight, and inf times a multiplier of 0 would be NaN
+        # The exponent is capped: such rows are never tight, and inf times a multiplier of 0 would be NaN.
         growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
         rows, step = multipliers.rows(), max(1, min(BLOCK_COLUMNS, BLOCK_ENTRIES // max(1, len(i))))
         ahead = next(rows, None)
@@ -92,7 +92,7 @@ class MergedInstance:
 
 
 def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
-    """Edges (child, parent, pair) of a spanning tree of each group, leaves first."""
+    """Return the edges (child, parent, pair) of a spanning tree of each group, leaves first."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -114,7 +114,7 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
 
 
 def merge_records(instance: Instance) -> MergedInstance | None:
-    """Merge records at distance 0 (log-ratio up to `MERGE_BELOW`); None where there are none."""
+    """Merge records at distance 0 (log-ratio up to `MERGE_BELOW`); return None if there are none."""
     is_near = instance.lengths <= MERGE_BELOW
     if not is_near.any():
         return None
@@ -143,14 +143,14 @@ def merge_records(instance: Instance) -> MergedInstance | None:
 
 
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
-    """Drop pairs that paths over the others imply, up to a share `RELATIVE_SLACK` of their length.
+    """Drop pairs that paths over the others imply, up to a relative slack of `RELATIVE_SLACK`.
 
-    Sums of lengths along a road often exceed the distance by some last bits (1,000 road nodes: 9,058 pairs are left by
-    exact sums, 1,444 here). Where pairs go, epsilon is divided by ``1 + RELATIVE_SLACK``: what keeps the rest then
-    keeps all at the epsilon given, and a bound has to be evaluated there.
+    Sums of lengths along a road often exceed the distance by a few last bits (1,000 road nodes: exact sums leave 9,058
+    pairs, the slack 1,444). If pairs are dropped, epsilon is divided by ``1 + RELATIVE_SLACK``: a mechanism for the
+    remaining pairs then satisfies all pairs at the given epsilon, where bounds must be evaluated.
 
     Returns:
-        The smaller instance and the numbers of the pairs that are left.
+        The smaller instance and the numbers of the remaining pairs.
     """
     if not has_implied_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK):
         return instance, np.arange(len(instance.pairs))
@@ -177,21 +177,20 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
 
 
 class ReducedInstance:
-    """An instance made smaller once, and the way back: records merged, implied pairs dropped, connected parts.
+    """An instance with records merged, implied pairs dropped and split into connected parts, and the way back.
 
-    A part is connected, has no implied pair, no two records at distance 0, and but for :meth:`solved` ones no output
-    that is the cheapest for every record (so at least two records and two outputs).
+    A part is connected and has no implied pair and no two records at distance 0.
 
     Attributes:
-        instance: the whole.
-        parts: connected ones, in order of their first records.
+        instance: The whole instance.
+        parts: The connected parts, in order of their first records.
     """
 
     def __init__(self, instance: Instance) -> None:
-        """Make it smaller.
+        """Reduce an instance.
 
         Raises:
-            OutOfTime: the end came before the implied pairs of many were found.
+            OutOfTime: The time limit came while implied pairs were searched for.
         """
         self.instance, self._merged = instance, merge_records(instance)
         self._merged_instance = instance if self._merged is None else self._merged.instance
@@ -204,14 +203,14 @@ class ReducedInstance:
         self._numbers = [number for _, number in cut]
 
     def mechanism(self, zs: Sequence[Floats]) -> Floats:
-        """Return the whole's mechanism (N, K) of one of each part."""
+        """Join the mechanisms of the parts into the mechanism (N, K) of the whole instance."""
         z = np.zeros(self._small.cost.shape)
         for c, part_matrix in enumerate(zs):
             z[self._label == c] = part_matrix
         return z if self._merged is None else z[self._merged.group]
 
     def multipliers(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        """Return the whole's multipliers of those of each part."""
+        """Join the multipliers of the parts into multipliers of the whole instance."""
         joined = proofs[0] if len(proofs) == 1 else self._join_parts(proofs)
         if (
             self._small is not self._merged_instance
@@ -222,7 +221,7 @@ class ReducedInstance:
         return joined if self._merged is None else self._merged.lift(joined)
 
     def _join_parts(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        """Return all parts' multipliers, output by output."""
+        """Merge the multipliers of all parts, output by output."""
 
         def rows() -> Iterator[Few]:
             part_rows = [proof.among(number).rows() for number, proof in zip(self._numbers, proofs, strict=True)]
@@ -233,7 +232,7 @@ class ReducedInstance:
         return Multipliers(rows=rows, many=sum(proof.many for proof in proofs))
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
-        """Return what each part's solver offers to; the other parts stay at their best, or at one output for all."""
+        """Return the offers of each part. The other parts contribute their best offer, at first one output for all."""
         if len(self.parts) == 1:
             return [offers.through("", lambda z: self.mechanism([z]), lambda f: self.multipliers([f]))]
         views: list[_PartOffers] = []
@@ -259,7 +258,7 @@ def _join_results(join: Any, results: Sequence[Any]) -> Any:
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
-    """What one part of several offers; its gap is its own. A relaxation's candidate waits until it is mended."""
+    """The offers of one part of several, with its own gap. Candidates of a relaxation wait until they are repaired."""
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:
         super().__init__(outer.gap)
@@ -270,16 +269,16 @@ class _PartOffers(Offers[Floats, Multipliers]):
         self.noise, self._outer, self._offer = instance.noise, outer, offer
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:
-        """Keep it, and offer what is better with the other parts' best."""
+        """Record an offer; if it improves the part, offer it for the whole with the best of the other parts."""
         super()._take(offer)
         if self.firm.take(offer.firm_part):
             self._offer(offer.origin)
 
     @property
     def reached(self) -> bool:
-        """As promised for this part."""
+        """Whether the promised gap of this part is reached."""
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Note a step at the whole problem."""
+        """Note a step in the path of the whole problem."""
         self._outer.note(step, **figures)

@@ -1,8 +1,8 @@
 """One elimination order and fill pattern for the matrices of all outputs of a connected component.
 
-The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, with the sparsity of the required-pairs graph. SuperLU
-eliminates records by minimum degree (Liu 1985). They are then taken in postorder of the elimination tree, so that
-columns of one pattern are adjacent.
+The matrix of output ``r`` is ``H_r = A' diag(w_r) A`` with the sparsity of the graph of required pairs. SuperLU orders
+the records by minimum degree (Liu 1985). They are then sorted by the postorder of the elimination tree, so that columns
+with the same pattern are adjacent.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ __all__ = ["Elimination", "eliminate"]
 
 
 class Elimination(NamedTuple):
-    """Pattern of the factor ``L D L'``, ``L`` with a diagonal of ones that is not stored.
+    """Pattern of the factor ``L D L'``; the unit diagonal of ``L`` is not stored.
 
     Attributes:
-        order: ``(N,)`` record at each place.
+        order: ``(N,)`` record at each position of the elimination order.
         start: ``(N + 1,)`` first entry of each column of ``L``.
-        row: ``(E,)`` row (place) of each entry, rising within a column.
-        across: ``(N + 1,)`` first of each row in ``entry``.
-        entry: ``(E,)`` the entries by rows, columns rising.
+        row: ``(E,)`` row (position) of each entry, rising within a column.
+        across: ``(N + 1,)`` start of each row in ``entry``.
+        entry: ``(E,)`` entries by rows, in rising order of columns.
         column: ``(E,)`` column of each entry.
         pair: ``(P,)`` entry of each required pair.
-        place: ``(N,)`` place of each record.
+        place: ``(N,)`` position of each record.
     """
 
     order: Ints
@@ -47,9 +47,9 @@ class Elimination(NamedTuple):
 
 
 def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
-    """Return the record at each place, and column and row of each entry of the factor, by columns.
+    """Return the record at each position, and column and row of each entry of the factor, by columns.
 
-    Where half of all pairs are required they fill all of it: records stay in their order.
+    If half of all pairs are required, the factor is full and the records keep their order.
     """
     n = instance.records
     if 4 * len(instance.pairs) > n * (n - 1):

@@ -25,24 +25,24 @@ _MAX_FACTOR = 64.0
 def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5) -> Floats:
     """Return z_ik proportional to exp(-share epsilon d_ik).
 
-    One half of epsilon goes to the entries, one half to the rows' sums: where |d_ik - d_jk| <= d_ij
-    (the triangle inequality) z_ik <= exp(epsilon d_ij) z_jk. LR-Geo prints the cost in place of the
-    distance, which does not give that. A greater share than half may do too: see `largest_share`.
+    The entries use one half of epsilon, the row sums the other half: if |d_ik - d_jk| <= d_ij (triangle inequality),
+    then z_ik <= exp(epsilon d_ij) z_jk. LR-Geo prints the cost instead of the distance, which does not imply this. A
+    larger share than half may be private too, see `largest_share`.
 
     >>> exponential([[0.0, 2.0], [2.0, 0.0]], 1.0).round(4).tolist()
     [[0.7311, 0.2689], [0.2689, 0.7311]]
 
     Args:
-        distances: (N, K) from records to outputs, at least 0; an infinite one gets probability 0.
-        epsilon: above 0, per unit of distance.
-        share: of epsilon in the exponents, above 0.
+        distances: (N, K) distances of at least 0 from records to outputs. An infinite one has probability 0.
+        epsilon: Epsilon per unit of distance, above 0.
+        share: Share of epsilon in the exponents, above 0.
 
     Returns:
-        (N, K), rows sum to 1 within rounding. Entries beyond share epsilon (d - nearest) = 745 underflow to 0:
-        the repair that every release goes through raises them.
+        (N, K) matrix whose rows sum to 1 up to rounding. Entries with share epsilon (d - nearest) > 745 underflow to 0;
+        the repair of every release raises them.
 
     Raises:
-        InputError: NaN or negative distances, or a record that reaches no output.
+        InputError: A distance is negative or NaN, or a record reaches no output.
     """
     d = np.asarray(distances, dtype=np.float64)
     nearest = d.min(axis=1, keepdims=True)
@@ -67,16 +67,17 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 
 
 def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Floats) -> float:
-    """Return the largest share of epsilon at which `exponential` keeps every pair, found by bisection; at least half.
+    """Find the largest share of epsilon, at least half, at which `exponential` satisfies every pair, by bisection.
 
     Args:
-        distances: (N, K) from records to outputs; infinite ones must be so for both records of a pair.
-        epsilon: per unit of distance.
-        pairs: (P, 2) required pairs, or as many as imply the others.
+        distances: (N, K) distances from records to outputs. If one is infinite, it must be for both
+            records of a pair.
+        epsilon: Epsilon per unit of distance.
+        pairs: (P, 2) required pairs, or enough of them to imply the others.
         lengths: (P,) their distances.
 
     Raises:
-        OutOfTime: the end has come.
+        OutOfTime: The time limit has come.
 
     Notes:
         P K differences once, then N K exponentials a step.
@@ -107,7 +108,7 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
 
 
 def _differences(distances: Floats, i: Ints, j: Ints) -> tuple[Floats, Floats]:
-    """Return the greatest d_ik - d_jk and d_jk - d_ik of each pair, over the outputs k."""
+    """Return the largest d_ik - d_jk and d_jk - d_ik of each pair, over the outputs k."""
     farther, nearer = np.empty(len(i)), np.empty(len(i))
     for part in slices(len(i), distances.shape[1], _BLOCK):
         check()

@@ -1,10 +1,9 @@
-"""Solve programs with too many outputs over a few of them, far from one another.
+"""Solve programs with too many outputs over a few of them that are far from one another.
 
-Any output may be omitted: what remains is a mechanism for all records. A sample by farthest points costs little (400
-cells of Rome at epsilon 1 with a quarter of the cells .9377 for .9156 with all; the optimum itself puts 99 % of its
-mass on 173 outputs). Its program says nothing of the outputs omitted, so it gives no bound. Of 2,032 street nodes
-under a limit of 15 processor seconds its loss was .614, where all outputs at once came to 1.02, and the exponential
-mechanism loses 1.08.
+Any output may be omitted: the result is a mechanism for all records. A sample by farthest points loses little (400
+cells of Rome at epsilon 1 with a quarter of the cells: .9377, with all .9156; the optimum itself puts 99 % of its mass
+on 173 outputs). Its program ignores the omitted outputs, so it gives no bound. On 2,032 street nodes with a limit of 15
+processor seconds its loss was .614, while all outputs at once reached 1.02, and the exponential mechanism loses 1.08.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 __all__ = ["FewOutputs", "sample_outputs"]
 
 SAMPLE_GAP: Final = 0.05
-"""Relative gap to which the sample's program is solved: what it omits costs more."""
+"""Relative gap to which the sample's program is solved: the omitted outputs cost more."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
-    """Choose ``count`` outputs, each as far as possible from those before: by the summed difference in cost.
+    """Select ``count`` outputs, each as far as possible from the earlier ones, by the summed difference in cost.
 
-    The loss rises by at most that difference if one output replaces the other. The first is the cheapest for all.
+    The loss rises by at most that difference if one output replaces the other. The first one is the cheapest for all.
     """
     cost = instance.cost
     selected = [int(cost.sum(axis=0).argmin())]
@@ -46,7 +45,7 @@ class FewOutputs:
         self.count, self.inner = count, inner
 
     def peak_bytes(self, part: Part) -> float:
-        """Return about how much memory its program takes."""
+        """Estimate the peak memory of the sample's program."""
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
@@ -55,7 +54,7 @@ class FewOutputs:
         selected = sample_outputs(instance, self.count)
 
         def lift(z: Floats) -> Floats:
-            """Put columns of chosen outputs into their places."""
+            """Insert the columns of the selected outputs into a full matrix."""
             full_matrix = np.zeros(instance.cost.shape)
             full_matrix[:, selected] = z
             return full_matrix
