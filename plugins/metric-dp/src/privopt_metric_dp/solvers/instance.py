@@ -28,7 +28,7 @@ EPSILON_SLACK = 1e-9
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
-    """Return numbers that no one can write to through what is returned, rows first; they are copied only if need be."""
+    """Return a read-only, contiguous view of an array; the array is copied only if necessary."""
     array: Any = np.ascontiguousarray(values, dtype=dtype).view()
     array.flags.writeable = False
     return array
@@ -61,12 +61,12 @@ class Instance:
 
     @classmethod
     def of(cls, data: MetricData) -> Instance:
-        """Return the optimal mechanism's program over the pairs of a problem that imply the others.
+        """Return the optimal mechanism's program over a set of pairs that implies all required pairs.
 
-        Epsilon is a billionth smaller, so that what rounding adds to a solution leaves it private as it is.
+        Epsilon is smaller by 1e-9, so that rounding errors of a solution do not violate privacy.
 
         Raises:
-            OutOfTime: the end came before the pairs that imply many others were found.
+            OutOfTime: The time limit came while that set was computed.
         """
         pairs, distances = data.needed
         return cls(
@@ -79,7 +79,7 @@ class Instance:
 
     @staticmethod
     def solved(epsilon: Fraction) -> float:
-        """Return the epsilon of a program whose mechanisms are to keep one."""
+        """Return the epsilon of the program, given the epsilon that its mechanisms must satisfy."""
         return float(epsilon) * (1.0 - EPSILON_SLACK)
 
     def __attrs_post_init__(self) -> None:
@@ -129,7 +129,7 @@ class Instance:
 
     @property
     def noise(self) -> float:
-        """A difference of losses that is lost in the costs' own rounding errors."""
+        """A difference of losses below the rounding errors of the costs."""
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
     def reached(self, loss: float, bound: float, gap: float) -> bool:
@@ -143,19 +143,19 @@ class Instance:
 
 @frozen(kw_only=True, eq=False)
 class Solution:
-    """Answer of a method.
+    """The answer of a method.
 
     Attributes:
-        z: ``(N, K)`` mechanism, feasible up to rounding errors; to be repaired before any release.
-        objective: its loss.
-        lower_bound: a lower bound on the optimum, in floating point; ``multipliers`` give a proof.
-        multipliers: of the privacy rows; None where the method has none.
-        method: which method gave the answer.
-        iterations: rounds of that method.
-        trajectory: ``(seconds, lower bound, loss)`` as time went by.
-        status: "optimal" (the gap asked for is reached), "feasible" (it is not), "stopped"
-            (time limit or interrupt).
-        details: figures of the method, plain numbers and strings.
+        z: ``(N, K)`` mechanism, feasible up to rounding errors. It must be repaired before a release.
+        objective: Its loss.
+        lower_bound: A lower bound on the optimum in floating point. ``multipliers`` give a proof.
+        multipliers: Multipliers of the privacy rows; None if the method has none.
+        method: The method that gave the answer.
+        iterations: Number of rounds of that method.
+        trajectory: ``(seconds, lower bound, loss)`` over time.
+        status: "optimal" (the requested gap is reached), "feasible" (it is not), or "stopped" (time limit or
+            interrupt).
+        details: Figures of the method, plain numbers and strings.
     """
 
     z: Floats
@@ -178,7 +178,7 @@ class Solution:
 
 
 def one_output(instance: Instance) -> Solution:
-    """Return the cheapest single output for all, with every record at its own cheapest as bound: no step needed."""
+    """Return the cheapest single output for all records, with the bound of every record at its cheapest output."""
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
     return Solution(
@@ -192,13 +192,12 @@ def one_output(instance: Instance) -> Solution:
 
 
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
-    """Lower bound on the optimum that given multipliers prove, with the lengths as they are in doubles.
+    """Return the lower bound on the optimum that multipliers prove, with the lengths in doubles.
 
     With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``
-    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``: weak duality, whatever the multipliers. They count as 0
-    where ``exp(eps d)`` of a row, or a sum of an output, is too large for a double. Where the cost of every record's
-    cheapest output, which needs no multipliers, is a greater bound, it is the answer. So it is in
-    `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``, by weak duality for all multipliers. They count as 0 if
+    ``exp(eps d)`` of a row, or a sum of an output, is too large for a double. If the trivial bound, every record at its
+    cheapest output, is larger, it is returned, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
 
     Returns:
         The bound and ``y``, shape ``(N,)``, both rounded down.

@@ -1,12 +1,12 @@
 """Structured primal-dual interior point for the optimal mechanism.
 
-Slacks ``s = A z`` of the privacy rows (scaled by ``exp(-eps d / 2)``) and their multipliers ``f`` are the
-only inequality variables: in a connected component with two records the rows imply ``z >= 0``. A step
-costs one sparse factorisation an output, and conjugate gradients for the row sums
-(`privopt_metric_dp.solvers.normal_equations`). Directions are Mehrotra's predictor and corrector with weights (Colombo
-and Gondzio 2008) and further centrality correctors (Gondzio 1996). Every iterate is strictly inside the
-privacy rows. Its rows sum to one, or are brought there whenever the gap has halved, so stopping early gives a mechanism
-all the same; any multipliers prove a bound, so that inexact steps cost progress, never truth.
+The only inequality variables are the slacks ``s = A z`` of the privacy rows (scaled by ``exp(-eps d / 2)``) and their
+multipliers ``f``: in a connected component with two records the rows imply ``z >= 0``. A step takes one sparse
+factorisation per output, and conjugate gradients for the row sums (`privopt_metric_dp.solvers.normal_equations`).
+Directions are Mehrotra's predictor and corrector with weights (Colombo and Gondzio 2008) and further centrality
+correctors (Gondzio 1996). Every iterate is strictly inside the privacy rows. Its rows sum to one, or are restored to
+one whenever the gap has halved, so stopping early also gives a mechanism. Any multipliers prove a bound, so inexact
+steps cost progress but never correctness.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
 CORRECTOR_STEPS = 2
 LAST_ITERATION = 150
 MAX_ROW_SUM_ERROR = 1e-7
-"""Row sums farther than this from one mean that the numbers have broken down."""
+"""If row sums are farther than this from one, the iterate has broken down numerically."""
 ROW_SUM_TOLERANCE = 1e-9
-"""Row sums are brought back after a step that left them farther than this from one."""
+"""If a step leaves row sums farther than this from one, they are restored."""
 RESIDUAL_SHARE = 1e-8
-"""Residual of the coupling's solution, as a share of its right side."""
+"""Residual of the solution of the coupling, relative to its right side."""
 LOOSE, STRAIGHTENED = 1e-3, 1e-6
 """The same where the coupling is not formed: in a step, predictor and correctors alike, and where row sums are brought
 back. Bounds hold whatever the steps were; a finer one made no fewer of them (2,032 nodes of Rome, 120 outputs)."""
 TIGHTER, FINEST = 0.1, 1e-7
-"""Of these shares each next one, after row sums could not be brought back, and the least."""
+"""Factor by which the first tolerance is reduced if row sums could not be restored, and its smallest value."""
 LOOSE_STEP = 0.95
-"""Part of the way to the border that a step goes there."""
+"""Part of the way to the boundary that a step takes if the coupling is not formed."""
 RESTORING_STEPS = 400
-"""Steps of conjugate gradients there, at most, where row sums are brought back."""
+"""Largest number of conjugate gradient steps for restoring row sums if the coupling is not formed."""
 FORMED, TIGHT, TIGHTEST = 4_000, 0.02, 5e-3
 """Records up to which, and gaps below which, the coupling is formed; with few outputs, below the second gap. At 2,032
 street nodes of Rome with 120 outputs either way took 9 s to 1 %, .45 and .26 GB; with all 2,032 outputs 285 s formed,
 and 376 s to 1.3 % otherwise; at 5,400 junctions with 960 outputs a step took 90 s formed and 23 s otherwise (all at a
 load of 7 to 12 on two processors)."""
 RECORDS_PER_FEW_OUTPUTS = 8
-"""Times as many records as outputs from which on these are few."""
+"""If there are more than this many records per output, the outputs count as few."""
 
 
 @frozen
 class _IterateStatus:
-    """Loss and lower bound (scaled), mean complementarity, what row sums miss of one."""
+    """Loss and lower bound (scaled), mean complementarity, and the deficit of each row sum."""
 
     loss: float
     bound: float
@@ -80,15 +80,15 @@ def _measure_iterate(state: State) -> _IterateStatus:
 
 
 def _has_sound_sums(status: _IterateStatus) -> bool:
-    """Check whether row sums are one, as far as numbers show."""
+    """Check whether row sums are one up to `MAX_ROW_SUM_ERROR`."""
     return float(np.abs(status.missing).max()) <= MAX_ROW_SUM_ERROR
 
 
 def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> bool:
-    """Keep the mechanism of least loss with sound row sums, the multipliers of the best bound.
+    """Save the mechanism of the smallest loss with valid row sums, and the multipliers of the best bound.
 
     Returns:
-        False if row sums are unsound that every step should have left sound.
+        False if the row sums are invalid although the coupling is formed, so that every step should keep them valid.
     """
     is_sound = _has_sound_sums(status)
     mechanism, proof = is_sound and (last or status.loss < state.saved_loss), status.bound > state.bound
@@ -100,21 +100,22 @@ def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> b
 
 
 def _step_lengths(ratios: Floats) -> Floats:
-    """Longest steps, at most 1, that keep ratios of change to value at -1 or above."""
+    """Return the longest steps, at most 1, that keep all variables non-negative, given the smallest relative change."""
     return np.asarray(1 / np.maximum(1.0, -ratios))
 
 
 def _coupling_tolerance(state: State) -> tuple[float, int]:
-    """To which share of its length a residual of the coupling is brought, and in how many steps at most."""
+    """Return the relative residual to which the coupling is solved, and the largest number of steps."""
     if state.formed:
         return RESIDUAL_SHARE, MAX_STEPS
     return state.rough, MAX_STEPS if state.rough == LOOSE else RESTORING_STEPS
 
 
 def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: float) -> tuple[Floats, float]:
-    """Predictor: straight at the optimum, into the groups.
+    """Compute the predictor direction (affine scaling) of all groups.
 
-    Returns the step of ``y`` and the corrector's target of complementarity.
+    Returns:
+        The step of ``y`` and the corrector's target of complementarity.
     """
     prices = state.prices(state.y)
     priced = state.sums(lambda group: group.solve(prices, 1.0))
@@ -130,7 +131,7 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
 def _extend_direction(
     state: State, coupling: SchurComplement, add: tuple[float, float], target: float, trial_steps: tuple[float, float]
 ) -> tuple[Floats, Floats]:
-    """Compute an extra direction, for targets of complementarity alone: its step of ``y``, and steps by weights."""
+    """Compute an extra direction for complementarity targets only; return its step of ``y`` and steps by weight."""
     state.each(lambda group: group.aim(add, target, trial_steps))
     nothing = state.prices(np.zeros_like(state.y))
     dy = coupling.solve(-state.sums(lambda group: group.solve_right(nothing)), *_coupling_tolerance(state))
@@ -141,9 +142,10 @@ def _extend_direction(
 def _find_direction(
     state: State, coupling: SchurComplement, missing: Floats, mu: float
 ) -> tuple[Floats, tuple[float, float], tuple[float, float]]:
-    """Predictor, weighted corrector, centrality correctors.
+    """Compute the predictor, the weighted corrector and centrality correctors.
 
-    Returns ``dy``, the weights with which the last extra direction is still to be added, and both step lengths.
+    Returns:
+        ``dy``, the weights with which the last extra direction must still be added, and both step lengths.
     """
     dy, target = _predict_step(state, coupling, missing, mu)
     change, steps = _extend_direction(state, coupling, (0.0, 0.0), target, (0.0, 0.0))
@@ -166,7 +168,7 @@ def _find_direction(
 
 
 def _restore_sums(state: State, coupling: SchurComplement, within: float) -> None:
-    """Bring the row sums back to one by the least change in the last step's own metric."""
+    """Restore the row sums to one by the smallest change in the metric of the last step."""
     for _ in range(3):
         missing = 1 - state.sums(lambda group: group.row_sums())
         if np.abs(missing).max() < within:
@@ -180,7 +182,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
 
 
 def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
-    """Return the mechanism ``(N, K)`` from the columns that groups kept."""
+    """Return the mechanism ``(N, K)`` from the columns that the groups saved."""
     z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in parts], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 
@@ -188,7 +190,7 @@ def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -
 def _lift_multipliers(
     instance: Instance, symmetry: Symmetry, scale: float, columns: Sequence[Callable[[], Floats]]
 ) -> Multipliers:
-    """Return the multipliers of all pairs from those that groups kept; of the groups no more than these is held."""
+    """Return the multipliers of all pairs from those that the groups saved, without references to the groups."""
     shrink, all_pairs = np.exp(-instance.lengths / 2) * scale, np.arange(len(instance.pairs))
 
     def rows() -> Iterator[Few]:
@@ -200,7 +202,7 @@ def _lift_multipliers(
 
 
 def _offer_best(state: State, offers: PartOffers) -> None:
-    """Offer what is kept: the mechanism of least loss, the multipliers of the best bound."""
+    """Offer the saved mechanism of the smallest loss and the multipliers of the best bound."""
     instance, symmetry, scale = state.instance, state.symmetry, state.scale
     has_mechanism = np.isfinite(state.saved_loss)
     offers.offer(
@@ -215,12 +217,12 @@ def _offer_best(state: State, offers: PartOffers) -> None:
 
 
 def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] | None = None) -> None:
-    """Go step by step to the gap.
+    """Iterate until the gap is reached.
 
     Raises:
-        SolverError: the numbers broke down before.
-        numpy.linalg.LinAlgError: likewise.
-        OutOfTime: the time was over before.
+        SolverError: The iteration broke down numerically before.
+        numpy.linalg.LinAlgError: A factorisation broke down before.
+        OutOfTime: The time limit came before.
     """
     gap, coupling = offers.gap, None
     for iteration in range(LAST_ITERATION):
@@ -231,7 +233,9 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
             _restore_sums(state, coupling, 1e-14)
             status = _measure_iterate(state)
             _save_best(state, status, last=True)
-            if not _has_sound_sums(status):  # the steps were too rough: finer ones take off what is missing
+            if not _has_sound_sums(
+                status
+            ):  # the steps were too inexact: solve the coupling more accurately from now on
                 state.rough = max(FINEST, TIGHTER * state.rough)
         _offer_best(state, offers)
         if _has_sound_sums(status) and state.instance.reached(
@@ -254,13 +258,13 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
 
 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
-    """Check whether row sums are to be restored to one: the gap is reached, or half of what it was at the last time."""
+    """Check whether row sums must be restored: the gap is reached, or has halved since the last time."""
     is_halved = not state.formed and status.loss - state.bound <= (state.saved_loss - state.bound) / 2
     return is_halved or state.instance.reached(status.loss * state.scale, state.bound * state.scale, gap)
 
 
 def _forms_coupling(part: Part, gap: float) -> bool:
-    """Check whether the coupling is formed: it is not too large, or its completion would take longer."""
+    """Check whether to form the coupling: it is small enough, or its chordal completion would take longer."""
     instance, pattern = part.instance, part.elimination
     has_few_outputs = RECORDS_PER_FEW_OUTPUTS * instance.outputs < instance.records
     if instance.records <= FORMED and gap < (TIGHTEST if has_few_outputs else TIGHT):

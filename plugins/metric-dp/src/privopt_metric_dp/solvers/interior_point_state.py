@@ -25,7 +25,7 @@ else:
 __all__ = ["State", "begin"]
 
 SHARED_GROUPS = 32
-"""Groups that threads share; not as many as there are threads, for sums would then depend on these."""
+"""Number of groups of outputs. It does not depend on the number of threads, because sums would then depend on it."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @define(eq=False)
 class State:
-    """One reduced problem under solution.
+    """The state of the interior point on one reduced problem.
 
     Attributes:
         pattern: of the factors; vectors ``(N,)`` of the outputs are in its order.
@@ -63,7 +63,7 @@ class State:
     bound: float = -np.inf
 
     def each(self, function: Callable[[Outputs], T]) -> list[T]:
-        """Run a function on all groups; what overflows at huge epsilon d ends the iteration by itself."""
+        """Run a function on all groups. Overflows at huge epsilon d are ignored here; they end the iteration later."""
         return self.over(self.groups, function)
 
     def over(self, parts: Sequence[S], function: Callable[[S], T]) -> list[T]:
@@ -98,11 +98,11 @@ class State:
             offset += group.width
 
     def prices(self, y: Floats) -> Floats:
-        """Price of each record, ``(N,)``."""
+        """Return the price of each record, ``(N,)``."""
         return np.asarray(self.spread @ y)
 
     def sums(self, function: Callable[[Outputs], Floats]) -> Floats:
-        """Sum over all groups, by orbit."""
+        """Return the sum of a function over all groups, by orbit."""
         return np.asarray(self.gather @ sum(self.each(function)))
 
 

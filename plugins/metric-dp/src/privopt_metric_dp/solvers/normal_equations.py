@@ -1,9 +1,9 @@
 """The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, one row for each orbit of records.
 
-``T v`` is a sparse solve for each output, so conjugate gradients find ``T^-1`` without ``T``. They have one of two
-preconditioners. ``T`` in single precision, factored, is used if it fits and pays: two or three steps are enough. The
+``T v`` takes a sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There are two
+preconditioners. A factor of ``T`` in single precision is used if it fits and pays: two or three steps are enough. The
 chordal completion of its entries on the pattern of the factors (`privopt_metric_dp.solvers.chordal`) takes no more
-memory than an output does: 15 to 100 steps reach a thousandth, more near the optimum.
+memory than one output: 15 to 100 steps reach a residual of 1e-3, more are needed near the optimum.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ else:
 __all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple", "form"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
-"""Shares of the diagonal that are added one after the other until a matrix in single precision has a factor."""
+"""Shares of the diagonal that are added, one after the other, until the matrix in single precision has a factor."""
 PARTIAL_SUMS = 8
-"""Parts of the outputs whose couplings are summed apart: the answer is the same whatever the threads."""
+"""Number of partial sums of the coupling. It is fixed, so that the result does not depend on the number of threads."""
 MAX_RECYCLED = 64
-"""Directions kept."""
+"""Largest number of stored directions."""
 MAX_STEPS = 80
-"""Steps of conjugate gradients: beyond them a formed coupling has broken down, a completed one does as it is."""
+"""Steps of conjugate gradients after which a formed coupling counts as broken down, and a completed one is accepted."""
 
 
 @define(eq=False)
 class _Directions:
-    """Directions of conjugate gradients on one coupling ``T``, from all its right sides: ``w' T w`` is 1, or 0 for two.
+    """T-orthonormal directions of conjugate gradients on one coupling ``T``, from all its right sides.
 
-    What they span is solved for at once, and omitted from the steps that follow (augmented conjugate gradients, Erhel
-    and Guyomarc'h 2000).
+    The solution in their span is computed directly, and later steps stay orthogonal to it (augmented conjugate
+    gradients, Erhel and Guyomarc'h 2000).
 
     Attributes:
-        ways, products: ``(R, O)`` each ``w`` and ``T w``, those in use first.
-        count: how many are in use.
+        ways, products: ``(R, O)`` directions ``w`` and products ``T w``; the first ``count`` are in use.
+        count: Number of directions in use.
     """
 
     ways: Floats
@@ -52,7 +52,7 @@ class _Directions:
     count: int = 0
 
     def within(self, residual: Floats) -> tuple[Floats, Floats]:
-        """Return the solution in what they span, and what of the right side ``left`` it leaves."""
+        """Return the solution in the span of the directions, and the remaining residual."""
         y, active = np.zeros(len(residual)), slice(self.count)
         for _ in range(2):  # the second time takes off what rounding left
             shares = self.ways[active] @ residual
