@@ -1,11 +1,11 @@
-"""Solve problems with all pairs required through a spanner: few pairs that nearly imply the rest.
+"""Solve problems with all pairs required through a spanner: few pairs that nearly imply the others.
 
-If every pair of records is required and hardly any lies on a straight path over others, the rows are the cost: 19,900
-pairs of 200 points, 124,750 of 500. A spanner of stretch ``1 + s`` has for each pair at distance ``d`` a path of at
-most ``(1 + s) d``. Its program is a relaxation: every bound on its optimum, and its multipliers with zeros for the
-pairs omitted, bound the loss of every mechanism that keeps all pairs. Its own answer keeps the other pairs up to the
-stretch only; `privopt_metric_dp.matrix.repair.repair_in_doubles` turns it into a mechanism for all pairs. Both lose
-little. On 100 points of a square at epsilon times spacing .5 the gap between the two is .7, .25, .12 and .03 % at
+If every pair of records is required and hardly any is implied by others, the number of rows dominates the cost: 19,900
+pairs of 200 points, 124,750 of 500. A spanner of stretch ``1 + s`` has a path of length at most ``(1 + s) d`` for each
+pair at distance ``d``. Its program is a relaxation: bounds on its optimum, and its multipliers with zeros for the
+omitted pairs, are valid for every mechanism that satisfies all pairs. Its own solution satisfies the omitted pairs only
+up to the stretch; `privopt_metric_dp.matrix.repair.repair_in_doubles` turns it into a mechanism for all pairs. Both
+lose little. On 100 points of a square at epsilon times spacing .5 the gap between the two is .7, .25, .12 and .03 % at
 stretches of 1.1, 1.03, 1.01 and 1.003. The spanners have 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by
 the stretch keeps all pairs too, and costs 6 % at 1.1.)
 

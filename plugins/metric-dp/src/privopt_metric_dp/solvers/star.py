@@ -45,25 +45,25 @@ __all__ = [
 
 
 PIVOTS = (50, 1_000_000)
-"""Pivots of an output's pricing, at most: first few, which mostly prove the gap (500 cells with 100 outputs: .2 s, by
-all pivots 28 s), then all."""
+"""Limits on the pivots of an output's pricing: first a few, which mostly prove the gap (500 cells with 100 outputs: .2
+s, with all pivots 28 s), then enough for the optimum."""
 QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
-"""Shares of mean costs that are prices of the first bounds, up to the best of them."""
+"""Shares of the mean costs that are used as prices of the first bounds, in order, until a bound gets worse."""
 MAX_LOG_RATIO = 230.0
-"""Log-ratios are cut here: min(D, r) keeps all ratios allowed, and no product leaves the range of doubles."""
+"""Log-ratios are capped at this: min(D, r) still satisfies all ratios, and no product leaves the range of doubles."""
 
 
 @frozen(kw_only=True, eq=False)
 class Star:
-    """Kernel, weights, services and prices of the star mechanism of a connected instance.
+    """Kernel, weights, served outputs and prices of the star mechanism of a connected instance.
 
     Attributes:
-        kernel: ``(N, N)`` the matrix W transposed: row s is column s of W. Symmetric up to the graph's
-            random shrinking, every row inside the cone.
-        weights: ``(N,)`` the solution x of ``W x = 1``; negative entries mean that the star does not exist.
+        kernel: ``(N, N)`` the transpose of W: row s is column s of W. It is symmetric up to the random shrinking of the
+            graph, and every row is inside the cone.
+        weights: ``(N,)`` the solution x of ``W x = 1``. With a negative entry the star is not a mechanism.
         serves: ``(N,)`` output that column s serves.
         prices: ``(N,)`` the dual candidate y.
-        anchors: ``(R,)`` record whose column comes nearest to pricing out for each representative output.
+        anchors: ``(R,)`` record whose column has the smallest reduced cost for each representative output.
     """
 
     kernel: Floats
@@ -74,7 +74,7 @@ class Star:
 
     @property
     def feasible(self) -> bool:
-        """Whether the weights make a mechanism."""
+        """Whether all weights are non-negative, so that the star is a mechanism."""
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
@@ -89,7 +89,7 @@ class Star:
 
 
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
-    """Return rows ``exp(-eps D(s, .))``, each one ray of the cone."""
+    """Return the kernel, whose rows ``exp(-eps D(s, .))`` are rays of the cone; one row per orbit is computed."""
     rows = np.unique(symmetry.records.min(axis=0))
 
     def rays(start: int, stop: int) -> Floats:
@@ -106,7 +106,7 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
 
 
 def gradients(kernel: Floats, right: Floats) -> Floats | None:
-    """Solve by at most 60 conjugate gradients, to 1e-12 of the right side; None where they need more."""
+    """Solve by at most 60 conjugate gradient steps, to 1e-12 of the right side; return None if they do not suffice."""
     from scipy.sparse.linalg import cg
 
     x, failed = cg(kernel, right, rtol=1e-12, atol=0.0, maxiter=60)
@@ -114,7 +114,7 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return an approximate inverse of the kernel: conjugate gradients while they converge fast, else a factor."""
+    """Return a function that solves with the kernel: by conjugate gradients if they converge fast, else by factors."""
     from scipy.linalg import lu_factor, lu_solve
 
     if gradients(kernel, np.ones(len(kernel))) is not None:
@@ -134,8 +134,8 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
     """Build the star of a connected instance.
 
     Raises:
-        OutOfTime: the end of the time limit has come.
-        SolverError: the kernel is singular (it can be for graph metrics).
+        OutOfTime: The time limit has come.
+        SolverError: The kernel is singular, which is possible for graph metrics.
     """
     kernel = kernel_of(graph, symmetry)
     check()
@@ -143,7 +143,7 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
     ones = np.ones(instance.records)
     with np.errstate(all="ignore"):
         weights = solve(ones)
-        for _ in range(3):
+        for _ in range(3):  # iterative refinement
             check()
             residual = ones - weights @ kernel
             if np.abs(residual).max() < 1e-14:
@@ -158,7 +158,7 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
 
 
 def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floats, Ints, Ints]:
-    """Cheapest cost and output of each column, and the anchors; one column of each orbit is looked at."""
+    """Return the cheapest cost and output of each column, and the anchors; one column per orbit is computed."""
     rows = np.unique(symmetry.records.min(axis=0))
     number = np.arange(instance.outputs)
     min_values, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
@@ -194,11 +194,11 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
-    """Return multipliers from trees unchanged or priced once more at the true log-ratios, whichever prove more.
+    """Return multipliers from the trees as they are, or priced again at the true log-ratios, whichever prove more.
 
-    A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible, so ties
-    do no harm here, nor outputs that had no turn in half of the time that is left. Without ``pivots`` trees are
-    unchanged, and prove something in moments.
+    A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible. So ties
+    do no harm, nor do outputs that were not priced within half of the remaining time. Without ``pivots`` the trees are
+    used unchanged, which takes moments.
     """
     reduced_instance, exact, candidates = symmetry.reduced(instance), make_graph(instance, shrink=0.0), [trees]
     if pivots:
@@ -209,9 +209,9 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
-    """Bound by Lagrange: a row sums to one, so a record loses at most the greatest deficit of any output there.
+    """Return the Lagrangian bound: since rows sum to one, each price falls by its largest deficit over the outputs.
 
-    A share of 1e-12 is taken off for rounding errors.
+    A relative 1e-12 is subtracted for rounding errors.
     """
     max_deficits = np.zeros(len(symmetry.size))
     np.maximum.at(max_deficits, symmetry.orbit, priced.deficit)
@@ -219,12 +219,12 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 
 
 def quick_bound(part: Part, offers: PartOffers) -> None:
-    """Offer bounds of shortest-path trees without a pivot, at a few shares of every record's mean cost as prices.
+    """Offer bounds of shortest-path trees without pivots, with shares of each record's mean cost as prices.
 
-    No system is solved, and the first takes moments: there is a bound where time is too short for any method.
+    No system is solved, and the first bound takes moments, so there is a bound even if no method finishes in time.
 
     Raises:
-        OutOfTime: the end came first; earlier offers are kept.
+        OutOfTime: The time limit came first; earlier offers remain.
     """
     instance, symmetry, best_bound = part.instance, part.symmetry, -math.inf
     reduced_instance, min_costs = symmetry.reduced(instance), instance.cost.min(axis=1)
@@ -240,7 +240,7 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
 
 class StarSolver:
-    """The star, its gap proved by pricing."""
+    """The star mechanism, whose gap pricing proves."""
 
     name = "star"
 
@@ -250,10 +250,10 @@ class StarSolver:
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Offer the star where its weights make a mechanism, and what its prices prove in any case.
+        """Offer the star if it is a mechanism, and in any case the bound that its prices prove.
 
         Raises:
-            SolverError: singular kernel or negative weights: the star is not a mechanism here.
+            SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
         """
         instance, symmetry = part.instance, part.symmetry
         star = make_star(instance, symmetry, part.graph)

@@ -1,11 +1,11 @@
 """Symmetries of an instance: permutations of records and outputs that change nothing.
 
-The LP is convex, so the average of an optimal mechanism over its symmetries is optimal too: one
-column for each orbit of outputs and one row multiplier for each orbit of records are enough. A grid
-has 8 symmetries, and its LP shrinks accordingly (columns by 8, row sums by 8).
+The LP is convex, so the average of an optimal mechanism over its symmetries is optimal too: one column per orbit of
+outputs and one row multiplier per orbit of records are enough. A square grid has 8 symmetries, and its LP has 8 times
+fewer columns and row sums.
 
-Looked for among the turns and reflections of places in the plane, then verified on pairs and costs:
-a set of permutations is only ever used when all costs and distances agree to `RELATIVE_TOLERANCE`.
+Candidates are rotations and reflections of places in the plane. They are used only if all costs and distances agree to
+`RELATIVE_TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Symmetry", "find_symmetry"]
 
 RELATIVE_TOLERANCE = 1e-12
 IMAGE_TOLERANCE = 1e-9
-"""Of the greatest distance from the middle: how far an image may lie from a point to be one."""
+"""Largest distance between an image and a point, relative to the largest distance from the centre."""
 MAX_GROUP_ORDER = 64
 
 
@@ -114,10 +114,10 @@ class Symmetry:
 
 
 def _iter_images(points: Floats) -> Iterator[Ints]:
-    """Images of points (N, 2) of the plane under linear maps about their mean that keep the set.
+    """Yield the permutations of points (N, 2) by linear maps about their mean that preserve the set.
 
-    A map is known by the images of two points that do not lie in line with the mean: others at the same distances.
-    At most `MAX_GROUP_ORDER` maps and one more are tried.
+    A map is determined by the images of two points that are not collinear with the mean; these have the same distances
+    from the mean and from one another. At most `MAX_GROUP_ORDER` + 1 maps are tried.
     """
     from scipy.spatial import KDTree
 
@@ -150,7 +150,10 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 
 
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
-    """Images of the outputs that go with images of the records, or None."""
+    """Return the permutation of the outputs that matches one of the records, or None.
+
+    A random combination of the rows sorts the columns; the permutation is then verified on all costs.
+    """
     image = np.empty(cost.shape[1], dtype=np.int64)
     probed, probed_images = probe @ cost, probe @ cost[records]
     image[np.argsort(probed)] = np.argsort(probed_images)
@@ -177,7 +180,7 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
 
 
 def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
-    """Return the images that keep pairs and costs, with their outputs' images."""
+    """Return the permutations of records that preserve pairs and costs, with those of the outputs."""
     points = instance.coordinates
     if points is None or points.shape[1] != 2 or len(points) < 2:
         return []

@@ -33,26 +33,26 @@ from privopt_metric_dp.solvers.path_graph import Graph
 __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
-"""Share of the largest cost up to which wrong signs of accumulated reduced costs pass."""
+"""Accumulated reduced costs with a wrong sign are accepted up to this share of the largest cost."""
 MAX_ANCHORS, MAX_BEARER_TRIES = 4, 50
 
 
 @frozen(kw_only=True, eq=False)
 class Trees:
-    """One tree an output: parent (-1 at the root), entry of the CSR that leads there, 1 above or -1 below."""
+    """One tree per output: parent (-1 at the root), CSR entry that leads there, and side (1 above it, -1 below)."""
 
     parent: Indices
     entry: Indices
     side: NDArray[np.int8]
 
     def copy(self) -> Trees:
-        """Return trees that pricing does not change."""
+        """Return a copy, since pricing changes trees in place."""
         return Trees(parent=self.parent.copy(), entry=self.entry.copy(), side=self.side.copy())
 
 
 @frozen(kw_only=True, eq=False)
 class PricingResult:
-    """What pricing found.
+    """The result of pricing.
 
     Attributes:
         value: ``(K,)`` least value of ``a . z`` with ``z_root = 1``.
@@ -69,7 +69,7 @@ class PricingResult:
 
 @jit()
 def _list_preorder(root: int, first_child: Any, following: Any, order: Any) -> int:
-    """Nodes of a subtree, parents first."""
+    """List the nodes of a subtree into `order`, parents first; return their number."""
     order[0] = root
     count, position = 1, 0
     while position < count:
@@ -95,7 +95,7 @@ def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previ
 
 @jit()
 def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
-    """Hang a node up under another."""
+    """Insert a node as the first child of another."""
     parent[node] = new_parent
     following[node] = first_child[new_parent]
     previous[node] = -1
@@ -106,7 +106,7 @@ def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, follow
 
 @jit()
 def _build_lists(parent: Any) -> Any:
-    """List every node under its parent; returns the root, which has none, and the lists."""
+    """Build the lists of children (first child, next and previous sibling); return the root and the lists."""
     root, first_child = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
     following, previous = first_child.copy(), first_child.copy()
     for node in range(len(parent)):
@@ -119,7 +119,7 @@ def _build_lists(parent: Any) -> Any:
 def _compute_heights(
     root: int, length: Any, parent: Any, entry: Any, sides: Any, first_child: Any, following: Any, order: Any, u: Any
 ) -> int:
-    """Log-heights of the nodes of a tree above its root; `order` lists them, parents first, as many as returned."""
+    """Compute the log-heights of the nodes above the root, and their preorder; return their number."""
     count: int = _list_preorder(root, first_child, following, order)
     u[root] = 0.0
     for position in range(1, count):
@@ -142,7 +142,7 @@ def _recompute_tree(
     u: Any,
     g: Any,
 ) -> None:
-    """Log-heights and accumulated reduced costs of the whole tree."""
+    """Recompute log-heights and accumulated reduced costs of the whole tree, which removes accumulated rounding."""
     n = _compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
     for position in range(n - 1, 0, -1):
@@ -163,7 +163,7 @@ def _find_blocking_row(
     mark: Any,
     u: Any,
 ) -> Any:
-    """Return how far a subtree can move in logs, and the CSR entry inside -> outside that stops it."""
+    """Move a subtree in logs until a row blocks it; return the blocking node and its CSR entry to the outside."""
     count = _list_preorder(subtree_root, first_child, following, order)
     for position in range(count):
         mark[order[position]] = True
@@ -197,7 +197,7 @@ def _reroot_subtree(
     path: Any,
     g: Any,
 ) -> None:
-    """Turn the path from `new` up to `top`, already cut off, round, so that `new` heads the subtree."""
+    """Reverse the path from `new` to `subtree_root`, which is already unlinked, so that `new` becomes the root."""
     path[0] = new
     m = 0
     while path[m] != subtree_root:
@@ -217,7 +217,7 @@ def _reroot_subtree(
 
 @jit()
 def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry: Any, sides: Any, g: Any) -> None:
-    """Add to what is accumulated above a node what a share of its own is there."""
+    """Add a change of a node's accumulated reduced cost to its ancestors, scaled along the path."""
     while parent[node] >= 0:
         change *= np.exp(sides[node] * length[entry[node]])
         node = parent[node]
@@ -241,7 +241,7 @@ def _pivot_subtree(
     u: Any,
     g: Any,
 ) -> None:
-    """Move the subtree of `top` until a row outside stops it, and hang it up there."""
+    """Do one pivot: move the subtree of a node with a wrong sign until a row blocks it, and attach it there."""
     rising = sides[subtree_root] < 0
     inner_node, blocking_entry = _find_blocking_row(
         subtree_root, rising, start, target, length, first_child, following, order, mark, u
@@ -269,7 +269,7 @@ def _optimize_tree(
     u: Any,
     g: Any,
 ) -> int:
-    """Optimise one tree in place, to `tolerance` or `max_pivots` pivots; returns how many it took."""
+    """Optimise one tree in place, to `tolerance` or `max_pivots` pivots; return the number of pivots."""
     n = len(a)
     order, mark = np.empty(n, dtype=np.int32), np.zeros(n, dtype=np.bool_)
     root, first_child, following, previous = _build_lists(parent)
@@ -297,11 +297,11 @@ def _optimize_tree(
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Let high records take over a tree's deficit at its root, as far as flows towards the root can shrink.
+    """Distribute a tree's deficit at its root to high records, as far as the flows towards the root can shrink.
 
-    A price that falls by ``x`` at a record of height ``u`` has the effect of ``x exp(u)`` at the root. So each record,
-    from the highest down, takes over as much of a negative ``g_root`` as the flows on its path to the root allow. ``g``
-    becomes what is left, ``deficit`` grows by what each record takes over.
+    A price that falls by ``x`` at a record of height ``u`` has the effect ``x exp(u)`` at the root. Each record, from
+    the highest down, takes as much of a negative ``g_root`` as the flows on its path to the root allow. ``g`` becomes
+    the remainder, and ``deficit`` grows by the amount of each record.
     """
     root, tries = parent.argmin(), 0
     borne = np.zeros(len(g), dtype=np.bool_)
@@ -331,10 +331,10 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
 def _settle_flows(
     a: Any, length: Any, parent: Any, entry: Any, sides: Any, order: Any, u: Any, g: Any, lacks: Any
 ) -> int:
-    """Return a tree's bound, optimal or not: its accumulated reduced costs, as far as they may flow to the root.
+    """Turn any tree, optimal or not, into a proof: let reduced costs of the right sign flow to the root.
 
-    ``u`` becomes the log-heights, ``g`` the flows, ``lacks`` by how much the price of each record must fall for the
-    tree to be a proof. Returns how many nodes `order` has, parents first.
+    ``u`` becomes the log-heights, ``g`` the flows, and ``lacks`` the amounts by which the price of each record must
+    fall for the tree to be a proof. Returns the number of nodes in `order`, parents first.
     """
     root, first_child, following, _ = _build_lists(parent)
     count: int = _compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
@@ -408,17 +408,17 @@ def _price_outputs(
 def price_all(
     graph: Graph, instance: Instance, y: Floats, trees: Trees, *, max_pivots: int = 1_000_000
 ) -> PricingResult:
-    """Price every output of an instance exactly, in threads, from given trees, which become the optimal ones.
+    """Price every output of an instance exactly, in threads, starting from given trees.
 
     Args:
-        graph: from `make_graph`.
-        instance: whose outputs are priced.
+        graph: The graph from `make_graph`.
+        instance: The instance whose outputs are priced.
         y: ``(N,)`` prices.
-        trees: a tree for each output; changed in place.
-        max_pivots: most pivots for one output.
+        trees: A tree for each output, which becomes the optimal one in place.
+        max_pivots: Largest number of pivots for one output.
 
     Raises:
-        OutOfTime: the end came before all outputs were priced; trees are then those of some more pivots.
+        OutOfTime: The time limit came before all outputs were priced. The trees have then advanced by some pivots.
     """
     outputs = instance.outputs
     value, ray = np.empty(outputs), np.empty((outputs, graph.records))
@@ -441,7 +441,7 @@ def price_all(
 def _tight_rows(
     a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
 ) -> int:
-    """Multipliers of the tight rows at the true log-ratios, of the tree of an output that proves most; how many."""
+    """Compute the multipliers of tight rows of an output's best tree at the true log-ratios; return their number."""
     n = len(a)
     order = np.empty(n, dtype=np.int32)
     u, g, lacks = np.empty(n), np.empty(n), np.empty(n)
@@ -463,7 +463,7 @@ def _tight_rows(
 
 
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
-    """Return multipliers of all outputs from the better of their trees, computed output by output on request."""
+    """Return multipliers of all outputs from the best of their trees, computed output by output on request."""
 
     def list_rows() -> Iterator[Few]:
         lower_record, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
