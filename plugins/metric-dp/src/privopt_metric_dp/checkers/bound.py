@@ -1,7 +1,7 @@
-"""The bound that proof.npz proves, from multipliers of rows or from trees (proof.md).
+"""Evaluate the bound of proof.npz from multipliers of rows or from trees (docs/reference/proof.md).
 
-For multipliers f >= 0 of rows w_ik <= g_ij w_jk no mechanism loses less than sum over i of min over
-k of c_ik + sum over j of (f_ijk - g_ji f_jik).
+For multipliers f >= 0 of rows w_ik <= g_ij w_jk, every mechanism loses at least the sum over i of the minimum over k of
+c_ik + sum over j of (f_ijk - g_ji f_jik).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ Row = tuple[int, int]
 """Records i and j: w_ik <= exp(epsilon d_ij) w_jk for every output k."""
 
 NAMES = 2**20
-"""Bytes that a proof may have next to its multipliers, eightfold."""
+"""Bytes that a proof may have in addition to its multipliers."""
 
 FINEST = 2**48
-"""A bound is at most so many of its units: a finer one would claim more than was evaluated."""
+"""A bound is at most this many units. A finer unit would claim more digits than were evaluated."""
 
 
 class Moves(Protocol):
-    """Multipliers, an output at a time.
+    """Multipliers, which are applied to one output at a time.
 
     Attributes:
-        priced: records that are outputs here, in place of the release's; empty where these are.
+        priced: Records that serve as outputs instead of the release's outputs; empty if those serve.
     """
 
     priced: list[int]
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Add to an output's costs what its multipliers make of them, in place."""
+        """Turn the costs of an output into its reduced costs, in place."""
 
 
 def required(metric: Metric, limit: float, i: int) -> dict[int, int]:
-    """Return the records that must be near record i, and how near: within a limit, or all."""
+    """Return the distances of the records that form required pairs with record i: all, or those within a limit."""
     distances = enumerate(metric.held(i))
     return {j: d for j, d in distances if j != i and d is not None and d <= limit}
 
@@ -79,7 +79,7 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return a record's required distances; along roads only those as near as the next ones."""
+        """Return a record's required distances; along roads only up to the farthest record that is reached first."""
         first_reached = self.metric.first(i)
         if first_reached is None:
             return required(self.metric, self.limit, i)
@@ -87,7 +87,7 @@ class _Growth:
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return required pairs, each as far as it may truly be."""
+        """Return the required pairs by record, with upper bounds of their true distances."""
         if not self._adjacency:
             error = self.metric.room
             required_distances = (required(self.metric, self.limit, a) for a in range(self.size))
@@ -104,7 +104,7 @@ class _Rows:
         self.priced: list[int] = []
 
     def move(self, k: int, costs: list[int]) -> None:
-        """c_ik + f, c_jk - exp(epsilon d_ij) f."""
+        """Add f to c_ik and subtract exp(epsilon d_ij) f from c_jk for each multiplier, rounded down."""
         for m in range(self.starts[k], self.starts[k + 1]):
             i, j = self.pairs[self.rows[m]]
             f = int(self.f[m] * 2.0**BITS)
@@ -146,13 +146,13 @@ class _Trees:
         return (i + code // 2) % self.size, code % 2 == 1
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Move what a cost lacks of its record's price, or has above it, up the forest.
+        """Move the difference between each cost and its record's price up the forest.
 
-        A surplus goes over the row (parent, record), a lack over (record, parent), with multipliers
-        >= 0; what has the other sign stays.
+        A surplus moves over the row (parent, record), a deficit over (record, parent), with multipliers >= 0.
+        Differences of the other sign stay.
 
         Raises:
-            RefusedError: records that hang on each other.
+            RefusedError: The records form a cycle.
         """
         tree = [by_code[code] for by_code, code in zip(self.hangs, self.trees[k], strict=True)]
         waiting = Counter([parent for parent, _, _ in tree])  # a root waits for itself, and is never free
@@ -171,16 +171,16 @@ class _Trees:
 
 
 def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) -> tuple[Moves, Fraction]:
-    """Read proof.npz: its multipliers, and the unit that the bound is stated in.
+    """Read proof.npz: its multipliers, and the unit in which the bound is stated.
 
     Args:
-        folder: of the release.
-        metric: its problem's.
-        epsilon: that it keeps.
-        limit: within which pairs are required, in 2**-256ths.
+        folder: The release folder.
+        metric: The metric of its problem.
+        epsilon: The epsilon of the guarantee.
+        limit: Distance within which pairs are required, in 2**-256ths.
 
     Raises:
-        RefusedError: it is not of either form.
+        RefusedError: The file has none of the known forms.
     """
     path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
     as_trees, as_streets = (name in path.read_bytes() for name in (b"trees.npy", b"bound_outputs.npy"))
@@ -221,25 +221,24 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
 
 
 def _check_array(name: str, holds: bool, expectation: str) -> None:
-    """Refuse an array of proof.npz unless it holds what it shall.
+    """Refuse proof.npz unless a condition on one of its arrays holds.
 
     Raises:
-        RefusedError: so it does not.
+        RefusedError: It does not hold.
     """
     need(holds, f"proof.npz: {name}: expected {expectation}, got other numbers", 2)
 
 
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
-    """Return of each record the least cost of reports anywhere on the streets, after they moved.
+    """Return for each record the smallest reduced cost of reports anywhere on the streets.
 
-    Priced records are treated as outputs are. A record inside a piece of street between two of
-    these may be reported as itself, at no loss: its multipliers are those of both ends, shared by
-    its position. So the costs at any point are at least the least of these.
+    Priced records are treated like outputs. A record inside a piece of street between two of them may be reported as
+    itself at no loss; its multipliers interpolate those of both ends. The reduced costs at any other point are no
+    smaller.
 
     Raises:
-        RefusedError: losses that are not paths along undirected streets, or a record that is
-            neither
-            priced nor inside such a piece.
+        RefusedError: Losses are not path lengths along undirected streets, or a record is neither priced nor inside
+            such a piece.
     """
     network, size = metric.network, len(metric.points)
     if network is None or not losses.measured:
@@ -266,10 +265,10 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
-    """Return what is stated of a bound: an odd multiple of half a unit below it, or ``min_bound``.
+    """Return the stated value of a bound: the next odd multiple of half a unit below it, or ``min_bound``.
 
     Raises:
-        RefusedError: the unit is finer than the bound was evaluated.
+        RefusedError: The unit is finer than the precision of the evaluation.
     """
     need(abs(proved) <= unit * FINEST, "proof.npz: unit: finer than 2**-48 of it")
     return max(down(odd_halves(proved, unit)), min_bound)

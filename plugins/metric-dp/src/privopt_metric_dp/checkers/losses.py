@@ -25,16 +25,16 @@ KEYS = "kind prior cost edges directed targets"
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """The loss of weights w is sum over i, k of prior_i / whole cost_ik w_ik.
+    """The loss of weights w is the sum over i, k of prior_i / whole * cost_ik * w_ik.
 
     Attributes:
-        prior: of each row, whole numbers.
-        whole: their sum, or what represents it.
-        column: costs of an output, at most 2**-80 too low.
-        unit: of a cost.
-        measured: whether a cost is a distance.
-        given: whether the problem has a prior.
-        remap: whether each output is to be the best guess of who sees it.
+        prior: Prior of each row, as integers.
+        whole: The denominator of the prior.
+        column: Returns the costs of an output, at most 2**-80 too low.
+        unit: Unit of a cost.
+        measured: Whether a cost is a distance.
+        given: Whether the problem has a prior.
+        remap: Whether each output must be the best guess of an observer.
     """
 
     prior: list[int]
@@ -50,7 +50,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
     """Read ``[utility]``.
 
     Raises:
-        RefusedError: a kind, or keys, that are unknown here.
+        RefusedError: The kind or a key is unknown to this checker.
     """
     table, records = problem.tables["utility"], metric.records.ids
     keys = f"{KEYS} remap" if type(table.get("remap")) is bool else KEYS
@@ -79,7 +79,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 
 
 def _is_price(price: object) -> bool:
-    """Return whether it states what a kilometre costs a reader; no claim depends on it."""
+    """Check whether a value is a valid ``per_km`` table, on which no claim depends."""
     if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
         return False
     cost = price["cost"]
@@ -88,7 +88,7 @@ def _is_price(price: object) -> bool:
 
 
 def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
-    """Shares by id in whole numbers, and their sum; even ones where no file is named."""
+    """Return integer weights by id and their sum; equal weights if there is no file."""
     cells = {"id": ids, name: ["1"] * len(ids)} if file is None else problem.columns(file)
     share_by_id = dict(zip(cells["id"], map(rational, cells[name]), strict=True))
     total = Fraction(sum(share_by_id.values()))
@@ -100,15 +100,15 @@ def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> t
 
 
 def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
-    """Costs as they are stated."""
+    """Return the costs of a file, by output."""
     cost = problem.array(file, len(metric.records.ids), len(metric.outputs.ids)).rows
     return lambda k: [low(Fraction(row[k])) for row in cost]
 
 
 def _travel_costs(problem: Problem, metric: Metric) -> Column:
-    """Compute costs of travel: sum over targets t of q_t |path record to t - path output to t|.
+    """Return the travel costs, the sum over targets t of q_t |path record to t - path output to t|.
 
-    They are rounded down by what either path may be too short.
+    They are reduced by the possible error of both path lengths, so that they are never too high.
     """
     table = problem.tables["utility"]
     targets, total = _read_shares(problem, table.get("targets"), "weight", metric.records.ids)

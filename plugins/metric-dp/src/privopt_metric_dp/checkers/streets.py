@@ -17,13 +17,13 @@ from privopt_metric_dp.checkers.metric import Metric
 __all__ = ["Piece", "Streets"]
 
 Piece = tuple[int, int, Fraction, Fraction]
-"""Numbers of its ends, km, and the factor 1 + a by which rows may differ along it."""
+"""Numbers of the end points, km, and the factor 1 + a by which the rows of the end points may differ."""
 
 STEPS_PER_HALF = 8
-"""Steps in which a point between two vertices is snapped, in each half of a piece."""
+"""Number of linear steps of the snapping probability in each half of a piece."""
 
 INTERVALS_PER_PIECE = 16
-"""Intervals of a piece with two points each that represent people there."""
+"""Number of intervals of a piece. Two Gauss points per interval represent the people there."""
 
 
 class Streets:
@@ -43,15 +43,15 @@ class Streets:
         self.pieces: list[Piece] = []
 
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
-        """Cut the streets as the problem asks; returns what must be stored of them.
+        """Divide the streets as the problem requires; return the arrays that mechanism.npz must contain.
 
         Args:
-            epsilon: per km.
-            split: km of a piece, at most; 0: half of 1 / epsilon.
-            stored: simplices, steps and lengths of mechanism.npz.
+            epsilon: Epsilon per km.
+            split: Largest length of a piece in km; 0 for half of 1 / epsilon.
+            stored: Simplices, steps and lengths of mechanism.npz.
 
         Raises:
-            RefusedError: fewer pieces are stored.
+            RefusedError: Fewer pieces are stored.
         """
         metric = self.metric
         tails, heads = (
@@ -89,14 +89,14 @@ class Streets:
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Return nothing more to prove than what rows differ by along pieces."""
+        """Return that nothing more must be checked than the rows along the pieces."""
         return 0, 0.0
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Return losses of people along the streets, each drawn as the ends of their piece.
+        """Return the losses of people anywhere on the streets.
 
-        A person at part u of a piece is drawn as its ends with shares 1 - lambda(u) and lambda(u)
-        (:func:`_share`).
+        For a person at part u of a piece, its end points are drawn with probabilities 1 - lambda(u) and lambda(u)
+        (:func:`_far_share`).
         """
         vertices, count = losses.column, len(self.metric.points)
         people = [_Person.at(*position, epsilon) for position in self._place_people()]
@@ -118,7 +118,7 @@ class Streets:
         return replace(losses, prior=[1] * count, whole=total_mass, column=column)
 
     def _place_people(self) -> list[tuple[Piece, int, int]]:
-        """List where people are: piece, part of it, mass; at Gauss points."""
+        """Return the positions of people at Gauss points: piece, part of it, and mass."""
         root = math.isqrt(ONE * ONE // 3)
         middles = [(j, sign) for j in range(1, 2 * INTERVALS_PER_PIECE, 2) for sign in (-1, 1)]
         parts = [(j * ONE + sign * root) // (2 * INTERVALS_PER_PIECE) for j, sign in middles]
