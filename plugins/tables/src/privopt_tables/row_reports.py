@@ -35,10 +35,10 @@ SUBJECT: Final = "subject"
 
 @define(kw_only=True, eq=False)
 class _InOneThread(RowCharger):
-    """Charges in the one thread that the ledger is open in, whatever thread asks.
+    """Charges in the one thread in which the ledger is open, whichever thread calls.
 
-    All else is done in the thread that asks. Polars's threads wait for one another, and would wait for ever for work
-    that a thread of ours asked them for while they wait for it.
+    Everything else runs in the calling thread: Polars's threads wait for one another, so work that a thread of ours
+    gave them while they wait for that thread would never end.
     """
 
     thread: Executor
@@ -46,17 +46,17 @@ class _InOneThread(RowCharger):
     def charge(
         self, whose: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge as any ledger does, one batch after the other."""
+        """Charge as the base class does, one call after the other."""
         return self.thread.submit(0, super().charge, whose, cost, periods, times).result()
 
 
 @define(kw_only=True, eq=False, slots=False)
 class RowReports:
-    """Draws a report for each row, after it was charged where there is a ledger.
+    """Draws a report for each row, after the row was charged if there is a ledger.
 
     Attributes:
-        protector: draws.
-        notes: what a user of the reports must know, a sentence each.
+        protector: Charges and draws.
+        notes: Sentences that a user of the reports must know.
     """
 
     protector: PositionProtector
@@ -68,14 +68,14 @@ class RowReports:
         """Prepare a release.
 
         Args:
-            opened: the release.
-            purpose: of charges, in words.
-            ledger: charges each row to its subject, whatever its position; opened a second time where it is open.
+            opened: The release.
+            purpose: The purpose of charges, in words.
+            ledger: Charges each row to its subject, whatever its position; it is opened a second time if it is open.
 
         Raises:
-            UsageError: a release without a matrix, one of traces, one that cannot be charged, or a ledger whose limit
-                is by the calendar.
-            InputError, DoesNotHoldError: a ledger that will not do.
+            UsageError: A release without a matrix, of traces, or that cannot be charged; or a ledger whose limit is by
+                the calendar.
+            InputError, DoesNotHoldError: A ledger that cannot be used.
         """
         release, problem = matrix_of(opened, traces=False)
         thread, data = threads(1), problem.data
@@ -88,7 +88,7 @@ class RowReports:
         if ledger is not None:
             path, key = (ledger.path, ledger.key) if isinstance(ledger, Ledger) else (Path(ledger), None)
             cost = cost_of_row(opened, ApplyOptions(), purpose)
-            book = thread.submit(0, _checked, path, key, cost.account).result()
+            book = thread.submit(0, _open_ledger, path, key, cost.account).result()
             charge = Charge(ledger=book, subject=SUBJECT)
             charging = _InOneThread(to=charge, cost=cost, thread=thread)
         protector = PositionProtector.of(release, data, secret, ApplyOptions(charge=charge), charging)
@@ -102,16 +102,16 @@ class RowReports:
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Types of a row's columns by name: a position or an id, and a subject where there is a ledger."""
-        kind = pl.String if self.protector.secret.kind == "id" else pl.Float64
-        whom = {} if self.protector.charger is None else {SUBJECT: pl.String}
-        return {**dict.fromkeys(self.protector.secret.columns, kind), **whom}
+        """Types of a row's columns by name: a position or an id, and a subject if there is a ledger."""
+        secret_type = pl.String if self.protector.secret.kind == "id" else pl.Float64
+        subject_type = {} if self.protector.charger is None else {SUBJECT: pl.String}
+        return {**dict.fromkeys(self.protector.secret.columns, secret_type), **subject_type}
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """Types of a report's parts by name: the output's id, and its coordinates where it has a place."""
-        places = [place.removeprefix(f"{REPORT}_") for place in self.protector.coordinate_columns(REPORT)]
-        return {"id": pl.String, **dict.fromkeys(places, pl.Float64)}
+        """Types of a report's parts by name: the output's id, and its coordinates if it has any."""
+        axes = [column.removeprefix(f"{REPORT}_") for column in self.protector.coordinate_columns(REPORT)]
+        return {"id": pl.String, **dict.fromkeys(axes, pl.Float64)}
 
     def __call__(self, rows: pl.DataFrame) -> pl.Series:
         """Draw a report for each row.
@@ -123,21 +123,21 @@ class RowReports:
             (B,) structures of :attr:`fields`; null for a row without a report.
 
         Raises:
-            InputError, DoesNotHoldError, StoppedError: of the ledger; nothing was drawn then.
+            InputError, DoesNotHoldError, StoppedError: The ledger failed; nothing was drawn.
         """
-        own = evolve(self.protector, refusals=Counter())  # what it counts is no thread's but this one's
-        made = own.protect(nw.from_native(rows, eager_only=True)).to_native()
+        protector = evolve(self.protector, refusals=Counter())  # several threads call, and each needs its own counter
+        reported_frame = protector.protect(nw.from_native(rows, eager_only=True)).to_native()
         parts = zip(self.fields, (REPORT, *self.protector.coordinate_columns(REPORT)), strict=True)
         report = pl.struct(**{name: pl.col(column) for name, column in parts})
-        return made.select(pl.when(pl.col(REPORT).is_not_null()).then(report)).to_series()
+        return reported_frame.select(pl.when(pl.col(REPORT).is_not_null()).then(report)).to_series()
 
 
-def _checked(path: Path, key: Path | None, account: str) -> Ledger:
-    """Open a ledger, and check it; it is closed again where it will not do.
+def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
+    """Open and check a ledger; it is closed again if it cannot be used.
 
     Raises:
-        UsageError: its limit is by the calendar: rows have no time here.
-        InputError, DoesNotHoldError: it will not do otherwise.
+        UsageError: Its limit is by the calendar, and rows have no time here.
+        InputError, DoesNotHoldError: It cannot be used for another reason.
     """
     with ExitStack() as stack:
         ledger = stack.enter_context(Ledger(path, key=key))

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pickle
+import sys
 import uuid
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 import privopt as po
 from privopt.errors import DoesNotHoldError, UsageError
-from privopt_tables.partitions import FIELD, ChargedRows, RowSums
+from privopt_tables.partitions import FIELD, TALLY, ChargedRows, RowSums
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.filterwarnings(NOTES)
@@ -211,6 +212,58 @@ def test_dask_workers_that_die_and_copies_of_tasks_draw_no_second_report(release
                 assert sorted(first["trip"]) == sorted(small["trip"])
     rows = dict(small["who"].value_counts().iter_rows())
     assert {name: spent for name, (spent, _) in charges(tmp_path).items()} == rows  # half an epsilon a row, two batches
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """Start Spark in this process, with a second attempt at each task."""
+    sql = pytest.importorskip("pyspark.sql")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = sql.SparkSession.builder.master("local[2,2]").config("spark.ui.enabled", "false")
+        session = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.memory", "1g").getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+def lose_first_attempt(run, batches):
+    """Draw, and lose what the first attempt at a task has drawn."""
+    from pyspark import TaskContext
+
+    reports = list(run(batches))
+    if TaskContext.get().attemptNumber() == 0:
+        raise RuntimeError("this attempt is lost")
+    yield from reports
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("ids", ["stored", "uuid"])
+def test_spark_tasks_that_are_repeated_draw_no_second_report(release, small, tmp_path, spark, ids):
+    from pyspark import cloudpickle
+    from pyspark.sql import functions
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this file
+    small.write_parquet(tmp_path / "trips.parquet")
+    table = spark.read.parquet(str(tmp_path / "trips.parquet"))
+    if ids == "uuid":
+        make_id = functions.udf(lambda: uuid.uuid4().hex).asNondeterministic()
+        table = table.withColumn("trip", make_id())
+    table = table.repartition(3, "who")
+    with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
+        plan = batch.charge(table.mapInArrow(batch.tally, TALLY).toArrow())
+        schema = from_arrow_schema(plan.schema(table.limit(0).toArrow().schema))
+        safe = table.mapInArrow(partial(lose_first_attempt, partial(release.map_arrow, plan=plan)), schema)
+        if ids == "uuid":
+            with pytest.raises(Exception, match="DoesNotHoldError"):
+                safe.toArrow()
+            return
+        first = drawn([safe.toArrow()])
+        assert drawn([safe.toArrow()]) == first
+        assert sorted(first) == sorted(small["trip"])
 
 
 @given(st.lists(st.integers(0, FIELD - 1), min_size=1, max_size=9, unique=True), st.integers(0, FIELD - 1))
