@@ -5,6 +5,7 @@ Ids, file names and messages may hold anything: control characters in them never
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
@@ -86,6 +87,8 @@ def divert_prints() -> Iterator[None]:
     if _result_streams or sys.stdout is None:  # None if standard output is closed
         yield
         return
+    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name == "ascii":
+        sys.stdout.reconfigure(encoding="utf-8")  # a locale that knows ASCII alone; ids are Unicode
     _result_streams.append(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):

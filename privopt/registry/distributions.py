@@ -104,11 +104,20 @@ def skip_damaged_distributions() -> None:
     """Make this process's other libraries skip the distributions that :func:`installed_entry_points` cannot read.
 
     Libraries that look for entry points themselves (numba, networkx) stop at the first damaged file. Only a program of
-    its own may call this, because it replaces a property of :class:`importlib.metadata.Distribution`.
+    its own may call this, because it replaces a property of the classes of distributions.
     """
     if not installed_entry_points().damaged:
         return
-    read = Distribution.entry_points.fget  # type: ignore[attr-defined]
+    classes = {ancestor for distribution in _distributions([]) for ancestor in type(distribution).__mro__}
+    # If a library has imported the package importlib_metadata, it has a class beside the standard library's.
+    for distribution_class in classes:
+        if "entry_points" in vars(distribution_class):
+            _read_damaged_as_empty(distribution_class)
+
+
+def _read_damaged_as_empty(distribution_class: type) -> None:
+    """Make a class of distributions return no entry points where reading them fails."""
+    read = vars(distribution_class)["entry_points"].fget
 
     def entry_points(self: Distribution) -> EntryPoints:
         try:
@@ -117,7 +126,7 @@ def skip_damaged_distributions() -> None:
             points = EntryPoints()
         return points
 
-    Distribution.entry_points = property(entry_points)  # type: ignore[method-assign,assignment]
+    distribution_class.entry_points = property(entry_points)  # type: ignore[attr-defined]
 
 
 def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]:

@@ -35,7 +35,8 @@ def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path, workers, ende
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "."],
         cwd=tmp_path,
-        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # Hypothesis's takes longer than all the rest
+        # Hypothesis's plugin takes longer than all the rest; conftest.py imports the helpers of the suite
+        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT / "tests")},
         capture_output=True,
         text=True,
         timeout=600,

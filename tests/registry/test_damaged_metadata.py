@@ -1,5 +1,6 @@
 """Damaged metadata of any distribution are reported by their path; what plugins print does not reach the results."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -99,7 +100,12 @@ def test_no_bytes_of_a_metadata_file_raise_anything_else(content):
 def test_other_libraries_skip_damaged_distributions(environment, monkeypatch):
     info = environment(METADATA, DAMAGED[4][1])
     monkeypatch.syspath_prepend(str(info.parent))
-    monkeypatch.setattr(distributions.Distribution, "entry_points", distributions.Distribution.entry_points)
+    classes = {
+        ancestor for distribution in importlib.metadata.distributions() for ancestor in type(distribution).__mro__
+    }
+    for distribution_class in classes:
+        if "entry_points" in vars(distribution_class):
+            monkeypatch.setattr(distribution_class, "entry_points", vars(distribution_class)["entry_points"])
     installed_entry_points.cache_clear()
     try:
         distributions.skip_damaged_distributions()
