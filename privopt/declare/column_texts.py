@@ -36,17 +36,19 @@ TABLE: Final = "table"
 
 
 def prefixed(prefix: str | None, name: str) -> str:
-    """Name an added column, behind its prefix where it has one."""
+    """Return the name of an added column, behind its prefix if there is one."""
     return name if prefix is None else f"{prefix}_{name}"
 
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Name the table's file in the faults of a block: code that sees only columns does not know it."""
+    """Add the table's file to faults that a block raises, because code that sees only columns does not know it."""
     try:
         yield
     except InputError as error:
-        raise InputError([evolve(each, file=file) if each.file == TABLE else each for each in error.faults]) from None
+        raise InputError(
+            [evolve(fault, file=file) if fault.file == TABLE else fault for fault in error.faults]
+        ) from None
 
 
 def texts_of(column: nw.Series[Any]) -> pl.Series:
@@ -56,8 +58,8 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
     ['7', None, '3.5']
     """
     if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary)):
-        found = f"values of type {column.dtype}"
-        raise InputError([Fault(TABLE, f"column {column.name}", found, "text or numbers")])
+        actual = f"values of type {column.dtype}"
+        raise InputError([Fault(TABLE, f"column {column.name}", actual, "text or numbers")])
     native = column.to_native()
     if column.dtype.is_float():
         double = np.float32 if column.dtype == nw.Float32 else np.float64
@@ -65,19 +67,22 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
         native = plain_texts(doubles.fill_nan(None)).alias(column.name)
     elif not isinstance(native, pl.Series):
         missing = column.is_null().to_list()
-        texts = [None if gone else str(value) for value, gone in zip(column.to_list(), missing, strict=True)]
+        texts = [
+            None if is_missing else str(value) for value, is_missing in zip(column.to_list(), missing, strict=True)
+        ]
         native = pl.Series(column.name, texts, dtype=pl.String)
     text = plain_texts(native).str.strip_chars()
     return pl.select(pl.when(text != "").then(text)).to_series().alias(column.name)
 
 
 def subjects_of(column: nw.Series[Any]) -> pl.Series:
-    """Return a column of names as text, each in its one form (:func:`folded`); null without a name."""
+    """Return a column of names as text, each in its normal form (:func:`folded`); null without a name."""
     texts = texts_of(column)
+    # Distinct texts only: a table has far fewer subjects than rows.
     forms = {text: folded(text) or None for text in texts.drop_nulls().unique(maintain_order=True).to_list()}
-    wrong = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}
-    if wrong:
-        found = f"{next(iter(wrong.values()))} ({texts.is_in(list(wrong)).sum():,} such rows)"
-        wanted = f"names of at most {MAX_TEXT_CHARACTERS:,} characters that can be seen"
-        raise InputError([Fault(TABLE, f"column {texts.name}", found, wanted)])
+    faults = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}
+    if faults:
+        actual = f"{next(iter(faults.values()))} ({texts.is_in(list(faults)).sum():,} such rows)"
+        expectation = f"names of at most {MAX_TEXT_CHARACTERS:,} characters that can be seen"
+        raise InputError([Fault(TABLE, f"column {texts.name}", actual, expectation)])
     return texts.replace_strict(forms, default=None, return_dtype=pl.String).alias(texts.name)

@@ -1,4 +1,4 @@
-"""Columns of a release's tables: written in order, and read back with no others allowed."""
+"""Tables of a release by columns: written in a fixed order, and read back with no other columns allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["read_columns", "write_columns"]
 
 
 def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
-    """Write a CSV table (UTF-8, LF) by columns, which :func:`read_columns` gives back to the last bit.
+    """Write a CSV table (UTF-8, LF) by columns, from which :func:`read_columns` recovers every bit.
 
     Args:
         path: of the new file.
@@ -30,7 +30,7 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
-    """Read back a table that :func:`write_columns` wrote: these columns in this order and no others, each cell checked.
+    """Read a table of :func:`write_columns`: exactly these columns in this order, each cell checked.
 
     Args:
         path: of the file: a regular one, no link.
@@ -47,14 +47,14 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
     try:
         contents = read_bytes(path, links=False)
     except Unreadable as error:
-        wanted = f"a table {','.join(column.label for column in columns)}"
-        raise InputError([Fault(str(path), "", error.found, wanted)]) from None
+        expectation = f"a table {','.join(column.label for column in columns)}"
+        raise InputError([Fault(str(path), "", error.found, expectation)]) from None
     frame = table_of(File(name=str(path), path=path, kept=contents))
-    known = [column for column in columns if not column.optional or column.label in frame.columns]
-    header = ",".join(column.label for column in known)
+    present = [column for column in columns if not column.optional or column.label in frame.columns]
+    header = ",".join(column.label for column in present)
     if ",".join(frame.columns) != header:
         raise InputError([Fault(str(path), "header", ",".join(frame.columns), header)])
     faults = Faults()
-    read = [check_column(str(path), frame[column.label], column, faults).alias(column.name) for column in known]
+    series = [check_column(str(path), frame[column.label], column, faults).alias(column.name) for column in present]
     faults.check()
-    return pl.DataFrame(read)
+    return pl.DataFrame(series)

@@ -15,19 +15,19 @@ from privopt.errors import RegistryError, UsageError
 from privopt.registry import registry
 
 
-def named(declared: Key, name: str) -> type | None:
-    """Return the class that a table's key ``kind`` names; None if there is none. No other kind is loaded."""
-    found = registry()
-    known = declared.kinds and name in found.names(declared.kinds)
-    return found.kind(declared.kinds, name).load().keys() if known else None
+def find_kind_class(declared: Key, name: str) -> type | None:
+    """Return the class that a table's key ``kind`` names, or None. No other kind is loaded."""
+    kinds = registry()
+    is_known = declared.kinds and name in kinds.names(declared.kinds)
+    return kinds.kind(declared.kinds, name).load().keys() if is_known else None
 
 
-def chosen(declared: Key) -> dict[str, type | None]:
-    """Return the classes to choose from, by name, where kinds have one; None is one of a kind that cannot be loaded."""
+def list_kind_classes(declared: Key) -> dict[str, type | None]:
+    """Return the classes of a table with a key ``kind``, by kind. A kind that cannot be loaded has None."""
     classes: dict[str, type | None] = {}
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
-            cls = named(declared, name)
+            cls = find_kind_class(declared, name)
         except RegistryError:
             classes[name] = None
         else:
@@ -47,6 +47,7 @@ class KeyRow:
 
 
 def _type_name(type_: Any) -> str:
+    """Return a type as ``describe`` shows it."""
     if get_origin(type_) in (Union, UnionType):
         return " | ".join(_type_name(member) for member in get_args(type_) if member is not NoneType)
     if get_origin(type_) is Literal:
@@ -57,12 +58,13 @@ def _type_name(type_: Any) -> str:
     return (names | {File: "file", Folder: "folder"}).get(type_, "table")
 
 
-def _made_of_keys(default: Any) -> bool:
-    """Return whether a default is made by a factory, or is a table, whose keys have rows of their own."""
+def _is_composite(default: Any) -> bool:
+    """Return whether a default comes from a factory, or is a table, whose keys have their own rows."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 
 def _tables_in(type_: Any) -> list[type]:
+    """Return the classes among a type's members that are tables."""
     members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     return [member for member in members if attrs.has(member) and member not in (File, Folder)]
 
@@ -72,7 +74,7 @@ Takes = Callable[[str, str], bool]
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
-    """Return the keys of a problem class in order, one row each; a table has a row, and a row for each of its keys.
+    """Return the keys of a problem class in order, one row each. A table has a row, and rows for its keys.
 
     Args:
         cls: the problem class.
@@ -89,10 +91,10 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
             continue
         type_ = hints[attribute.name]
         name = f"{prefix}{declared.name or attribute.name}"
-        required = attribute.default is NOTHING
-        if required:
+        is_required = attribute.default is NOTHING
+        if is_required:
             default = "required"
-        elif attribute.default in (None, ()) or _made_of_keys(attribute.default):
+        elif attribute.default in (None, ()) or _is_composite(attribute.default):
             default = "left out"
         else:
             default = show(attribute.default).strip("'")
@@ -103,15 +105,17 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
         if declared.kinds:
             rows.extend(_kind_rows(declared, f"{name}.", takes))
         else:
-            named = get_origin(type_) is Mapping
-            for table in _tables_in(get_args(type_)[1] if named else type_):
-                rows.extend(describe_keys(table, f"{name}.NAME." if named else f"{name}.", takes=takes))
+            is_mapping = get_origin(type_) is Mapping
+            for table in _tables_in(get_args(type_)[1] if is_mapping else type_):
+                rows.extend(describe_keys(table, f"{name}.NAME." if is_mapping else f"{name}.", takes=takes))
     return rows
 
 
 def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
-    """Return the key ``kind``, then the keys of each kind; a key that not all of them have names those that do."""
-    kinds = {name: kind for name, kind in chosen(declared).items() if kind is None or takes(declared.kinds, name)}
+    """Return the key ``kind``, then the keys of each kind. A key that only some kinds have names them."""
+    kinds = {
+        name: kind for name, kind in list_kind_classes(declared).items() if kind is None or takes(declared.kinds, name)
+    }
     summaries = "; ".join(
         f"{name}: {registry().kind(declared.kinds, name).spec.summary if cls else 'cannot be loaded'}"
         for name, cls in kinds.items()

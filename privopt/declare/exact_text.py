@@ -1,4 +1,4 @@
-"""Rationals that keep the decimal text that states them."""
+"""Rationals that remember the decimal text in which they were written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class StatedFraction(Fraction):
-    """A rational with the decimal that represents it in a problem file; arithmetic gives plain fractions.
+    """A rational with its decimal text from a problem file. Arithmetic with it gives plain fractions.
 
     >>> stated = StatedFraction("0.10")
     >>> stated == Fraction(1, 10), stated.text, type(stated + 1).__name__
@@ -19,13 +19,13 @@ class StatedFraction(Fraction):
 
     text: str
 
-    def __new__(cls, stated: Any, denominator: int | None = None) -> Any:
-        """Make one from the text of a decimal; from numbers, which Fraction's own methods give, a plain fraction."""
-        if not isinstance(stated, str):
-            return Fraction(stated, denominator)
-        made = super().__new__(cls, Decimal(stated))
-        made.text = stated
-        return made
+    def __new__(cls, written: Any, denominator: int | None = None) -> Any:
+        """Create one from the text of a decimal. Numbers, as Fraction's own methods pass, give plain fractions."""
+        if not isinstance(written, str):
+            return Fraction(written, denominator)
+        fraction = super().__new__(cls, Decimal(written))
+        fraction.text = written
+        return fraction
 
     def __reduce__(self) -> Any:
         return StatedFraction, (self.text,)
@@ -38,7 +38,7 @@ class StatedFraction(Fraction):
 
 
 def exact_text(value: Fraction) -> str:
-    """Return a rational as text that says exactly it: as stated, else a decimal where it ends, else a quotient.
+    """Return a rational as exact text: as written, else as a decimal if that is finite, else as a quotient.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')

@@ -35,8 +35,8 @@ def text_of(file: File) -> bytes:
         raw.decode("utf-8")
     except UnicodeDecodeError as error:
         row = raw[: error.start].count(b"\n") + 1
-        found = "text in another encoding" if file.secret else f"byte 0x{raw[error.start]:02x}"
-        raise InputError([Fault(file.name, f"row {row}", found, "text in UTF-8")]) from None
+        actual = "text in another encoding" if file.secret else f"byte 0x{raw[error.start]:02x}"
+        raise InputError([Fault(file.name, f"row {row}", actual, "text in UTF-8")]) from None
     if b"\0" in raw:
         row = raw[: raw.index(b"\0")].count(b"\n") + 1
         raise InputError([Fault(file.name, f"row {row}", "a zero byte", "text")])
@@ -44,12 +44,12 @@ def text_of(file: File) -> bytes:
 
 
 def is_parquet(file: File) -> bool:
-    """Check whether a table is Parquet by its first bytes; otherwise it is CSV."""
+    """Return whether a table is Parquet, by its first bytes; otherwise it is CSV."""
     return file.contents.startswith(PARQUET)
 
 
 def table_text(file: File) -> bytes:
-    """Return a CSV file's text without a BOM: UTF-8, a header at least, no empty lines at its end."""
+    """Return a CSV file's text without a BOM: UTF-8, with a header, without empty lines at its end."""
     raw = text_of(file)
     body = raw.rstrip()
     if not body:
@@ -60,53 +60,53 @@ def table_text(file: File) -> bytes:
     head = io.BytesIO(body).readline().decode()
     for mark in (";", "\t"):
         if mark in head and "," not in head:
-            wanted = "commas between fields, a point before decimals"
-            raise InputError([Fault(file.name, "header", f"{mark!r} between fields", wanted)])
+            expectation = "commas between fields, a point before decimals"
+            raise InputError([Fault(file.name, "header", f"{mark!r} between fields", expectation)])
     return raw
 
 
 def table_of(file: File) -> DataFrame:
-    """Return the whole table: cells of CSV are text, those of Parquet what they are.
+    """Return the whole table. Cells of CSV are text, those of Parquet have their own types.
 
     Names of columns have no blanks around them; they and all text are in :func:`normal_form`.
     """
     import polars as pl
 
     if is_parquet(file):
-        frame = _parquet(file)
+        frame = _read_parquet(file)
     else:
         try:
             text = table_text(file)
-            frame = _cells(text) if file.secret or len(text) > MAX_KEPT else _kept_cells(text).clone()
+            frame = _read_cells(text) if file.secret or len(text) > MAX_KEPT else _cached_cells(text).clone()
             if frame.width > 1 and (frame[:, -1] == "").any() and (fault := _uneven_row(file)) is not None:
                 raise InputError([fault])  # polars fills such a row with empty cells
         except pl.exceptions.PolarsError:
-            raise InputError([ragged(file)]) from None
-    frame.columns = stripped(frame.columns)
+            raise InputError([find_ragged_row(file)]) from None
+    frame.columns = strip_names(frame.columns)
     texts = [name for name, kind in frame.schema.items() if kind == pl.String]
-    return frame.with_columns(normalized(frame[name]) for name in texts) if texts else frame
+    return frame.with_columns(normalize_texts(frame[name]) for name in texts) if texts else frame
 
 
-def normalized(texts: Series) -> Series:
-    """Return a column of text in :func:`normal_form`. A column of ASCII is in it, which its lengths tell quickly."""
+def normalize_texts(texts: Series) -> Series:
+    """Return a column of text in :func:`normal_form`. ASCII is in it already, which byte lengths show quickly."""
     if not texts.len() or texts.str.len_bytes().sum() == texts.str.len_chars().sum():
         return texts
     return texts.str.normalize("NFC")
 
 
-def _cells(text: bytes) -> DataFrame:
-    """Return the cells of a CSV file as text."""
+def _read_cells(text: bytes) -> DataFrame:
+    """Parse a CSV file to cells of text."""
     import polars as pl
 
     frame = pl.read_csv(text, infer_schema=False)
     return frame.select(pl.all().fill_null("")) if any(column.null_count() for column in frame) else frame
 
 
-_kept_cells = lru_cache(maxsize=32)(_cells)
+_cached_cells = lru_cache(maxsize=32)(_read_cells)
 
 
 def repeated(file: File) -> frozenset[str]:
-    """Return the names that a CSV header has more than once, in their normal form; polars renames the second.
+    """Return the names that a CSV header has more than once, in normal form; polars would rename the second.
 
     Args:
         file: that :func:`table_of` has read.
@@ -121,7 +121,8 @@ def repeated(file: File) -> frozenset[str]:
     return frozenset(name for name, count in counts.items() if count > 1)
 
 
-def _parquet(file: File) -> DataFrame:
+def _read_parquet(file: File) -> DataFrame:
+    """Read a Parquet file."""
     import polars as pl
 
     try:
@@ -131,15 +132,15 @@ def _parquet(file: File) -> DataFrame:
 
 
 def as_csv(file: File) -> bytes | None:
-    """Return a Parquet file as CSV text, to be read as a CSV file is; None if the file is not Parquet.
+    """Return a Parquet file as CSV text, to be read like a CSV file; None if the file is not Parquet.
 
     Columns that no text can hold (lists, bytes) are omitted.
     """
-    return csv_bytes(_parquet(file)) if is_parquet(file) else None
+    return csv_bytes(_read_parquet(file)) if is_parquet(file) else None
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Write a table as CSV in the one form that every reader reads alike, and that a frame of its text has again.
+    """Write a table as CSV in the one form that all readers read alike, and that is stable under reading.
 
     Text is in normal form; each number has the fewest digits that give its double back (:func:`plain_texts`).
     Columns that no text can hold are omitted.
@@ -169,11 +170,11 @@ def plain_texts(series: Series) -> Series:
 
     texts = series.cast(pl.String)
     if not series.dtype.is_float():
-        return normalized(texts)
+        return normalize_texts(texts)
     number, text = pl.col("number"), pl.col("text")
-    whole = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**63) & (text != "-0.0")
-    plain = pl.when(whole).then(number.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(text)
-    return pl.DataFrame({"number": series, "text": texts}).select(plain).to_series().alias(series.name)
+    is_whole = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**63) & (text != "-0.0")
+    plain_text = pl.when(is_whole).then(number.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(text)
+    return pl.DataFrame({"number": series, "text": texts}).select(plain_text).to_series().alias(series.name)
 
 
 def _uneven_row(file: File) -> Fault | None:
@@ -187,12 +188,12 @@ def _uneven_row(file: File) -> Fault | None:
     return None
 
 
-def ragged(file: File) -> Fault:
-    """Return the first row of a CSV file that is not a row; a cell is not quoted, as it may be a secret."""
+def find_ragged_row(file: File) -> Fault:
+    """Return the fault of the first row with another number of fields. No cell is quoted, as it may be a secret."""
     return _uneven_row(file) or Fault(file.name, "", "text that is not a table", "comma-separated values")
 
 
-def stripped(names: Sequence[str]) -> tuple[str, ...]:
-    """Return names of columns in normal form, without blanks around them, unless two names would then be equal."""
+def strip_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return column names in normal form, without surrounding blanks, unless two names would become equal."""
     bare = tuple(normal_form(name.strip()) for name in names)
     return bare if len(set(bare)) == len(set(names)) else tuple(names)

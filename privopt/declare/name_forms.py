@@ -1,4 +1,4 @@
-"""The normal form of names, in which they are compared; the one form of a subject's name; names that look alike."""
+"""The normal form of names, in which they are compared; the form of a subject's name; names that look alike."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def normal_form(text: str) -> str:
 
 
 def normal_column(name: Any) -> Any:
-    """Return the name of a column in :func:`normal_form`; what is no text (None) as it is."""
+    """Return a column's name in :func:`normal_form`. A value that is not text (None) is unchanged."""
     return normal_form(name) if isinstance(name, str) else name
 
 
 def folded(name: str) -> str:
-    r"""Return the one form of a subject's name, whichever way it was written.
+    r"""Return the normal form of a subject's name, however it was written.
 
     Names that differ in what no one sees, or that programs write for one another, get one form, so that a person has
     one budget. The form is NFKC, without invisible characters, with single blanks and none outside, and a whole number
@@ -61,19 +61,19 @@ def folded(name: str) -> str:
         Unicode Standard Annex 15 (NFKC); ADR 15.
     """
     if not name.isascii():
-        seen = (c for c in unicodedata.normalize("NFKC", name) if not _is_invisible(c))
-        name = unicodedata.normalize("NFKC", "".join(seen))
+        visible = (c for c in unicodedata.normalize("NFKC", name) if not _is_invisible(c))
+        name = unicodedata.normalize("NFKC", "".join(visible))
     name = " ".join(name.split())
     number = _NUMBER.fullmatch(name) if len(name) <= MAX_TEXT_CHARACTERS else None
     return str(int(number[1])) if number and not int(number[2] or 0) else name
 
 
 def fault_of(name: str) -> str | None:
-    """Return what keeps a folded name from being a subject's; None if nothing does."""
+    """Return why a folded name cannot be a subject's name; None if it can."""
     if len(name) > MAX_TEXT_CHARACTERS:
         return f"a name of {len(name):,} characters"
-    odd = next((c for c in name if unicodedata.category(c) in _REFUSED), None)
-    return None if odd is None else f"a name with U+{ord(odd):04X} ({_REFUSED[unicodedata.category(odd)]})"
+    refused = next((c for c in name if unicodedata.category(c) in _REFUSED), None)
+    return None if refused is None else f"a name with U+{ord(refused):04X} ({_REFUSED[unicodedata.category(refused)]})"
 
 
 def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
@@ -118,8 +118,10 @@ def warn_of_look_alikes(names: Iterable[str], noun: str) -> list[str]:
         "differ by characters that no one sees. Rename one if they are the same"
         for group in groups[:MAX_WARNINGS]
     ]
-    more = len(groups) - MAX_WARNINGS
-    return lines + ([f"{more:,} more groups of {noun} look alike but are different"] if more > 0 else [])
+    unlisted_count = len(groups) - MAX_WARNINGS
+    return lines + (
+        [f"{unlisted_count:,} more groups of {noun} look alike but are different"] if unlisted_count > 0 else []
+    )
 
 
 def _is_invisible(character: str) -> bool:

@@ -1,4 +1,4 @@
-"""How values show in a notebook: small tables, escaped, in the notebook's own colours, light or dark."""
+"""Values in notebooks: small tables, escaped, in the notebook's own colours, light or dark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:now
 
 
 def shown(value: object, digits: int = 9) -> str:
-    """Return a value for people, escaped: figures of ``digits`` digits, thousands separated, "none" for None."""
+    """Format a value for people, escaped: ``digits`` significant digits, thousands separated, "none" for None."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -30,7 +30,7 @@ def shown(value: object, digits: int = 9) -> str:
 
 
 def card(title: str, facts: Mapping[str, Any]) -> str:
-    """Return a table of facts under a title.
+    """Return a table of facts under a title, as HTML.
 
     >>> card("Release", {"records": 1200, "unit": "<km>"}).count("1,200"), "&lt;km&gt;" in card("R", {"u": "<km>"})
     (1, True)

@@ -1,7 +1,7 @@
-"""Problems in memory: tables and arrays in the places where a problem file names files.
+"""Problems in memory: tables and arrays take the places in which a problem file names files.
 
-A problem is the text of a problem file and the bytes of the files that it names, so everything after that, checks and
-messages included, is the same whether it lies on disk or not.
+A problem is the text of a problem file and the bytes of the files that it names. All later steps, checks and messages
+included, are the same for problems on disk and in memory.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Problem:
 
     @property
     def toml(self) -> str:
-        """The problem file."""
+        """The text of the problem file."""
         return self.source.contents.decode("utf-8-sig")
 
     def write(self, folder: Path | str) -> Path:
-        """Write the problem file and what it names into a folder, which is made where there is none.
+        """Write the problem file and the files that it names into a folder, which is created if needed.
 
         Returns:
             The problem file.
@@ -78,15 +78,20 @@ class Problem:
                 folder of its file.
         """
         folder = Path(folder)
-        left = [] if self.source.path is None else [name for name in _named(self.source) if ".." in Path(name).parts]
-        if left:
+        outer_names = (
+            []
+            if self.source.path is None
+            else [name for name in _list_named_files(self.source) if ".." in Path(name).parts]
+        )
+        if outer_names:
             raise UsageError(
-                f"{self.source.path}: files must be inside its folder to be written with it, got {', '.join(left)}"
+                f"{self.source.path}: files must be inside its folder to be written with it, got "
+                f"{', '.join(outer_names)}"
             )
         contents = {NAME: self.source.contents, **self.source.in_memory}
-        there = [name for name in contents if (folder / name).exists()]
-        if there:
-            raise UsageError(f"{folder} must be a folder without {', '.join(there)}, which would be overwritten")
+        existing = [name for name in contents if (folder / name).exists()]
+        if existing:
+            raise UsageError(f"{folder} must be a folder without {', '.join(existing)}, which would be overwritten")
         for name, raw in contents.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(raw)
@@ -99,26 +104,28 @@ class Problem:
 
 
 def read_problem(path: Path | str) -> Problem:
-    """Read a problem file, with the files next to it that it names: :meth:`Problem.write` writes them again.
+    """Read a problem file and the files next to it that it names, so that :meth:`Problem.write` can write them.
 
     Raises:
         InputError: it cannot be read, or is not TOML.
     """
     path = Path(path)
     source = File.read(path, wanted="a problem file in TOML")
-    inside = [name for name in _named(source) if not Path(name).is_absolute() and ".." not in Path(name).parts]
-    files = {name: File.read(path.parent / name, name).contents for name in inside}
+    inner_names = [
+        name for name in _list_named_files(source) if not Path(name).is_absolute() and ".." not in Path(name).parts
+    ]
+    files = {name: File.read(path.parent / name, name).contents for name in inner_names}
     return Problem(source=evolve(source, in_memory=files))
 
 
-def _named(source: File) -> list[str]:
-    """Return the files that a problem file names, in order of their names."""
+def _list_named_files(source: File) -> list[str]:
+    """Return the files that a problem file names, in alphabetical order."""
     assert source.path is not None
     try:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError([Fault(source.name, "", f"text that is not TOML: {reason_of(error)}", "TOML 1.0")]) from None
-    return sorted({text for text in _texts(values) if _is_file(source.path.parent, text)})
+    return sorted({text for text in _iter_texts(values) if _is_file(source.path.parent, text)})
 
 
 def _is_file(folder: Path, name: str) -> bool:
@@ -128,19 +135,20 @@ def _is_file(folder: Path, name: str) -> bool:
         return False
 
 
-def _texts(value: object) -> Iterator[str]:
+def _iter_texts(value: object) -> Iterator[str]:
+    """Yield every text in nested tables and lists."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for inner in value.values():
-            yield from _texts(inner)
+            yield from _iter_texts(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _texts(inner)
+            yield from _iter_texts(inner)
 
 
 def problem(*, title: str | None = None, purpose: str | None = None, **tables: object) -> Problem:
-    """Build a problem of any mechanism: each table of its file a mapping, with tables and arrays in place of files.
+    """Build a problem of any mechanism from mappings, one for each table, with tables and arrays in place of files.
 
     ``title`` and ``purpose`` are lines at the head of its report, and public.
 
@@ -157,23 +165,23 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
     files: dict[str, bytes] = {}
     heading = {"title": title, "purpose": purpose}
     values: dict[str, object] = {name: text for name, text in heading.items() if text is not None}
-    for name, given in tables.items():
-        if given is None:
+    for name, table_values in tables.items():
+        if table_values is None:
             continue
         where = name.replace("_", "-")
-        if not isinstance(given, Part | Mapping):
-            raise UsageError(f"{where} must be a mapping from keys to values, got {type(given).__name__}")
-        part = given if isinstance(given, Part) else Part(values=given)
+        if not isinstance(table_values, Part | Mapping):
+            raise UsageError(f"{where} must be a mapping from keys to values, got {type(table_values).__name__}")
+        part = table_values if isinstance(table_values, Part) else Part(values=table_values)
         files |= part.files
-        values[where] = {key: _plain(f"{where}-{key}", value, files) for key, value in part.values.items()}
+        values[where] = {key: _store_value(f"{where}-{key}", value, files) for key, value in part.values.items()}
     contents = to_toml(values).encode()
     return Problem(source=File(name=NAME, path=None, kept=contents, in_memory=files))
 
 
-def _plain(where: str, value: object, files: dict[str, bytes]) -> object:
-    """Return a value as the problem file has it; tables and arrays become files."""
+def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
+    """Convert a value to one that a problem file can have. Tables and arrays become files."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(f"{where}-{key}", inner, files) for key, inner in value.items()}
+        return {str(key): _store_value(f"{where}-{key}", inner, files) for key, inner in value.items()}
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Part):
@@ -187,13 +195,13 @@ def _plain(where: str, value: object, files: dict[str, bytes]) -> object:
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
-    """Put a file where a problem keeps them; its name."""
+    """Store a file of a problem, and return its name."""
     files[name] = raw
     return name
 
 
 def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
-    """Return any kind of table, or a dict of columns, as a narwhals frame.
+    """Convert any kind of table, or a dict of columns, to a narwhals frame.
 
     Raises:
         UsageError: it is not a table.
@@ -203,11 +211,13 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
     if isinstance(data, Mapping):
         for name, column in data.items():
             if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
-                found = f"{type(column).__name__} as column {name}"
+                actual = f"{type(column).__name__} as column {name}"
                 raise UsageError(
-                    f"{what} must have a list or an array for each column, {{{str(name)!r}: [...]}}, got {found}"
+                    f"{what} must have a list or an array for each column, {{{str(name)!r}: [...]}}, got {actual}"
                 )
-        columns = [_column(str(name), list(column)) for name, column in data.items() if isinstance(column, Iterable)]
+        columns = [
+            _make_column(str(name), list(column)) for name, column in data.items() if isinstance(column, Iterable)
+        ]
         lengths = sorted({len(column) for column in columns})
         if len(lengths) > 1:
             raise UsageError(
@@ -215,12 +225,12 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
             )
         return nw.from_native(pl.DataFrame(columns), eager_only=True)
     if nw.dependencies.is_pandas_dataframe(data):
-        odd = next((name for name in data.columns if not isinstance(name, str)), None)
-        if odd is not None:
-            raise UsageError(f"{what} must have texts as names of columns, got {odd!r}")
+        invalid_name = next((name for name in data.columns if not isinstance(name, str)), None)
+        if invalid_name is not None:
+            raise UsageError(f"{what} must have texts as names of columns, got {invalid_name!r}")
         if not data.columns.is_unique:
-            again = data.columns[data.columns.duplicated()][0]
-            raise UsageError(f"{what} must have columns that differ in name, got {again} twice")
+            repeated_name = data.columns[data.columns.duplicated()][0]
+            raise UsageError(f"{what} must have columns that differ in name, got {repeated_name} twice")
     frame = nw.from_native(data, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         hint = "; a lazy one is to be collected first" if hasattr(data, "collect") else ""
@@ -231,33 +241,35 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
 
 
 def values_of(data: object) -> object:
-    """Return a single column, of pandas say, as a list; anything else unchanged."""
+    """Convert a single column, for example of pandas, to a list. Other values are unchanged."""
     column = nw.from_native(data, series_only=True, pass_through=True)
     return column.to_list() if isinstance(column, nw.Series) else data
 
 
 def table(data: object) -> pl.DataFrame:
-    """Return a dict of columns, or any other kind of table, as a table for :func:`problem`."""
+    """Convert a dict of columns, or any other kind of table, to a table for :func:`problem`."""
     return text_frame(frame_of(data, "table"))
 
 
 def text_frame(frame: nw.DataFrame[Any]) -> pl.DataFrame:
-    """Return a table's columns in polars; values that are not text, number or truth value become text."""
+    """Convert a table's columns to polars. Values that are not text, number or truth value become text."""
     columns = []
     for name in frame.columns:
         native = frame[name].to_native()
-        values = native if isinstance(native, pl.Series) else _series(name, frame[name])
+        values = native if isinstance(native, pl.Series) else _to_series(name, frame[name])
         columns.append(values.cast(pl.String) if values.dtype in (pl.Categorical, pl.Enum) else values)
     return pl.DataFrame(columns)
 
 
-def _series(name: str, column: nw.Series[Any]) -> pl.Series:
+def _to_series(name: str, column: nw.Series[Any]) -> pl.Series:
     missing = column.is_null().to_list()
-    return _column(name, [None if gone else value for value, gone in zip(column.to_list(), missing, strict=True)])
+    return _make_column(
+        name, [None if is_missing else value for value, is_missing in zip(column.to_list(), missing, strict=True)]
+    )
 
 
-def _column(name: str, values: list[Any]) -> pl.Series:
-    """Values as a column; as text where they are of several types, for the fault to name the one that is wrong."""
+def _make_column(name: str, values: list[Any]) -> pl.Series:
+    """Convert values to a column. Mixed types become text, so that a fault can name the wrong value."""
     try:
         return pl.Series(name, values)
     except TypeError:

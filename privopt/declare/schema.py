@@ -38,7 +38,7 @@ KEY: Final = "privopt.key"
 
 
 class RefusedValueError(ValueError):
-    """A value that is refused: what was found (the value, or ``words`` for it) and what must be there."""
+    """A value is refused: the value, or ``words`` for it, and what was expected."""
 
     def __init__(self, value: object, wanted: str, *, words: str = "") -> None:
         self.found = words or show(value)
@@ -48,7 +48,7 @@ class RefusedValueError(ValueError):
 
 @frozen(kw_only=True)
 class Key:
-    """What a problem class says about one of its fields."""
+    """The declaration of one key of a problem class."""
 
     help: str
     unit: str
@@ -64,11 +64,12 @@ class Key:
 
 @define
 class FileUse:
-    """What readers have used of a file so far: of a public file ``solve`` publishes no more.
+    """What readers have used of a file so far. ``solve`` publishes nothing more of a public file.
 
     Attributes:
         columns: read from a table, as its header names them; empty if it is not a table.
-        instead: contents that are read as the file is, if the file holds more than that; None for a table.
+        instead: contents that are published instead of the file, if the file holds more than was read; None for a
+        table.
     """
 
     columns: set[str] = field(factory=set)
@@ -98,7 +99,7 @@ class File:
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, *, wanted: str = "a file") -> File:
-        """Return a file with its bytes."""
+        """Read a file's bytes."""
         name = (path.name or str(path)) if name is None else name
         try:
             return cls(name=name, path=path, kept=read_bytes(path))
@@ -107,19 +108,19 @@ class File:
 
     @property
     def contents(self) -> bytes:
-        """The bytes of a file that must be there."""
+        """The bytes of the file."""
         if self.kept is not None:
             return self.kept
         return File.read(self.here, self.name).contents
 
     @property
     def absent(self) -> bool:
-        """Whether it is a secret file that was not published."""
+        """Whether this is a secret file that was not published."""
         return self.path is None and self.kept is None
 
     @property
     def here(self) -> Path:
-        """Path of a file that must be there, on disk."""
+        """The path of the file on disk."""
         if self.path is None:
             raise InputError([Fault(self.name, "", "no such file (it is secret)", "the owner's copy")])
         return self.path
@@ -127,7 +128,7 @@ class File:
 
 @frozen(kw_only=True)
 class Folder:
-    """A folder that a problem file names; it is its owner's own and no part of DIR.
+    """A folder that a problem file names. It belongs to its owner and is not part of DIR.
 
     Attributes:
         name: as the problem file gives it.
@@ -184,9 +185,9 @@ def key(
     )
 
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
-        wanted = check(value) if check is not None and value is not None else None
-        if wanted:
-            raise InputError([Fault("problem", name or attribute.name, show(value), wanted)])
+        expectation = check(value) if check is not None and value is not None else None
+        if expectation:
+            raise InputError([Fault("problem", name or attribute.name, show(value), expectation)])
 
     metadata = {KEY: declared}
     if factory is not None:
@@ -228,20 +229,20 @@ MAX_LINE: Final = 200
 
 def one_line(value: str) -> str | None:
     """Check: a line of text, without control characters and the marks that turn its direction."""
-    fits = value.strip() and value.isprintable() and len(value) <= MAX_LINE
-    return None if fits else f"one line of 1 to {MAX_LINE} printable characters"
+    is_valid = value.strip() and value.isprintable() and len(value) <= MAX_LINE
+    return None if is_valid else f"one line of 1 to {MAX_LINE} printable characters"
 
 
 @frozen(kw_only=True)
 class ProblemHeading:
-    """What people call a problem: keys before the tables of every problem file, as public as it is."""
+    """The title and purpose of a problem: keys before the tables of every problem file, and public."""
 
     title: str | None = key(None, help="the report's heading; public", check=one_line)
     purpose: str | None = key(None, help="what the release is for: a line under the heading; public", check=one_line)
 
 
 def show(value: object) -> str:
-    """Return a value as the user wrote it, cut where it is long."""
+    """Return a value as the user wrote it, shortened if it is long."""
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, Fraction):
@@ -256,39 +257,40 @@ def show(value: object) -> str:
 
 
 def document(value: AttrsInstance) -> dict[str, Any]:
-    """Return the keys of a class in order, and their values, as :func:`privopt.declare.structure` reads them."""
-    found: dict[str, Any] = {}
+    """Return the keys of an instance in order with their values, as :func:`privopt.declare.structure` reads them."""
+    values: dict[str, Any] = {}
     for attribute in attrs.fields(type(value)):
         declared: Key | None = attribute.metadata.get(KEY)
         inner = getattr(value, attribute.name)
         if declared is None or (declared.omit and inner == attribute.default):
             continue
         if declared.rest:
-            found |= inner
+            values |= inner
         else:
-            found[declared.name or attribute.name] = document(inner) if attrs.has(type(inner)) else inner
-    return found
+            values[declared.name or attribute.name] = document(inner) if attrs.has(type(inner)) else inner
+    return values
 
 
 def files_of(problem: AttrsInstance) -> list[File]:
     """Return every file that a problem names, in the order of its fields."""
-    return _named(problem, File)
+    return _collect_parts(problem, File)
 
 
 def folders_of(problem: AttrsInstance) -> list[Folder]:
     """Return every folder that a problem names."""
-    return _named(problem, Folder)
+    return _collect_parts(problem, Folder)
 
 
-def _named(problem: AttrsInstance, kind: type[T]) -> list[T]:
-    found: list[T] = []
+def _collect_parts(problem: AttrsInstance, kind: type[T]) -> list[T]:
+    """Return all files, or folders, of a problem and of its tables."""
+    parts: list[T] = []
     for attribute in attrs.fields(type(problem)):
         value = getattr(problem, attribute.name)
         if isinstance(value, kind):
-            found.append(value)
+            parts.append(value)
         elif isinstance(value, tuple):
-            found.extend(item for item in value if isinstance(item, kind))
+            parts.extend(item for item in value if isinstance(item, kind))
         elif KEY in attribute.metadata:
-            own = value.values() if isinstance(value, Mapping) else (value,)
-            found.extend(item for table in own if attrs.has(type(table)) for item in _named(table, kind))
-    return found
+            tables = value.values() if isinstance(value, Mapping) else (value,)
+            parts.extend(item for table in tables if attrs.has(type(table)) for item in _collect_parts(table, kind))
+    return parts

@@ -1,7 +1,7 @@
-"""Tables from any source; CSV and Parquet files read in batches that fit memory.
+"""Tables from any source. CSV and Parquet files are read in batches that fit memory.
 
-Cells of a CSV file are text and stay what they are, to the letter: the id 007 is not 7, and 1.10 is not 1.1. A line
-with nothing in it is not a row; one of commas alone is. No message quotes a cell: it may be the secret.
+Cells of a CSV file are text and stay unchanged to the letter: the id 007 is not 7, and 1.10 is not 1.1. An empty line
+is not a row, but a line of commas alone is. No message quotes a cell, because it may be the secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import polars as pl
 from attrs import frozen
 
 from privopt.declare.name_forms import normal_form
-from privopt.declare.tables import stripped
+from privopt.declare.tables import strip_names
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files.regular import Unreadable, open_regular
 
@@ -54,7 +54,7 @@ def ending_of(path: Path, option: str) -> str:
 
 @frozen(kw_only=True, eq=False)
 class TableSource:
-    """A table, from wherever: the names of its columns, and its rows in batches.
+    """A table from any source: the names of its columns, and its rows in batches.
 
     Attributes:
         name: for faults: a file's, or what a table in memory is called.
@@ -68,7 +68,7 @@ class TableSource:
 
     @classmethod
     def of_frame(cls, frame: nw.DataFrame[Any], name: str) -> Self:
-        """Make a source of a table in memory: one batch, names of columns in normal form."""
+        """Create a source from a table in memory: one batch, names of columns in normal form."""
         forms = {name: normal_form(name) for name in frame.columns}
         if len({*forms.values()}) == len(forms):
             frame = frame.rename({name: form for name, form in forms.items() if name != form})
@@ -76,7 +76,7 @@ class TableSource:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Make a source of a table in a file, whose header alone is read now.
+        """Create a source from a table in a file. Only its header is read now.
 
         Raises:
             UsageError: its name ends otherwise.
@@ -91,19 +91,20 @@ class TableSource:
         except Unreadable as error:
             raise InputError([Fault(path.name, "", error.found, "a table")]) from None
         if ending == ".csv":
-            columns = _header(path, head)
+            columns = _read_header(path, head)
         else:
             try:
-                columns = stripped(_scan_parquet(path).collect_schema().names())
+                columns = strip_names(_scan_parquet(path).collect_schema().names())
             except (pl.exceptions.PolarsError, OSError):
                 refuse_table(path, "a file that is not Parquet", "a Parquet file")
-        return cls(name=path.name, columns=columns, batches=lambda: _batches(path, ending, columns))
+        return cls(name=path.name, columns=columns, batches=lambda: _iter_batches(path, ending, columns))
 
 
-def _batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator[nw.DataFrame[Any]]:
+def _iter_batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator[nw.DataFrame[Any]]:
+    """Yield the rows of a file in batches; a bad row raises an error that names it."""
     try:
-        lazy = _scan(path, ending, columns)
-        batches = iter([lazy.collect(engine="in-memory")]) if _is_small(path, ending) else _streamed(lazy)
+        lazy = _scan_file(path, ending, columns)
+        batches = iter([lazy.collect(engine="in-memory")]) if _is_small(path, ending) else _stream_batches(lazy)
         for batch in batches if ending == ".parquet" else _without_blank(path, batches):
             yield nw.from_native(batch, eager_only=True)
     except pl.exceptions.PolarsError:
@@ -113,22 +114,23 @@ def _batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator[nw.D
 
 
 def _is_small(path: Path, ending: str) -> bool:
-    """Check whether a table is small enough to be read at once.
+    """Return whether a table is small enough to be read at once.
 
     A Parquet file is never small: a few bytes may represent a billion equal rows.
     """
     return ending == ".csv" and path.stat().st_size <= WHOLE
 
 
-def _streamed(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Yield batches of a table too large to be read at once."""
+def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Yield batches of a table that is too large to be read at once."""
     row = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
     size = row.estimated_size() / max(1, len(row))
     rows = int(min(BATCH_ROWS, max(SAMPLE_ROWS, BATCH_BYTES / max(1.0, size))))
     return iter(lazy.collect_batches(chunk_size=rows, maintain_order=True))
 
 
-def _scan(path: Path, ending: str, columns: tuple[str, ...]) -> pl.LazyFrame:
+def _scan_file(path: Path, ending: str, columns: tuple[str, ...]) -> pl.LazyFrame:
+    """Scan a file lazily, under the given names of columns."""
     if ending == ".parquet":
         lazy = _scan_parquet(path)
     else:
@@ -140,12 +142,15 @@ def _scan(path: Path, ending: str, columns: tuple[str, ...]) -> pl.LazyFrame:
 
 
 def _scan_parquet(path: Path) -> pl.LazyFrame:
-    """Exactly the file of this name, with the columns that it holds; polars would expand ``*``, ``[`` and ``~``."""
+    """Scan exactly the file of this name: polars would expand ``*``, ``[`` and ``~``."""
     return pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Batches of a CSV file without its blank lines, which polars takes for rows whose cells are all empty (``,,``).
+    """Remove blank lines, which polars reads as rows whose cells are all empty (``,,``).
+
+    To tell them apart, the file is read again in step with the batches, as long as there are such rows. A doubtful line
+    stays a row.
 
     Which is which is seen by reading the file again in step with them, as far as there are rows whose last cell is
     empty; what is in doubt stays a row.
@@ -155,22 +160,22 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)
-        before, row = 0, 2
+        skipped_rows, row = 0, 2
         for batch in batches:
             first_row, row = row, row + len(batch)
             empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
             if not batch[:, -1].has_nulls():
-                before += len(batch)
+                skipped_rows += len(batch)
                 yield batch
                 continue
             counts: list[int] = []
             with suppress(csv.Error):  # a cell longer than it takes
-                counts = [len(cells) for cells in islice(lines, before, before + len(batch))]
-            before, blank = 0, pl.Series([not count for count in counts], dtype=pl.Boolean)
+                counts = [len(cells) for cells in islice(lines, skipped_rows, skipped_rows + len(batch))]
+            skipped_rows, blank = 0, pl.Series([not count for count in counts], dtype=pl.Boolean)
             short = next((index for index, count in enumerate(counts) if 0 < count < batch.width), None)
             if short is not None and len(counts) == len(batch):
-                found, wanted = f"{counts[short]} fields", f"{batch.width} fields, as the header has"
-                raise InputError([Fault(path.name, f"row {first_row + short:,}", found, wanted)])
+                actual, expectation = f"{counts[short]} fields", f"{batch.width} fields, as the header has"
+                raise InputError([Fault(path.name, f"row {first_row + short:,}", actual, expectation)])
             if len(counts) == len(batch) and not (blank & ~empty).any():
                 batch = batch.filter(~blank)
             else:
@@ -178,13 +183,13 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
             yield batch
 
 
-def refuse_table(path: Path, got: str, wanted: str) -> NoReturn:
-    """Raise the fault of a whole table."""
-    raise InputError([Fault(path.name, "", got, wanted)])
+def refuse_table(path: Path, got: str, expectation: str) -> NoReturn:
+    """Raise a fault of the whole table."""
+    raise InputError([Fault(path.name, "", got, expectation)])
 
 
-def _header(path: Path, head: bytes) -> tuple[str, ...]:
-    """Names of columns, from the first bytes of a file."""
+def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
+    """Read the names of columns from the first bytes of a file."""
     text = head.decode("utf-8-sig", "surrogateescape")  # rows that are not text have faults of their own
     try:
         names = next(csv.reader(io.StringIO(text, newline="")), [])
@@ -195,16 +200,16 @@ def _header(path: Path, head: bytes) -> tuple[str, ...]:
     for mark in (";", "\t"):
         if len(names) == 1 and mark in names[0]:
             refuse_table(path, f"{mark!r} between fields", "commas between fields, a point before decimals")
-    odd = next((letter for name in names for letter in name if "\udc80" <= letter <= "\udcff"), None)
-    if odd is not None:
-        refuse_table(path, f"byte 0x{ord(odd) - 0xDC00:02x} in the header", "text in UTF-8")
+    invalid_letter = next((letter for name in names for letter in name if "\udc80" <= letter <= "\udcff"), None)
+    if invalid_letter is not None:
+        refuse_table(path, f"byte 0x{ord(invalid_letter) - 0xDC00:02x} in the header", "text in UTF-8")
     if b"\r" in head and b"\n" not in head:
         refuse_table(path, "lines that end in \\r", "lines that end in \\n or \\r\\n")
-    return stripped(names)
+    return strip_names(names)
 
 
 def _csv_fault(path: Path) -> Fault:
-    """Return the first row that is not a row, found by reading the file again, slowly."""
+    """Return the fault of the first invalid row, by reading the file again, slowly."""
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:

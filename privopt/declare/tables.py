@@ -20,11 +20,11 @@ from privopt.arrays import Expr, Ints, Series, no_doubles, read_only
 from privopt.declare.frames import (
     as_csv,
     csv_bytes,
+    find_ragged_row,
     is_parquet,
     plain_texts,
-    ragged,
     repeated,
-    stripped,
+    strip_names,
     table_of,
     table_text,
     text_of,
@@ -44,15 +44,15 @@ __all__ = [
     "csv_bytes",
     "duplicate_faults",
     "each_once",
+    "find_ragged_row",
     "is_parquet",
     "plain_texts",
-    "pointed",
-    "ragged",
+    "point_hint",
     "read_array",
     "read_lines",
     "read_table",
     "road_table",
-    "stripped",
+    "strip_names",
     "table_of",
     "table_text",
 ]
@@ -63,7 +63,7 @@ POINT: Final = ", with a point before its decimals"
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 
 
-def _listed(values: Iterable[str | float]) -> tuple[str | float, ...]:
+def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
     return tuple(values)
 
 
@@ -92,7 +92,7 @@ class Column:
     optional: bool = False
     least: float = -math.inf
     most: float = math.inf
-    one_of: tuple[str | float, ...] = field(default=(), converter=_listed)
+    one_of: tuple[str | float, ...] = field(default=(), converter=_to_tuple)
     whole: bool = field(default=Factory(lambda self: self.kind == "count", takes_self=True))
     unit: str = ""
     rests: bool = False
@@ -100,8 +100,8 @@ class Column:
     blank: float | None = None
 
     @property
-    def wanted(self) -> str:
-        """What a cell should hold, in words."""
+    def expectation(self) -> str:
+        """The expected content of a cell, in words."""
         if self.one_of:
             return f"one of {', '.join(map(str, self.one_of))}"
         if self.kind in ("id", "text"):
@@ -137,42 +137,42 @@ def read_table(
     frame = table_of(file)
     header = frame.columns
     choice = {name for names in any_of for name in names}
-    known = [c.label for c in columns if c.name not in choice]
+    expected_labels = [c.label for c in columns if c.name not in choice]
     labels = {c.name: c.label for c in columns}
-    known += [" or ".join(",".join(labels[name] for name in names) for names in any_of)] if any_of else []
+    expected_labels += [" or ".join(",".join(labels[name] for name in names) for names in any_of)] if any_of else []
     faults = [
-        Fault(file.name, "header", "no column " + repr(c.label), f"columns {', '.join(known)}")
+        Fault(file.name, "header", "no column " + repr(c.label), f"columns {', '.join(expected_labels)}")
         for c in columns
         if not c.optional and c.label not in header
     ]
-    twice = repeated(file)
+    repeated_labels = repeated(file)
     faults += [
         Fault(file.name, "header", f"column {c.label!r} twice", "one column of that name")
         for c in columns
-        if c.label in twice
+        if c.label in repeated_labels
     ]
     if any_of:
         any_of = [[labels[name] for name in names] for names in any_of]
-        whole = [names for names in any_of if all(name in header for name in names)]
-        if len(whole) != 1:
+        complete_sets = [names for names in any_of if all(name in header for name in names)]
+        if len(complete_sets) != 1:
             choices = " or ".join(",".join(names) for names in any_of)
             # Without a header the first row is taken for one, so that a secret file's is not quoted.
-            found = "other columns" if file.secret else f"columns {', '.join(header)}" if header else "no columns"
-            faults.append(Fault(file.name, "header", found, f"columns {choices}, one of these alone"))
+            actual = "other columns" if file.secret else f"columns {', '.join(header)}" if header else "no columns"
+            faults.append(Fault(file.name, "header", actual, f"columns {choices}, one of these alone"))
     if faults:
         raise InputError(faults)
     if frame.height < min_rows:
         raise InputError([Fault(file.name, "", "a header alone", "at least one row")])
     table: Table = {}
-    bad = Faults()
+    cell_faults = Faults()
     for column in columns:
         if column.label in header:
             file.seen.columns.update([] if file.secret else [column.label])  # of what is published
-            table[column.name] = _array(check_column(file.name, frame[column.label], column, bad))
-            if column.rests and not bad.count:
-                written = table[f"{column.name} written"] = _decimals(frame[column.label])
-                table[f"{column.name} rest"] = _rests(written, table[column.name])
-    _check_faults(file, bad)
+            table[column.name] = _to_array(check_column(file.name, frame[column.label], column, cell_faults))
+            if column.rests and not cell_faults.count:
+                written = table[f"{column.name} written"] = _decimal_texts(frame[column.label])
+                table[f"{column.name} rest"] = _decimal_rests(written, table[column.name])
+    _check_faults(file, cell_faults)
     return table
 
 
@@ -181,14 +181,15 @@ def _check_faults(file: File, faults: Faults) -> None:
     (Faults(conceal(faults.listed), faults.count) if file.secret else faults).check()
 
 
-def _array(series: Series) -> NDArray[Any]:
+def _to_array(series: Series) -> NDArray[Any]:
+    """Convert a column to a NumPy array."""
     import polars as pl
 
     return np.asarray(series.to_numpy(), dtype=np.str_ if series.dtype == pl.String else None)
 
 
 def check_column(name: str, series: Series, column: Column, faults: Faults) -> Series:
-    """Read the cells of one column: texts, doubles or int64; those that will not do are added to ``faults``.
+    """Read the cells of one column as texts, doubles or int64, and add invalid ones to ``faults``.
 
     Args:
         name: of the file, for faults.
@@ -211,49 +212,55 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         if series.dtype.is_float():
             cell = cell.replace("NaN", "")
         cells = texts.to_frame("text").select(pl.col("text").fill_null(""), stripped=cell)
-        stripped = cells["stripped"]
-        bad = (stripped == "").to_numpy() & (column.kind == "id")
-        values, low = cells["stripped" if column.kind == "id" else "text"], np.zeros(len(series), dtype=np.bool_)
+        cell_texts = cells["stripped"]
+        is_invalid = (cell_texts == "").to_numpy() & (column.kind == "id")
+        values, is_out_of_bounds = (
+            cells["stripped" if column.kind == "id" else "text"],
+            np.zeros(len(series), dtype=np.bool_),
+        )
     else:
-        read = _whole(cell) if column.whole else cell.cast(pl.Float64, strict=False)
-        cells = texts.to_frame("text").select(stripped=cell, value=read.fill_null(0), missing=read.is_null())
-        stripped, values, missing = cells["stripped"], cells["value"], cells["missing"].to_numpy()
-        left = (stripped == "").to_numpy() & (column.blank is not None)
+        numbers = _to_integers(cell) if column.whole else cell.cast(pl.Float64, strict=False)
+        cells = texts.to_frame("text").select(stripped=cell, value=numbers.fill_null(0), missing=numbers.is_null())
+        cell_texts, values, missing = cells["stripped"], cells["value"], cells["missing"].to_numpy()
+        is_blank = (cell_texts == "").to_numpy() & (column.blank is not None)
         array = values.to_numpy()
-        low = ~missing & ((array < column.least) | (array > column.most))
-        bad = missing if column.whole else missing | ~np.isfinite(array)
-        bad, low = bad & ~left, low & ~bad
-        if left.any():
-            values = pl.Series(np.where(left, np.asarray(column.blank, dtype=array.dtype), array))
+        is_out_of_bounds = ~missing & ((array < column.least) | (array > column.most))
+        is_invalid = missing if column.whole else missing | ~np.isfinite(array)
+        is_invalid, is_out_of_bounds = is_invalid & ~is_blank, is_out_of_bounds & ~is_invalid
+        if is_blank.any():
+            values = pl.Series(np.where(is_blank, np.asarray(column.blank, dtype=array.dtype), array))
     if column.one_of:
-        low = low | (~values.is_in(list(column.one_of)).to_numpy() & ~bad)
-    plain = evolve(column, least=-math.inf, most=math.inf, one_of=()).wanted
-    for rows, wanted in ((bad, plain), (low, column.wanted)):
-        places = np.flatnonzero(rows).tolist()
-        faults.extend((_cell_fault(name, column, row, stripped[row], wanted) for row in places), len(places))
+        is_out_of_bounds = is_out_of_bounds | (~values.is_in(list(column.one_of)).to_numpy() & ~is_invalid)
+    plain_expectation = evolve(column, least=-math.inf, most=math.inf, one_of=()).expectation
+    for rows, expectation in ((is_invalid, plain_expectation), (is_out_of_bounds, column.expectation)):
+        positions = np.flatnonzero(rows).tolist()
+        faults.extend(
+            (_cell_fault(name, column, row, cell_texts[row], expectation) for row in positions), len(positions)
+        )
     return values
 
 
-def _cell_fault(name: str, column: Column, row: int, text: str, wanted: str) -> Fault:
-    hint = pointed(text) if column.kind in ("number", "count") else ""
+def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str) -> Fault:
+    """Return the fault of one cell."""
+    hint = point_hint(text) if column.kind in ("number", "count") else ""
     where = f"row {row + 2}, column {column.label}"
-    return Fault(name, where, text or "nothing", wanted + hint, is_description=not text)
+    return Fault(name, where, text or "nothing", expectation + hint, is_description=not text)
 
 
-def _decimals(series: Series) -> NDArray[np.str_]:
-    """Return (rows,) texts of numbers as they are written, without blanks around them."""
+def _decimal_texts(series: Series) -> NDArray[np.str_]:
+    """Return the texts of numbers as they are written (rows,), without surrounding blanks."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
 
-def _rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(rows,) decimals as they are written less the doubles that were read, to 60 digits, as doubles."""
+def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the written decimals less the doubles that were read (rows,), to 60 digits, as doubles."""
     digits = Context(prec=60)
     pairs = zip(written.tolist(), values.tolist(), strict=True)
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
 
 
-def _whole(text: Expr) -> Expr:
-    """Integers, null where the text is none; 3.0 is 3, as programs export it."""
+def _to_integers(text: Expr) -> Expr:
+    """Parse whole numbers; null if the text is not one. 3.0 is 3, because programs export it so."""
     import polars as pl
 
     number = text.cast(pl.Float64, strict=False)
@@ -262,40 +269,44 @@ def _whole(text: Expr) -> Expr:
     return pl.coalesce(text.cast(pl.Int64, strict=False), rounded)
 
 
-def pointed(text: str) -> str:
-    """Add to an error that a number needs a point instead of a comma, if it has one."""
+def point_hint(text: str) -> str:
+    """Return a hint that a number needs a point instead of a comma; empty if it has none."""
     return POINT if _COMMA.fullmatch(text) else ""
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_secret: bool = False) -> list[Fault]:
-    """Return one fault for each id that occurs twice; an id of a secret file is not quoted."""
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse] != np.arange(len(ids)))
+    """Return a fault for each id that occurs again. An id of a secret file is not quoted."""
+    _, first_rows, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    repeats = np.flatnonzero(first_rows[inverse] != np.arange(len(ids)))
     faults = Faults()
     faults.add_rows(
-        file, column, again.tolist(), lambda row: f"{'an id' if is_secret else ids[row]} again", "ids that differ"
+        file, column, repeats.tolist(), lambda row: f"{'an id' if is_secret else ids[row]} again", "ids that differ"
     )
     return faults.listed
 
 
-def check_ids(file: File, ids: NDArray[Any], known: NDArray[Any], column: str, what: str) -> NDArray[np.int64]:
-    """Return the positions of ``ids`` in ``known``.
+def check_ids(
+    file: File, ids: NDArray[Any], known_ids: NDArray[Any], column: str, expectation: str
+) -> NDArray[np.int64]:
+    """Return the positions of ``ids`` among the known ids.
 
     Raises:
         InputError: one fault for each id that is not known.
     """
-    order = np.argsort(known, kind="stable")
-    place = np.searchsorted(known[order], ids)
-    place[place == len(known)] = 0
-    position = order[place]
+    order = np.argsort(known_ids, kind="stable")
+    insertion = np.searchsorted(known_ids[order], ids)
+    insertion[insertion == len(known_ids)] = 0
+    position = order[insertion]
     faults = Faults()
-    faults.add_rows(file.name, column, np.flatnonzero(known[position] != ids).tolist(), ids.__getitem__, what)
+    faults.add_rows(
+        file.name, column, np.flatnonzero(known_ids[position] != ids).tolist(), ids.__getitem__, expectation
+    )
     _check_faults(file, faults)
     return position.astype(np.int64)
 
 
 def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
-    """Return ids, one a line, none of them empty, ``min_rows`` or more: 0 for a secret file, whose list may be empty.
+    """Read ids, one for each line, none of them empty. ``min_rows`` is 0 for a secret file, which may be empty.
 
     Raises:
         InputError: a line is empty, an id occurs twice, or there are too few.
@@ -308,13 +319,13 @@ def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
     if len(lines) < min_rows:
         faults.append(Fault(file.name, "", f"{len(lines)} lines" if lines else "an empty file", "ids, one a line"))
     ids = np.asarray(lines, dtype=np.str_)
-    seen: dict[str, int] = {}
+    row_by_line: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
-        if line and line in seen:
+        if line and line in row_by_line:
             faults.append(
                 Fault(file.name, f"row {number}", f"{'an id' if file.secret else line} again", "ids that differ")
             )
-        seen[line] = number
+        row_by_line[line] = number
     Faults(faults).check()
     return ids
 
@@ -328,7 +339,7 @@ def read_array(
     maximum: float = math.inf,
     infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.float64]:
-    """Read an ``.npy`` matrix of numbers, whole ones among them that are doubles: up to 2^53 all are.
+    """Read an ``.npy`` matrix of numbers. Whole numbers must be doubles too, which all are up to 2^53.
 
     Args:
         file: as the problem names it.
@@ -341,48 +352,50 @@ def read_array(
     Raises:
         InputError: not an array of that shape, or values that will not do, by row and column from 0.
     """
-    sides = " x ".join("any" if side is None else str(side) for side in shape)
-    wanted = f"{what} as an array of numbers, {sides}"
+    sides = " x ".join("any" if length is None else str(length) for length in shape)
+    expectation = f"{what} as an array of numbers, {sides}"
     try:
         array = parse_npy(file.contents)
     except ValueError as error:
-        raise InputError([Fault(file.name, "", f"no .npy array ({error})", wanted)]) from None
+        raise InputError([Fault(file.name, "", f"no .npy array ({error})", expectation)]) from None
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:  # longer floats are not the same everywhere
-        raise InputError([Fault(file.name, "", f"values of type {array.dtype}", wanted)])
+        raise InputError([Fault(file.name, "", f"values of type {array.dtype}", expectation)])
     if array.ndim != 2 or any(s is not None and s != n for s, n in zip(shape, array.shape, strict=True)):
-        found = " x ".join(map(str, array.shape))
-        raise InputError([Fault(file.name, "", f"an array of shape {found or 'nothing'}", wanted)])
-    values, lost = np.ascontiguousarray(array, dtype=np.float64), no_doubles(array)
-    bad = lost | ~np.isfinite(values) | (values < minimum) | (np.abs(values) > maximum)
+        actual = " x ".join(map(str, array.shape))
+        raise InputError([Fault(file.name, "", f"an array of shape {actual or 'nothing'}", expectation)])
+    values, is_inexact = np.ascontiguousarray(array, dtype=np.float64), no_doubles(array)
+    is_invalid = is_inexact | ~np.isfinite(values) | (values < minimum) | (np.abs(values) > maximum)
     if infinite is not None:
-        bad &= ~infinite(values)
-    if bad.any():
+        is_invalid &= ~infinite(values)
+    if is_invalid.any():
         bound = f" of at least {minimum:g}" if minimum > -math.inf else ""
         bound += f" of at most {maximum:g} in size" if maximum < math.inf else ""
-        places = np.argwhere(bad).tolist()
-        sound = f"{what} as finite numbers{bound}"
-        if lost.any():
-            sound += ", whole ones up to 2^53, or doubles"
-        faults = (Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), sound) for r, c in places)
+        places = np.argwhere(is_invalid).tolist()
+        value_expectation = f"{what} as finite numbers{bound}"
+        if is_inexact.any():
+            value_expectation += ", whole ones up to 2^53, or doubles"
+        faults = (
+            Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), value_expectation) for r, c in places
+        )
         _check_faults(file, Faults(faults, len(places)))
     return read_only(values)
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return the place in ``ids`` of each id of a table that has one row for each record.
+    """Return the position in ``ids`` of each id of a table that has one row for each record.
 
     Raises:
         InputError: ids that are unknown, missing or there twice.
     """
     if faults := duplicate_faults(file.name, table_ids, is_secret=file.secret):
         raise InputError(faults)
-    place = check_ids(file, table_ids, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
-    missing = np.setdiff1d(np.arange(len(ids)), place)
+    positions = check_ids(file, table_ids, np.asarray(ids, dtype=np.str_), "id", "the id of a record")
+    missing = np.setdiff1d(np.arange(len(ids)), positions)
     if missing.size:
-        some = ids[int(missing[0])] + (", ..." if missing.size > 1 else "")
-        nothing = f"no row for {number_of(missing.size, 'record')} ({some})"
+        example = ids[int(missing[0])] + (", ..." if missing.size > 1 else "")
+        nothing = f"no row for {number_of(missing.size, 'record')} ({example})"
         raise InputError([Fault(file.name, "", nothing, "one row for each record")])
-    return place
+    return positions
 
 
 def _osmnx_roads(edges: File) -> File:
@@ -396,9 +409,9 @@ def _osmnx_roads(edges: File) -> File:
     if {"from", "to", "km"} & set(frame.columns) or not {"u", "v", "length"} <= set(frame.columns):
         return edges
     number = Column(name="length", least=0.0, unit="metres")
-    bad = Faults()
-    check_column(edges.name, frame["length"], number, bad)
-    bad.check()
+    cell_faults = Faults()
+    check_column(edges.name, frame["length"], number, cell_faults)
+    cell_faults.check()
     metres = plain_texts(frame["length"]).str.strip_chars().to_list()
     km = [format(Decimal(text).scaleb(-3, Context(prec=60)), "f") for text in metres]
     text = csv_bytes(frame.select("u", "v").rename({"u": "from", "v": "to"}).with_columns(PolarsSeries("km", km)))
@@ -408,7 +421,7 @@ def _osmnx_roads(edges: File) -> File:
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
-    """Return the columns from, to and km of a CSV file of roads: doubles that the decimals written are not below.
+    """Read the columns from, to and km of a CSV file of roads. Lengths are rounded down to doubles.
 
     Edges as OSMnx writes them (u, v, length in metres) are read too.
 

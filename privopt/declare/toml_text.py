@@ -1,4 +1,4 @@
-"""The text of problem files as TOML, read and written: decimals exact, nothing longer than what can be printed."""
+"""Read and write problem files as TOML text, with exact decimals and a limit on their length."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ MOST_DIGITS: Final = 2_000
 """Digits of the longest number. Exact doubles need at most 1,077; Python does not print whole numbers above 4,300."""
 
 
-def _decimal(text: str) -> Decimal:
+def _read_decimal(text: str) -> Decimal:
+    """Read a decimal exactly; very long ones are refused."""
     if len(text) > MOST_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits")
     return Decimal(text)
 
 
-def _shown(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables, unless a whole number has more digits than Python shows, which only hexadecimal text has."""
-    left: list[Any] = [tables]
-    while left:
-        value = left.pop()
+def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
+    """Return the tables, unless a whole number has too many digits to be printed (hexadecimal text can have them)."""
+    pending: list[Any] = [tables]
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
-            left.extend(value.values())
+            pending.extend(value.values())
         elif isinstance(value, list):
-            left.extend(value)
+            pending.extend(value)
         elif isinstance(value, int) and value.bit_length() > 3 * MOST_DIGITS:  # a digit has 3.3 bits
             raise ValueError("a whole number of too many digits")
     return tables
@@ -48,13 +49,13 @@ def read_toml(source: File) -> dict[str, Any]:
     """
     raw = source.contents
 
-    def refuse(got: str, wanted: str) -> NoReturn:
-        raise InputError([Fault(source.name, "", got, wanted)])
+    def refuse(got: str, expectation: str) -> NoReturn:
+        raise InputError([Fault(source.name, "", got, expectation)])
 
     if len(raw) > LARGEST_TOML:
         refuse(f"{len(raw):,} bytes", f"TOML 1.0 of at most {LARGEST_TOML:,}")
     try:
-        return _shown(tomllib.loads(raw.decode("utf-8-sig"), parse_float=_decimal))
+        return _check_lengths(tomllib.loads(raw.decode("utf-8-sig"), parse_float=_read_decimal))
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         refuse(f"a byte in line {line} that is not UTF-8", "TOML 1.0 in UTF-8")
@@ -63,7 +64,7 @@ def read_toml(source: File) -> dict[str, Any]:
 
 
 def to_toml(tables: Mapping[str, object]) -> str:
-    """Return nested mappings as TOML 1.0, by tomli-w; rationals are written as the decimals that they equal.
+    """Write nested mappings as TOML 1.0 with tomli-w. Rationals become the decimals that they equal.
 
     >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
     [privacy]
@@ -72,20 +73,21 @@ def to_toml(tables: Mapping[str, object]) -> str:
     [records.grid]
     rows = 2
     """
-    return str(tomli_w.dumps({str(name): _plain(inner, str(name)) for name, inner in tables.items()}))
+    return str(tomli_w.dumps({str(name): _to_plain(inner, str(name)) for name, inner in tables.items()}))
 
 
-def _plain(value: object, where: str) -> object:
+def _to_plain(value: object, where: str) -> object:
+    """Convert a value to one that TOML can hold."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(inner, f"{where}.{name}") for name, inner in value.items()}
+        return {str(name): _to_plain(inner, f"{where}.{name}") for name, inner in value.items()}
     if isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [_plain(inner, where) for inner in value]
+        return [_to_plain(inner, where) for inner in value]
     if isinstance(value, Fraction) and "/" not in exact_text(value):
         return Decimal(exact_text(value))
     if isinstance(value, (float, Decimal)):
         return value if type(value) in (float, Decimal) else float(value)
     if getattr(value, "shape", None) == ():  # a number of NumPy
-        return _plain(value.item(), where)  # type: ignore[attr-defined]
+        return _to_plain(value.item(), where)  # type: ignore[attr-defined]
     raise UsageError(f"{where} must be text, a number with finitely many decimals, a list or a table, got {value!r}")

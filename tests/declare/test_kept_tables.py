@@ -12,7 +12,7 @@ def parsed(monkeypatch):
     """Return the contents that polars was given."""
     given, read = [], pl.read_csv
     monkeypatch.setattr(pl, "read_csv", lambda text, **options: given.append(text) or read(text, **options))
-    frames._kept_cells.cache_clear()
+    frames._cached_cells.cache_clear()
     return given
 
 
