@@ -132,7 +132,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
             worker.process.kill()
     error, latest = answer.exception(), worker.latest
     is_dead = isinstance(error, DeadWorkerError)
-    # Asked before closing, which would end the process by another signal.
+    # Read before the worker is closed, which closes the file of its errors.
     death_text = worker.death() if is_dead and not (is_late or is_interrupted) else ""
     if is_dead or is_late:  # one that was killed may still look alive for a moment
         worker.close()

@@ -187,7 +187,7 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
             name = form.column_name(int(repeated[0])) if repeated.size else "a column"
             raise ModelError(f"{name} is in two blocks, or twice in block {number}")
         owner[columns] = number
-    # With a largest cost of 1, the solver's absolute tolerances are relative to the objective.
+    # With a largest cost of 1, the solver's absolute tolerances are relative to the largest cost.
     largest = float(np.abs(form.c).max(initial=0.0))
     scale = (1.0 if form.sense == "min" else -1.0) / (largest or 1.0)
     minimised = evolve(form, c=form.c * scale, c0=form.c0 * scale, sense="min")

@@ -1,4 +1,4 @@
-"""Arrays from untrusted files: headers are checked before anything is allocated."""
+"""Read and write arrays of untrusted files. Headers are checked before any memory is allocated."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
 
 
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether columns come first, and type of the .npy array that a stream begins with.
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an .npy array: its shape, whether columns come first, and its type.
 
     Raises:
         ValueError: it begins with none that can be taken.
@@ -50,18 +50,18 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
         raise ValueError(reason_of(error)) from None
     if dtype.hasobject or dtype.names is not None:
         raise ValueError(f"values of type {dtype}")
-    if any(side < 0 for side in shape):
+    if any(length < 0 for length in shape):
         raise ValueError(f"shape {shape}")
     return shape, columns_first, dtype
 
 
 def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the shape that the first bytes of an ``.npy`` file say, and the bytes of a value.
+    """Return the shape and the bytes of a value, from the first bytes of an ``.npy`` file.
 
     Raises:
         ValueError: the bytes are not such a header.
     """
-    shape, _, dtype = _header(io.BytesIO(head))
+    shape, _, dtype = _read_header(io.BytesIO(head))
     return shape, dtype.itemsize
 
 
@@ -86,22 +86,22 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
         ValueError: the bytes are not an .npy file, or fewer or more than its header says.
     """
     stream = io.BytesIO(contents)
-    shape, columns_first, dtype = _header(stream)
+    shape, columns_first, dtype = _read_header(stream)
     start = stream.tell()
-    wanted = math.prod(shape) * dtype.itemsize
-    if len(contents) - start != wanted:
-        raise ValueError(f"{len(contents) - start:,} bytes of values, where its header says {wanted:,}")
-    if not wanted:
+    expected_bytes = math.prod(shape) * dtype.itemsize
+    if len(contents) - start != expected_bytes:
+        raise ValueError(f"{len(contents) - start:,} bytes of values, where its header says {expected_bytes:,}")
+    if not expected_bytes:
         return np.empty(shape, dtype)
     flat = np.frombuffer(contents, dtype, offset=start)
     return flat.reshape(shape, order="F" if columns_first else "C")
 
 
 def npy_as_written(contents: bytes) -> bytes:
-    """Return an ``.npy`` file as NumPy writes it: version 1.0, byte order stated; unchanged if it is so already."""
-    begun = contents[:_TYPE_BYTES]
-    sound = begun[6:8] == b"\x01\x00" and _STATED.search(begun)
-    return contents if sound else npy_bytes(parse_npy(contents))
+    """Return an ``.npy`` file in the form that NumPy writes: version 1.0, with the byte order."""
+    head = contents[:_TYPE_BYTES]
+    is_as_written = head[6:8] == b"\x01\x00" and _STATED.search(head)
+    return contents if is_as_written else npy_bytes(parse_npy(contents))
 
 
 def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
@@ -117,13 +117,19 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(stream) as archive:
             _check_layout(archive, stream)
-            return _members(archive, largest)
+            return _read_members(archive, largest)
     except Exception as error:  # NumPy, zip and zlib raise whatever they like at a wrong byte
         raise ValueError(reason_of(error)) from None
 
 
 def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
-    """Check that an archive holds its members, its directory, and nothing else: then every reader finds the same.
+    """Check that an archive has its members, its directory, and nothing else, so that all readers agree on it.
+
+    ``zipfile`` accepts bytes before and between members, cuts a name at a zero byte, and prefers the second end of
+    zip64 to the first. Other programs do not, and would read another matrix.
+
+    Raises:
+        ValueError: The archive has other contents.
 
     ``zipfile`` takes bytes before and between members, cuts a name at a zero byte, and prefers the second end of zip64
     to the first; other programs do not, and would read another matrix.
@@ -131,24 +137,25 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
     Raises:
         ValueError: something else is in it.
     """
-    at, directory, members = 0, 0, archive.infolist()
+    offset, directory, members = 0, 0, archive.infolist()
     for info in members:
         stream.seek(info.header_offset + _LENGTHS)
         name, extra = struct.unpack("<HH", stream.read(4))
-        if info.header_offset != at or info.orig_filename != info.filename or info.flag_bits or info.comment:
+        if info.header_offset != offset or info.orig_filename != info.filename or info.flag_bits or info.comment:
             raise ValueError(f"{info.filename!r} not as solve writes members: one behind another, of plain names")
-        at += _LOCAL + name + extra + info.compress_size
+        offset += _LOCAL + name + extra + info.compress_size
         directory += _CENTRAL + name + len(info.extra)
-    places = len(members), len(members), directory, min(at, 0xFFFFFFFF)
+    places = len(members), len(members), directory, min(offset, 0xFFFFFFFF)
     end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *places, 0)
-    stream.seek(at + directory + (_END_64 if at > zipfile.ZIP64_LIMIT else 0))
-    if (found := stream.read()) != end:
-        raise ValueError(f"{len(found):,} bytes behind its members, which are not the end of {len(members)}")
+    stream.seek(offset + directory + (_END_64 if offset > zipfile.ZIP64_LIMIT else 0))
+    if (tail := stream.read()) != end:
+        raise ValueError(f"{len(tail):,} bytes behind its members, which are not the end of {len(members)}")
 
 
-def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
+def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an archive, within a limit on their total size."""
     arrays: dict[str, NDArray[Any]] = {}
-    left = largest
+    remaining_bytes = largest
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         if name == info.filename:
@@ -158,16 +165,16 @@ def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
         if info.compress_type not in _STORED:
             raise ValueError(f"{name!r} in a compression that NumPy does not write")
         with archive.open(info) as member:
-            begun = member.read(_TYPE_BYTES)
+            head = member.read(_TYPE_BYTES)
         with archive.open(info) as member:
-            shape, _, dtype = _header(member)
+            shape, _, dtype = _read_header(member)
             size = math.prod(shape) * dtype.itemsize
             if member.tell() + size != info.file_size:
                 raise ValueError(f"{name!r} of {info.file_size:,} bytes, where its header says {size:,} of values")
-        if begun[6:8] != b"\x01\x00" or not _ORDERED.search(begun):
+        if head[6:8] != b"\x01\x00" or not _ORDERED.search(head):
             raise ValueError(f"{name!r} in another form than solve writes: version 1.0, little-endian")
-        left -= info.file_size
-        if left < 0:
+        remaining_bytes -= info.file_size
+        if remaining_bytes < 0:
             raise ValueError(f"more than {largest:,} bytes of arrays")
         info.file_size += 1  # were there more than is stated, this much would be read, and have another sum
         with archive.open(info) as member:
@@ -178,12 +185,12 @@ def _members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
 
 def read_npz(
     path: Path,
-    wanted: str,
+    expectation: str,
     *,
     only: Collection[str] | None = None,
     largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Read an .npz file: see :func:`parse_npz`.
+    """Read an .npz file; see :func:`parse_npz`.
 
     Args:
         path: of the file.
@@ -198,12 +205,12 @@ def read_npz(
         with open_regular(path, links=False) as (stream, size):
             arrays = parse_npz(stream, largest=size if largest is None else largest)
     except Unreadable as error:
-        raise InputError([Fault(str(path), "", error.found, wanted)]) from None
+        raise InputError([Fault(str(path), "", error.found, expectation)]) from None
     except ValueError as error:
-        raise InputError([Fault(str(path), "", f"no such archive ({error})", wanted)]) from None
+        raise InputError([Fault(str(path), "", f"no such archive ({error})", expectation)]) from None
     unknown = [name for name in arrays if only is not None and name not in only]
     if unknown:
-        raise InputError([Fault(str(path), name, "an array that nothing reads", wanted) for name in unknown])
+        raise InputError([Fault(str(path), name, "an array that nothing reads", expectation) for name in unknown])
     return arrays
 
 
@@ -213,12 +220,12 @@ Shape = tuple[int | str | None, ...]
 
 def read_arrays(
     path: Path,
-    wanted: Mapping[str, tuple[DTypeLike, Shape]],
+    required: Mapping[str, tuple[DTypeLike, Shape]],
     *,
     optional: Mapping[str, tuple[DTypeLike, Shape]] | None = None,
     largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an .npz file of a release: these by name, of these types and shapes, and no others.
+    """Read the arrays of an .npz file of a release: exactly these names, types and shapes.
 
     ::
 
@@ -238,28 +245,33 @@ def read_arrays(
         InputError: missing, no such archive, larger than its arrays can be, or other arrays; each that is wrong is
             named.
     """
-    known = {**wanted, **(optional or {})}
-    arrays = read_npz(path, f"arrays {', '.join(known)}", only=known, largest=_most_bytes(known) or largest)
+    all_types = {**required, **(optional or {})}
+    arrays = read_npz(path, f"arrays {', '.join(all_types)}", only=all_types, largest=_max_bytes(all_types) or largest)
     faults, sides = Faults(), dict[str, int]()
-    for name, (dtype, shape) in known.items():
-        said = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shown(shape)}"
+    for name, (dtype, shape) in all_types.items():
+        expectation = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shape_text(shape)}"
         array = arrays.get(name)
         if array is None:
-            faults.extend([Fault(str(path), name, "no such array", said)] if name in wanted else [])
-        elif not (_of_type(array, np.dtype(dtype)) and _of_shape(array, shape, sides)):
-            lengths = f" with {', '.join(f'{side} = {n}' for side, n in sides.items())}" if sides else ""
-            faults.add(str(path), name, f"{array.dtype.name} of shape {_shown(array.shape)}", said + lengths)
+            faults.extend([Fault(str(path), name, "no such array", expectation)] if name in required else [])
+        elif not (_has_type(array, np.dtype(dtype)) and _has_shape(array, shape, sides)):
+            lengths = (
+                f" with {', '.join(f'{name_of_side} = {n}' for name_of_side, n in sides.items())}" if sides else ""
+            )
+            faults.add(
+                str(path), name, f"{array.dtype.name} of shape {_shape_text(array.shape)}", expectation + lengths
+            )
         else:
             array.setflags(write=False)
     faults.check()
     return arrays
 
 
-def _shown(shape: Shape) -> str:
-    return f"({', '.join('any' if side is None else str(side) for side in shape)})"
+def _shape_text(shape: Shape) -> str:
+    return f"({', '.join('any' if length is None else str(length) for length in shape)})"
 
 
-def _of_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
+    """Return whether an array has a type; texts of any length are one type."""
     if dtype.kind != "U" or array.dtype.kind != "U":
         return array.dtype == dtype
     try:
@@ -269,21 +281,22 @@ def _of_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     return True
 
 
-def _of_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
-    """Check whether an array has a shape; sides whose names are new get their lengths."""
+def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
+    """Return whether an array has a shape. A new name of a side gets the side's length."""
     if array.ndim != len(shape):
         return False
     lengths = [
-        sides.setdefault(side, n) if isinstance(side, str) else side for side, n in zip(shape, array.shape, strict=True)
+        sides.setdefault(expected, n) if isinstance(expected, str) else expected
+        for expected, n in zip(shape, array.shape, strict=True)
     ]
-    return all(side in (None, n) for side, n in zip(lengths, array.shape, strict=True))
+    return all(expected in (None, n) for expected, n in zip(lengths, array.shape, strict=True))
 
 
-def _most_bytes(known: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
-    """Bytes of all arrays together, at most; None where a side may have any length: those of the file then."""
+def _max_bytes(types: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
+    """Return the most bytes that all arrays can take together; None if a side may have any length."""
     total = 0
-    for dtype, shape in known.values():
-        lengths = [side for side in shape if isinstance(side, int)]
+    for dtype, shape in types.values():
+        lengths = [length for length in shape if isinstance(length, int)]
         if len(lengths) < len(shape):
             return None
         total += _HEADER_BYTES + (np.dtype(dtype).itemsize or _MAX_TEXT_BYTES) * math.prod(lengths)

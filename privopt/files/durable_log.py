@@ -15,7 +15,7 @@ SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NO
 
 
 class DurableLog(LogFile):
-    """A file of texts to which texts are only added, its owner's alone.
+    """A file of texts to which texts are only added, readable by its owner alone.
 
     What is added is on the disk when the block of :meth:`adding` ends, or not at all; processes wait for one another.
     What to send once, and to repeat ever after, is looked up and added in one such block::
@@ -41,18 +41,18 @@ class DurableLog(LogFile):
         super().__init__(path, Form(name=name, mark=mark, schema=SCHEMA))
 
     def texts(self) -> list[str]:
-        """Return all texts, in the order in which they were added."""
+        """Return all texts, oldest first."""
         with translated_errors(self.path):
             rows = self.connection(make=False).execute("SELECT text FROM entries ORDER BY number")
             return [text for (text,) in rows]
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Let no other process add until the block ends; additions are durable then, or dropped if it raises."""
+        """Lock the log for additions. They are durable when the block ends, or dropped if it raises."""
         with self.writing():
             yield
 
     def add(self, text: str) -> None:
-        """Add a text, in a block of :meth:`adding`."""
+        """Add a text within a block of :meth:`adding`."""
         with translated_errors(self.path):
             self.connection(make=True).execute("INSERT INTO entries (text) VALUES (?)", (text,))

@@ -1,7 +1,7 @@
-"""The file of a ledger, of kept reports or of a log: SQLite, durable with every transaction, never created in part.
+"""The file of a ledger, of stored reports or of a log: SQLite, durable with every transaction, complete or absent.
 
-What SQLite reports is sorted into three: bytes that are not what was written; a file of another kind; a disk or a lock
-that is in the way.
+SQLite's errors are divided into three kinds: bytes that were changed, a file of another kind, and a disk or a lock that
+prevents the work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
 from privopt.files.regular import Unreadable, flush, open_regular
-from privopt.files.working_folder import claimed
+from privopt.files.working_folder import claim_folder
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
 """Seconds that a process waits for another that is writing."""
@@ -37,7 +37,7 @@ _NOT_OPEN: Final = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE
 
 @frozen(kw_only=True)
 class Form:
-    """What kind of file it is.
+    """The kind of a log file.
 
     Attributes:
         name: in messages.
@@ -52,7 +52,7 @@ class Form:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into privopt's errors.
+    """Translate SQLite's errors to privopt's.
 
     Raises:
         DoesNotHoldError: the file is not as it was written.
@@ -76,16 +76,16 @@ def translated_errors(path: Path) -> Iterator[None]:
 
 @define(eq=False)
 class LogFile:
-    """The file, open. One that is to be made is in memory until something is to be written: reading leaves no file.
+    """The open file. A new file is kept in memory until something is written, so that reading leaves no file.
 
     Attributes:
         path, form: of the file.
         make: False to refuse a path where there is nothing.
 
     Raises:
-        InputError: there is none, or it is something else.
-        DoesNotHoldError: it is one, and not as it was written.
-        UsageError: it may not be opened, or its folder does not exist.
+        InputError: There is no file, or it is something else.
+        DoesNotHoldError: The file was changed.
+        UsageError: It may not be opened, or its folder does not exist.
     """
 
     path: Path = field(converter=Path)
@@ -97,25 +97,26 @@ class LogFile:
     def __attrs_post_init__(self) -> None:
         self._is_there = not self.make or self.path.exists()
         if self._is_there:
-            self._connection = _connected(self.path, self.form)
+            self._connection = _open_connection(self.path, self.form)
             return
         self._check_folder()
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._make_tables(self._connection)
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write what a new file begins with: nothing, where a kind of file does not say."""
+        """Write the first contents of a new file. By default there are none."""
 
     def reading(self, *, make: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Read one state of the file, whatever others write meanwhile; ``make`` it where there is none."""
-        return self._transaction("BEGIN", "ROLLBACK", make=make)
+        """Read one state of the file, whatever others write meanwhile. With ``make`` a missing file is created."""
+        return self._run_transaction("BEGIN", "ROLLBACK", make=make)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Hold a transaction with no other writer, durable when the block ends well."""
-        return self._transaction("BEGIN IMMEDIATE", "COMMIT", make=True)
+        """Hold a transaction without any other writer. It is durable once the block has ended without an error."""
+        return self._run_transaction("BEGIN IMMEDIATE", "COMMIT", make=True)
 
     @contextmanager
-    def _transaction(self, begin: str, end: str, *, make: bool) -> Iterator[sqlite3.Connection]:
+    def _run_transaction(self, begin: str, end: str, *, make: bool) -> Iterator[sqlite3.Connection]:
+        """Run a block between two statements; an error rolls the transaction back."""
         with translated_errors(self.path):
             connection = self.connection(make=make)
             connection.execute(begin)
@@ -138,18 +139,18 @@ class LogFile:
         self.close()
 
     def connection(self, *, make: bool) -> sqlite3.Connection:
-        """Return the connection to the file, to ``make`` where there is none; or to what it would begin with."""
+        """Return the connection to the file, or to its initial contents in memory if it does not exist."""
         if not self._is_there and (make or self.path.exists()):
             if not self.path.exists():
-                self._create()
-            empty, self._connection, self._is_there = self._connection, _connected(self.path, self.form), True
+                self._create_file()
+            empty, self._connection, self._is_there = self._connection, _open_connection(self.path, self.form), True
             empty.close()
         return self._connection
 
-    def _create(self) -> None:
-        """Make the file, its owner's alone; where another process makes it meanwhile, that one stays."""
+    def _create_file(self) -> None:
+        """Create the file for its owner alone. If another process creates it meanwhile, that one stays."""
         self._check_folder()
-        with claimed(self.path) as work:
+        with claim_folder(self.path) as work:
             new = work / "new"
             os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             with closing(sqlite3.connect(new, isolation_level=None)) as connection:
@@ -158,6 +159,7 @@ class LogFile:
                 connection.execute("PRAGMA journal_mode = WAL")
                 self._make_tables(connection)
             flush(new)
+            # A link gives the finished file its name in one step, and fails if the name exists.
             with suppress(FileExistsError):
                 os.link(new, self.path)
             flush(self.path.parent)
@@ -174,8 +176,8 @@ class LogFile:
         connection.execute("COMMIT")
 
 
-def _connected(path: Path, form: Form) -> sqlite3.Connection:
-    """Open a file that is there."""
+def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
+    """Open an existing file, and check that it is of this kind."""
     _check_head(path, form)
     with translated_errors(path):
         connection = sqlite3.connect(
@@ -193,13 +195,14 @@ def _connected(path: Path, form: Form) -> sqlite3.Connection:
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> None:
-    found = {text for (text,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
-    if found != set(form.schema):
+    """Check that the file has exactly the tables of its kind."""
+    statements = {text for (text,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
+    if statements != set(form.schema):
         raise DoesNotHoldError(f"{path}: changed: its tables are not those of a {form.name}")
 
 
 def _check_head(path: Path, form: Form) -> None:
-    """Distinguish a file whose head was changed from another kind of file: two marks of three decide."""
+    """Tell a changed first page from another kind of file: two of three marks decide."""
     try:
         with open_regular(path, largest=1 << 50) as (stream, _):
             head = stream.read(PAGE_BYTES)

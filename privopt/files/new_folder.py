@@ -16,7 +16,7 @@ from privopt.errors import UsageError
 from privopt.files.regular import flush
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 from privopt.files.targets import check_file, check_target
-from privopt.files.working_folder import claimed
+from privopt.files.working_folder import claim_folder
 
 __all__ = [
     "Workspace",
@@ -44,7 +44,7 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
     """
     target = target.absolute()
     check_file(target, force=force, option=option)
-    with make_parents(target), claimed(target) as workspace:
+    with make_parents(target), claim_folder(target) as workspace:
         path = workspace / target.name
         yield path
         flush_folder(workspace)
@@ -68,7 +68,7 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{target}: its folder cannot be written")
     parent = folder.parent if os.access(folder.parent, os.W_OK | os.X_OK) else target.parent
-    with claimed(parent / folder.name) as workspace:
+    with claim_folder(parent / folder.name) as workspace:
         path = workspace / target.name
         path.write_bytes(contents)
         is_private = target.parent.name == PRIVATE
@@ -162,7 +162,7 @@ def open_workspace(
     """
     target = target.absolute()
     check_target(target, force=force, option=option, known_by=known_by)
-    with make_parents(target), claimed(target) as home:
+    with make_parents(target), claim_folder(target) as home:
         yield Workspace(target, home, force, option, known_by)
 
 

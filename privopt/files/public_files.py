@@ -21,52 +21,57 @@ NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\
 
 
 def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Yield the contents of the files, those in ``private/`` where asked for, the members of archives included."""
+    """Yield the contents of the files and of the members of archives; ``private/`` only if ``private``."""
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_file() or (name.split("/")[0] == PRIVATE and not private):
             continue
         contents = path.read_bytes()
         yield name, contents
-        if _zip(contents):
+        if _is_zip(contents):
             with zipfile.ZipFile(io.BytesIO(contents)) as archive:
                 for member in archive.namelist():
                     yield f"{name}:{member}", archive.read(member)
 
 
 def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
-    """Return what was released: public files except result.json and the checksums, archives by their members."""
-    found = dict(public_bytes(folder, private=private))
-    archives = {name.partition(":")[0] for name in found if ":" in name}
-    return {name: contents for name, contents in found.items() if name not in {SUMS, RESULT} | archives}
+    """Return what was released: public files except result.json and the checksums, archives as their members."""
+    files = dict(public_bytes(folder, private=private))
+    archives = {name.partition(":")[0] for name in files if ":" in name}
+    return {name: contents for name, contents in files.items() if name not in {SUMS, RESULT} | archives}
 
 
 def read_public_parts(folder: Path) -> dict[str, bytes]:
-    """Return what accompanies the artefact: result.json without its times, value by value, lists also whole."""
+    """Return the values of result.json without its times, one by one; lists also as a whole."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     result.pop("time", None)
-    return {f"{RESULT}: {place}": json.dumps(value).encode() for place, value in _leaves(result, "")}
+    return {f"{RESULT}: {location}": json.dumps(value).encode() for location, value in _iter_leaves(result, "")}
 
 
-def _leaves(value: Any, place: str) -> Iterator[tuple[str, Any]]:
+def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
+    """Yield each value of a JSON document with its location."""
     if isinstance(value, Mapping):
-        yield f"the keys of {place}" if place else "its keys", list(value)
+        yield f"the keys of {location}" if location else "its keys", list(value)
         for key, inner in value.items():
-            yield from _leaves(inner, f"{place}.{key}" if place else key)
+            yield from _iter_leaves(inner, f"{location}.{key}" if location else key)
         return
-    yield place, value
+    yield location, value
     if isinstance(value, list):
         for number, inner in enumerate(value):
-            yield from _leaves(inner, f"{place}[{number}]")
+            yield from _iter_leaves(inner, f"{location}[{number}]")
 
 
-def published(folder: Path) -> dict[str, bytes]:
-    """Return everything public in parts that can be compared: whole files, columns, texts without numbers, result.json.
+def split_public_files(folder: Path) -> dict[str, bytes]:
+    """Return everything public in comparable parts: whole files, columns, texts without numbers, result.json.
 
     It omits what rightly differs between two runs on the same input: times, and the sums that follow from them.
     """
     files = artefact(folder)
-    dated = {f"{name}, of its members": _members(contents) for name, contents in public_bytes(folder) if _zip(contents)}
+    dated = {
+        f"{name}, of its members": _archive_facts(contents)
+        for name, contents in public_bytes(folder)
+        if _is_zip(contents)
+    }
     parts = {"the list of public files": "\n".join(files).encode(), **files}
     for name, contents in files.items():
         if name.endswith(".csv"):
@@ -78,12 +83,13 @@ def published(folder: Path) -> dict[str, bytes]:
     return parts | dated | read_public_parts(folder)
 
 
-def _zip(contents: bytes) -> bool:
+def _is_zip(contents: bytes) -> bool:
+    """Return whether contents are a zip archive."""
     return zipfile.is_zipfile(io.BytesIO(contents))
 
 
-def _members(contents: bytes) -> bytes:
-    """Return what an archive contains besides its members: order, dates, modes, comments, and the packing."""
+def _archive_facts(contents: bytes) -> bytes:
+    """Return an archive's own data besides its members: order, dates, modes, comments, and the packing."""
     with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-        told = [[getattr(member, name) for name in NAMED + PACKED] for member in archive.infolist()]
-        return repr((archive.comment, told)).encode()
+        rows = [[getattr(member, name) for name in NAMED + PACKED] for member in archive.infolist()]
+        return repr((archive.comment, rows)).encode()

@@ -1,4 +1,4 @@
-"""Files read and made with care: regular files alone, bounded, once; and files that no one else can read."""
+"""Read and create files with care: regular files alone, bounded in size, read once; and private files."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ LARGEST: Final = 8 * 2**30
 
 
 class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into a fault with file and key)
-    """A path that is not read; the text says why, as a clause: ``which is a pipe``."""
+    """A path cannot be read. The text is the reason, as a clause: ``which is a pipe``."""
 
     @property
     def found(self) -> str:
-        """What was found, for a fault that names the path itself."""
+        """The reason as what was found, for a fault that names the path itself."""
         if str(self) == _MISSING:
             return "no such file"
         clause = str(self)
@@ -61,7 +61,8 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         Unreadable: it is missing, no regular file, too large, or may not be read.
     """
     try:
-        _check(os.stat(path, follow_symlinks=links), largest)  # a device is not even opened
+        # Checked before opening, because opening a device can have effects already.
+        _check_status(os.stat(path, follow_symlinks=links), largest)
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
     except FileNotFoundError:
         raise Unreadable(_MISSING) from None
@@ -72,12 +73,14 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
     except ValueError:  # a zero byte in the name, or characters that no name can have
         raise Unreadable("which no file can be called") from None
     with os.fdopen(handle, "rb") as stream:
-        found = os.fstat(handle)
-        _check(found, largest)
-        yield stream, found.st_size
+        status = os.fstat(handle)
+        # Checked again on the open file, because the path may have been replaced meanwhile.
+        _check_status(status, largest)
+        yield stream, status.st_size
 
 
-def _check(status: os.stat_result, largest: int) -> None:
+def _check_status(status: os.stat_result, largest: int) -> None:
+    """Refuse a file that is not regular or is too large."""
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable(f"which is {what_it_is(status.st_mode)}")
     if status.st_size > largest:
@@ -110,7 +113,7 @@ def read_whole(stream: BufferedReader, size: int) -> bytes:
 
 
 def private_folder(path: Path, *, closed: bool = False) -> None:
-    """Make a folder that its owner alone can enter; one that is there already becomes such a folder.
+    """Create a folder that only its owner can enter, or restrict an existing one.
 
     Args:
         path: of the folder.
@@ -124,19 +127,21 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode):
-            raise UsageError(f"{path} must be a folder for private files, got {what_it_is(found.st_mode)}") from None
-        if found.st_uid != os.geteuid():
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{path} must be a folder for private files, got {what_it_is(status.st_mode)}") from None
+        if status.st_uid != os.geteuid():
             raise UsageError(f"{path} must be a folder of your own, got one of another user") from None
-        if closed and found.st_mode & 0o077:
-            raise UsageError(f"{path} must have mode 0700, got {found.st_mode & 0o777:04o}") from None
+        if closed and status.st_mode & 0o077:
+            raise UsageError(f"{path} must have mode 0700, got {status.st_mode & 0o777:04o}") from None
         path.chmod(0o700)
 
 
 @contextmanager
 def open_private(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that only its owner can read, from its first byte.
+    """Write a file that only its owner can read, from its first byte on.
+
+    The file replaces the file of that name when the block ends without an error. A link of that name is not followed.
 
     When the block ends well it replaces the file of that name. A link of that name is not followed.
     """

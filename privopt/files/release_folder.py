@@ -1,6 +1,6 @@
 """Read a release folder as untrusted input: its names, its checksums, its result.json.
 
-Regular files alone belong into DIR, and each of them into a SHA256SUMS. :mod:`privopt.run.publish` writes DIR.
+DIR contains only regular files, each listed in a SHA256SUMS. :mod:`privopt.run.publish` writes DIR.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
 
 
 def jsonable(value: object) -> Json:
-    """Return a value as result.json holds it: unknown is null, infinite is ``"inf"``, arrays are lists."""
+    """Convert a value to JSON for result.json: unknown is null, infinite is ``"inf"``, arrays are lists."""
     if isinstance(value, Mapping):
         return {str(name): jsonable(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -98,7 +98,13 @@ def sha256(path: Path) -> str:
 
 
 def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
-    """Return every file below a folder by its path from there, in order; and a fault for all that is not a file.
+    """Return every file below a folder by its relative path, in order, and a fault for everything else.
+
+    Links, pipes, devices and sockets are faults, and so are empty folders and files that are too large. None of these
+    is opened.
+
+    Raises:
+        InputError: A folder cannot be read.
 
     Links, pipes, devices and sockets are faults, so are empty folders and files too large to be read: nothing of
     them is opened.
@@ -108,20 +114,20 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
     """
     files: list[str] = []
     faults: list[Fault] = []
-    left = [""]
-    while left:
-        above = left.pop()
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
         try:
-            with os.scandir(folder / above) as entries:
-                found = {f"{above}{entry.name}": entry.stat(follow_symlinks=False) for entry in entries}
+            with os.scandir(folder / prefix) as entries:
+                status_by_name = {f"{prefix}{entry.name}": entry.stat(follow_symlinks=False) for entry in entries}
         except OSError as error:
             reason = f"a folder that cannot be read ({error.strerror})"
-            raise InputError([Fault(str(folder / above), "", reason, "a folder of privopt")]) from None
-        if above and not found:
-            faults.append(Fault(above, "", "an empty folder", "folders that hold files"))
-        for name, status in found.items():
+            raise InputError([Fault(str(folder / prefix), "", reason, "a folder of privopt")]) from None
+        if prefix and not status_by_name:
+            faults.append(Fault(prefix, "", "an empty folder", "folders that hold files"))
+        for name, status in status_by_name.items():
             if stat.S_ISDIR(status.st_mode):
-                left.append(f"{name}/")
+                pending.append(f"{name}/")
             elif not stat.S_ISREG(status.st_mode):
                 faults.append(Fault(name, "", what_it_is(status.st_mode), "a regular file"))
             elif status.st_size > LARGEST:
@@ -132,20 +138,20 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 
 
 def sums_text(folder: Path, *, private: bool = False) -> str:
-    """Return ``sha256sum``'s lines for all the files of a folder that its SHA256SUMS covers."""
+    """Return ``sha256sum``'s lines for all files of a folder that its SHA256SUMS covers."""
     covered = {name for name in files_in(folder)[0] if private or not name.startswith(f"{PRIVATE}/")}
     covered -= {SUMS, REPORT} if private else {SUMS, REPORT, SIGNATURE}
     return "".join(_sum_line(name, sha256(folder / name)) for name in sorted(covered))
 
 
 def _sum_line(name: str, digest: str) -> str:
-    """Return a line as sha256sum writes it: an odd name is escaped, so that no name can look like another line."""
+    """Return a line as sha256sum writes it. Unusual names are escaped, so that none can look like another line."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
 def expect_release(folder: Path, name: str = RESULT) -> None:
-    """Refuse what is not a DIR at once, before anything else in it is looked at.
+    """Refuse a folder that is not a DIR, before reading anything else in it.
 
     Args:
         folder: DIR.
@@ -154,13 +160,13 @@ def expect_release(folder: Path, name: str = RESULT) -> None:
     Raises:
         InputError: the folder, or the file in it, does not exist.
     """
-    found = f"no {name} in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
+    actual = f"no {name} in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
     if not os.path.lexists(folder / name):
-        raise InputError([Fault(str(folder), "", found, "a folder that privopt solve has written")])
+        raise InputError([Fault(str(folder), "", actual, "a folder that privopt solve has written")])
 
 
 def check_sums(folder: Path) -> list[str]:
-    """Compare a DIR with its SHA256SUMS, and ``private/`` with its own where it is there.
+    """Compare a DIR with its SHA256SUMS, and ``private/`` with its own if it exists.
 
     Returns:
         One line for each file that changed, is missing or is new, and for all that is not a regular file; empty where
@@ -173,13 +179,14 @@ def check_sums(folder: Path) -> list[str]:
     _, faults = files_in(folder)
     if faults:
         return [str(fault) for fault in faults]
-    complaints = _compare(folder, private=False)
+    complaints = _compare_sums(folder, private=False)
     if (folder / PRIVATE).is_dir():
-        complaints += [f"{PRIVATE}/{line}" for line in _compare(folder / PRIVATE, private=True)]
+        complaints += [f"{PRIVATE}/{line}" for line in _compare_sums(folder / PRIVATE, private=True)]
     return complaints
 
 
-def _compare(folder: Path, *, private: bool) -> list[str]:
+def _compare_sums(folder: Path, *, private: bool) -> list[str]:
+    """Compare a folder's recorded sums with those of its files."""
     try:
         written = read_bytes(folder / SUMS, largest=LARGEST_TEXT, links=False).decode("utf-8", "surrogateescape")
     except Unreadable as error:
@@ -187,15 +194,17 @@ def _compare(folder: Path, *, private: bool) -> list[str]:
     actual = sums_text(folder, private=private)
     if written == actual:
         return []
-    before, after = _entries(written), _entries(actual)
-    lines = [f"{name}: changed" for name in sorted(before.keys() & after.keys()) if before[name] != after[name]]
-    lines += [f"{name}: missing" for name in sorted(before.keys() - after.keys())]
-    lines += [f"{name}: not listed in {SUMS}" for name in sorted(after.keys() - before.keys())]
+    recorded, computed = _digests_by_name(written), _digests_by_name(actual)
+    lines = [
+        f"{name}: changed" for name in sorted(recorded.keys() & computed.keys()) if recorded[name] != computed[name]
+    ]
+    lines += [f"{name}: missing" for name in sorted(recorded.keys() - computed.keys())]
+    lines += [f"{name}: not listed in {SUMS}" for name in sorted(computed.keys() - recorded.keys())]
     return lines or [f"{SUMS}: not as it was written"]
 
 
-def _entries(text: str) -> dict[str, str]:
-    """Return digests by name; names stay escaped."""
+def _digests_by_name(text: str) -> dict[str, str]:
+    """Return the digests by name; names stay escaped."""
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
 
 
@@ -207,19 +216,21 @@ def read_document(folder: Path) -> dict[str, Any]:
     """
     path = folder / RESULT
 
-    def refuse(got: str, wanted: str = "a result of privopt") -> NoReturn:
-        raise InputError([Fault(str(path), "", got, wanted)])
+    def refuse(got: str, expectation: str = "a result of privopt") -> NoReturn:
+        raise InputError([Fault(str(path), "", got, expectation)])
 
     try:
         text = read_bytes(path, largest=LARGEST_TEXT, links=False).decode("utf-8")
-        result = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_once)
+        result = json.loads(
+            text, parse_constant=_no_constant, parse_float=_read_finite, object_pairs_hook=_unique_names
+        )
     except Unreadable as error:
         refuse(error.found, "a folder that privopt solve has written")
     except (ValueError, RecursionError) as error:
         refuse(f"text that is not JSON ({reason_of(error)})")
     if not isinstance(result, dict):
         refuse("JSON that is not an object")
-    if not _plain(result):
+    if not _is_writable(result):
         refuse("JSON nested too deeply, or invalid characters")
     return result
 
@@ -228,14 +239,15 @@ def _no_constant(constant: str) -> NoReturn:
     raise ValueError(f"it contains {constant}")
 
 
-def _finite(text: str) -> float:
+def _read_finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"{text}, which no double holds")
     return number
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object, and refuse names that occur twice."""
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
@@ -243,8 +255,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-def _plain(value: Any) -> bool:
-    """Check that a document is flat enough to be walked, and that all its text can be written as UTF-8."""
+def _is_writable(value: Any) -> bool:
+    """Return whether a document is flat enough to be walked, and all its text can be written as UTF-8."""
     level = [value]
     for _ in range(MAX_JSON_DEPTH):
         texts = [inner for inner in level if isinstance(inner, str)]
@@ -252,9 +264,9 @@ def _plain(value: Any) -> bool:
         if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text if sign > "\ud7ff"):
             return False
         level = [
-            below
+            child
             for inner in level
             if isinstance(inner, (dict, list))
-            for below in (inner.values() if isinstance(inner, dict) else inner)
+            for child in (inner.values() if isinstance(inner, dict) else inner)
         ]
     return not level

@@ -1,4 +1,4 @@
-"""Estimate the memory of a file from its size and its first bytes, before the rest is read."""
+"""Estimate the memory that a file will take from its size and first bytes, before the rest is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", def
 
 @contextmanager
 def loading(need: Callable[[float, str], None]) -> Iterator[None]:
-    """Check ``need`` before anything is loaded in this block that may be large.
+    """Call ``need`` before anything large is loaded in this block.
 
     Args:
         need: called with bytes and with what takes them, in the plural; raises where they do not fit.
@@ -38,15 +38,15 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
         _NEED.reset(token)
 
 
-def expect(needed: float, what: str) -> None:
-    """Ask for ``needed`` bytes before they are taken, if they are many; does nothing outside :func:`loading`."""
+def expect(needed: float, subject: str) -> None:
+    """Announce ``needed`` bytes before they are allocated, if they are many. Does nothing outside :func:`loading`."""
     need = _NEED.get()
     if need is not None and needed >= MIN_CHECKED_BYTES:
-        need(needed, what)
+        need(needed, subject)
 
 
 def loading_bytes(stream: BufferedReader, size: int) -> float:
-    """Estimate the bytes that it takes to read a table, an array or a text; 0 for what cannot be read at all.
+    """Estimate the bytes that reading a table, an array or a text takes; 0 if it cannot be read at all.
 
     Args:
         stream: a file that a problem names, at its beginning, where it is left: .npy, .csv, .parquet or another.
@@ -61,17 +61,18 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
         try:
             shape, bytes_each = npy_shape(head)
             values = math.prod(shape)
-            whole = values * bytes_each <= size  # one that is cut short is not read
-            return size + 8.0 * DOUBLES_PER_VALUE * values if whole else float(size)
+            # A truncated array is refused, so that its values need no memory.
+            is_complete = values * bytes_each <= size
+            return size + 8.0 * DOUBLES_PER_VALUE * values if is_complete else float(size)
         except ValueError:
             return float(size)
     if head.startswith(b"PAR1"):
-        return size + BYTES_PER_PARQUET_CELL * _cells(stream)
+        return size + BYTES_PER_PARQUET_CELL * _count_cells(stream)
     return BYTES_PER_CSV_BYTE * size if b"," in head.partition(b"\n")[0] else float(size)
 
 
-def _cells(stream: BufferedReader) -> float:
-    """Rows times columns, by its footer."""
+def _count_cells(stream: BufferedReader) -> float:
+    """Return rows times columns of a Parquet file, by its footer."""
     import polars as pl
 
     try:

@@ -1,4 +1,4 @@
-"""A hidden working folder next to a target, which one run has for itself."""
+"""A hidden working folder next to a target, which one run uses alone."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ OURS: Final = ".privopt"
 
 
 @contextmanager
-def claimed(target: Path) -> Iterator[Path]:
-    """Claim a hidden folder next to ``target`` for this run; it is removed when the block ends."""
+def claim_folder(target: Path) -> Iterator[Path]:
+    """Create and lock a hidden folder next to ``target``. It is removed when the block ends."""
     work = lock = None
     try:
         _remove_leftovers(target)
-        work, lock = _claim(target)
+        work, lock = _lock_folder(target)
         yield work
     except OSError as error:
-        place, reason = error.filename or target, error.strerror or str(error) or type(error).__name__
-        raise StoppedError(f"{place}: {reason}; nothing written") from error
+        path, reason = error.filename or target, error.strerror or str(error) or type(error).__name__
+        raise StoppedError(f"{path}: {reason}; nothing written") from error
     except KeyboardInterrupt:
         raise StoppedError(f"{target}: interrupted; nothing written") from None
     finally:
@@ -38,8 +38,8 @@ def claimed(target: Path) -> Iterator[Path]:
             os.close(lock)
 
 
-def _claim(target: Path) -> tuple[Path, int]:
-    """Return a hidden folder that is locked for as long as this process lives: so others know whether it is in use."""
+def _lock_folder(target: Path) -> tuple[Path, int]:
+    """Create a hidden folder that is locked while this process lives, which shows other runs that it is in use."""
     while True:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f"{OURS}.writing", dir=target.parent))
         with suppress(FileNotFoundError):  # another run took it for a leftover before it was locked
@@ -52,14 +52,20 @@ def _claim(target: Path) -> tuple[Path, int]:
 
 
 def _remove_leftovers(target: Path) -> None:
-    """Remove what killed runs left in the target's place: hidden folders of this user that no one has locked.
+    """Remove what killed runs left in the target's place: unlocked hidden folders of this user.
+
+    Unfinished work for any target is removed, because it may hold drawn reports that no ledger counts twice, and the
+    next run may have another target. A folder that a run was about to replace is removed for this target alone: until
+    the next run for it, it is its owner's only copy.
 
     Unfinished work of every target goes, for it may hold drawn reports that no ledger counts twice, and the next run
     may be for another target. What a run was about to replace is removed for this target alone: until the next run
     for it, that is its owner's only copy.
     """
-    drawn, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
-    name = re.compile(rf"\..+{drawn}{ours}\.writing|\.{re.escape(target.name)}{drawn}{ours}\.replaced", re.DOTALL)
+    random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
+    name = re.compile(
+        rf"\..+{random_part}{ours}\.writing|\.{re.escape(target.name)}{random_part}{ours}\.replaced", re.DOTALL
+    )
     with suppress(PermissionError), os.scandir(target.parent) as entries:
         for entry in entries:
             if not name.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
@@ -70,6 +76,7 @@ def _remove_leftovers(target: Path) -> None:
 
 
 def _remove_if_free(folder: Path) -> None:
+    """Remove a folder unless another run has locked it."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:  # gone meanwhile

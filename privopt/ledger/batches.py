@@ -28,7 +28,7 @@ from privopt.declare.column_texts import TABLE, subjects_of, texts_of
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError, cut
 from privopt.files.regular import flush, open_private, private_folder
 from privopt.files.release_folder import sha256
-from privopt.files.working_folder import claimed
+from privopt.files.working_folder import claim_folder
 from privopt.ledger.subject_names import key_at
 
 _KEY_BYTES: Final = 32
@@ -218,7 +218,7 @@ class Batch:
     def _write_record(self, record: dict[str, Any]) -> None:
         """Write the record durably: completely or not at all."""
         target = self.folder / _RECORD
-        with claimed(target) as work:
+        with claim_folder(target) as work:
             new = work / "new"
             with open_private(new) as stream:
                 stream.write(json.dumps({"name": self.name, **record}).encode())

@@ -15,7 +15,7 @@ from attrs import field, frozen
 from privopt.declare.name_forms import MAX_TEXT_CHARACTERS, fault_of, folded
 from privopt.errors import Fault, InputError, UsageError, cut
 from privopt.files.regular import Unreadable, open_private, read_bytes
-from privopt.files.working_folder import claimed
+from privopt.files.working_folder import claim_folder
 
 PLAIN: Final = "plain"
 """What a ledger says where subjects are named as they are."""
@@ -100,7 +100,7 @@ def _create_key(path: Path) -> None:
     """Create a key file, completely before it has its name. If another process is first, its key stays."""
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} of the key must exist")
-    with claimed(path) as work:
+    with claim_folder(path) as work:
         new = work / "key"
         with open_private(new) as stream:
             stream.write(f"{secrets.token_hex(_KEY_BYTES)}\n".encode("ascii"))

@@ -15,7 +15,7 @@ from privopt.errors import UsageError
 from privopt.files.new_folder import flush_folder, make_parents, swap_into_place
 from privopt.files.release_folder import RESULT
 from privopt.files.targets import check_parent
-from privopt.files.working_folder import claimed
+from privopt.files.working_folder import claim_folder
 
 __all__ = ["Copies", "new_copies"]
 
@@ -72,7 +72,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
     if target.exists() and any(target.iterdir()) and not (force and _hash_files(target) == _listed_hashes(out)):
         cure = "with --force it may hold the copies that DIR lists, unchanged, and nothing else"
         raise UsageError(f"--copy-to {target}: is not empty; {cure}")
-    with make_parents(target), claimed(target) as workspace:
+    with make_parents(target), claim_folder(target) as workspace:
         copies = Copies(target=target, workspace=workspace)
         try:
             yield copies

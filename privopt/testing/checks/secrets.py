@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from privopt.errors import PrivoptError
-from privopt.files.public_files import artefact, public_bytes, published, read_public_parts
+from privopt.files.public_files import artefact, public_bytes, split_public_files, read_public_parts
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.report.write_report import write_report
 from privopt.specs import NOTHING
@@ -164,7 +164,7 @@ def _look(trial: Trial, problem: GeneratedProblem, number: int, answer: Answer |
     if run.error is not None:
         return None
     asked = [call.values.tolist() for call in calls]
-    return _Look(released=artefact(run.folder), public=published(run.folder), asked=asked)
+    return _Look(released=artefact(run.folder), public=split_public_files(run.folder), asked=asked)
 
 
 def _always_different(
