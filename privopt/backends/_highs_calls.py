@@ -125,6 +125,7 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
     """Pass a model to HiGHS in one call, and check that it took every coefficient."""
     count = len(arrays["value"])
+    # 2 stands for a matrix by rows, 1 for minimisation, 0.0 for the constant of the objective.
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
     order = ("c", "col_lower", "col_upper", "row_lower", "row_upper", "start", "index", "value", "integrality")
     check_status(solver.passModel(*sizes, *(arrays[name] for name in order)), "take the model")
@@ -174,6 +175,7 @@ def run_solver(solver: Highs) -> None:
         channel.subscribe(interrupt_if_stopped)
     running, scope = DaemonCall(solver.run), clock()
     try:
+        # HiGHS runs in another thread, so that this one can receive interrupts and watch the clock.
         while not running.wait(0.2):
             if scope.cancelled:
                 stop.set()
@@ -233,6 +235,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Raw:
         "highs", {"solver": __name__, "arrays": arrays, "settings": settings}, limit if limit < np.inf else None
     )
     if reply.answer is None:
+        # The worker was killed: the last point that it reported is still a point of the model.
         best = reply.latest or {}
         return Raw(
             outcome=Outcome.FEASIBLE if "x" in best else Outcome.STOPPED,

@@ -359,6 +359,7 @@ class _Search:
         size = abs(float(result.objective or 0.0) - self.form.c0)
         if size == 0.0:
             return conditioned
+        # The solver stops at an absolute difference of MIP_RESOLUTION in scaled costs, which must be within the gap.
         required_scale = MIP_RESOLUTION / (max(self.options.gap, MIN_GAP) * size)
         if required_scale <= abs(conditioned.cost_scale):
             return conditioned
@@ -444,6 +445,7 @@ class _Search:
         if substitute is None:
             return
         conditioned = condition(self._without_costs(), substitute.capabilities.bearing)
+        # A second opinion may take twice as long as the answer that it checks.
         seconds = max(1.0, 2 * result.seconds)
         remaining = self.remaining
         seconds = seconds if remaining is None else min(seconds, max(remaining, 0.1))
@@ -468,6 +470,7 @@ class _Search:
                 bounds += [] if result.bound is None else [result.bound]
             except SolverError:
                 pass  # then no bound is known
+        # Each of these bounds is valid, so that the tightest one counts.
         bound = max(bounds, key=lambda value: self.flip * value) if bounds else None
         if self._is_beyond(bound, best.objective):
             bound = best.objective

@@ -69,6 +69,7 @@ class Cbc(Backend):
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
         """Solve in the worker process; the caller checks the answer."""
         started = time.monotonic()
+        # A row without entries states 0 >= lower and 0 <= upper, which is decided here.
         empty = np.diff(conditioned.A.tocsr().indptr) == 0
         if (conditioned.row_lower[empty] > 0).any() or (conditioned.row_upper[empty] < 0).any():
             return Raw(outcome=Outcome.INFEASIBLE)

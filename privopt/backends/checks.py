@@ -83,6 +83,7 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
         return result
     flip = 1.0 if form.sense == "min" else -1.0
     rounding = 1e-9 * cost_magnitude(form, result.x) + MIP_RESOLUTION / abs(conditioned.cost_scale)
+    # Positive if the bound contradicts the point, negative by as much as the point may miss the optimum.
     excess = flip * (bound - objective)
     if excess > 1e-7 * abs(objective) + rounding:
         text = f"{result.solver} gives the bound {bound:.9g} for a point of objective {objective:.9g}"

@@ -164,6 +164,7 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
         if not len(rows):
             continue
         infinite = np.full(len(rows), np.inf)
+        # The family is lifted. If the rest is still infeasible, the clash does not need it.
         probe.set_row_bounds(rows, -infinite, infinite)
         outcome = probe.find_outcome()
         if outcome is not Outcome.INFEASIBLE:
@@ -191,5 +192,6 @@ def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple
     rows = tuple(form.row_name(int(r)) for r in iis.row_index_)
     columns = np.array(iis.col_index_, dtype=np.int64)
     bound_kinds = np.array([int(b) for b in iis.col_bound_], dtype=np.int64)
+    # HiGHS marks a column of the subsystem with 2 or more if one of its bounds takes part.
     bounded = columns[bound_kinds > 1] if len(bound_kinds) == len(columns) else columns
     return rows, tuple(form.column_name(int(c)) for c in bounded)

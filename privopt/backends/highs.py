@@ -157,6 +157,7 @@ class HighsSession(Session):
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
         """See :class:`Session`."""
         rows = matrix.tocsr()
+        # Rows that are added later are not scaled.
         count = rows.shape[0]
         if count:
             _, low, high = _bound_arrays(np.arange(count), lower, upper)
@@ -171,6 +172,7 @@ class HighsSession(Session):
         columns = matrix.tocsc(copy=True)
         count = columns.shape[1]
         if count:
+            # New entries belong to rows that the solver has scaled.
             columns.data = columns.data * self._row_scale[columns.indices]
             _, low, high = _bound_arrays(np.arange(count), lower, upper)
             cost = np.broadcast_to(np.asarray(costs, dtype=np.float64), (count,)) * self._flip

@@ -132,6 +132,7 @@ class _Run:
         if not (np.isfinite(state.upper) and np.isfinite(state.lower)):
             return False
         constant = self.split.form.c0
+        # The gap is relative to the objective with its constant, as the user sees it.
         size = max(abs(state.upper + constant), 1e-12 * abs(self.split.scale))
         return bool(state.upper - state.lower <= self.context.gap * size)
 
@@ -146,6 +147,7 @@ class _Run:
             x = check_start(self.split.form, start.x)
             if self.state.lower_upper(float(self.split.form.c @ x), x):
                 is_better = True
+                # Queries start from the best known point.
                 self.state.centre = x[self.split.outer]
         cuts_of_blocks = []
         # Any multipliers of the whole form, restricted to a block's rows, prove a cut of that block.
@@ -266,6 +268,7 @@ class _Run:
             [cut for cut in cuts if _is_cut_off(cut, answer.z, answer.w) or _is_cut_off(cut, query, answer.w)]
         )
         if not is_feasible:
+            # An infeasible query was too far from the centre, which is feasible.
             state.share = max(0.1, 0.7 * state.share)
         self.stalled_rounds = 0 if has_moved else self.stalled_rounds + 1
         # Nothing separates the master's point: first move queries all the way to it, then widen the box.
@@ -291,6 +294,7 @@ class _Run:
             UnboundedError: a block has no bound.
         """
         state = self.state
+        # At the centre itself there is no direction towards the core.
         core = state.centre if state.centre is not z else None
         answers = self.blocks.solve_all(state, z, core)
         for number, answer in enumerate(answers):

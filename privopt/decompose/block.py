@@ -102,6 +102,7 @@ def solve_block(
         seconds, iterations = seconds + core_answer.seconds, iterations + core_answer.iterations
         core_cut = cut_of(piece, core_answer.duals) if core_answer.duals is not None else None
         if core_cut is not None:
+            # A cut at the core point is preferred only if it loses nothing at the query itself.
             is_close = cuts and core_cut.value(z) >= cuts[0].value(z) - 1e-7 * (1.0 + abs(cuts[0].value(z)))
             cuts = [core_cut] if is_close else [*cuts, core_cut]
     if not cuts:
@@ -139,6 +140,7 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
     """Solve the block without the rows that join it to complicating columns, for a constant lower bound."""
     session = _session_of(token, piece, solver)
+    # Without its coupling rows a block does not depend on z, so that its bound is a constant cut.
     is_coupled = np.diff(piece.coupling.indptr) > 0
     session.change_row_bounds(
         np.arange(len(is_coupled)),

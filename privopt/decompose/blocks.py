@@ -30,6 +30,7 @@ class Blocks:
         """Call a function with token, block and arguments for every block."""
         submit, token = self.context.executor.submit, self._token
         futures = [
+            # The key makes the executor send a block to the same worker each time.
             submit(("benders", token, number), function, token, piece, *extra_arguments)
             for number, (piece, extra_arguments) in enumerate(zip(self._pieces, arguments, strict=True))
         ]

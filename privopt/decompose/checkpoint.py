@@ -62,6 +62,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
     parts["kind"] = np.array([-1 if r.cut is None else int(r.cut.feasibility) for r in rows], dtype=np.int8)
     parts["block"] = np.array([-1 if r.cut is None else r.cut.block for r in rows], dtype=np.int64)
     parts["upper_side"] = np.array([r.upper for r in rows])
+    # A cut is stored by its multipliers, a valid row by its slope and its proof.
     proofs = [(r.proof_rows, r.proof) if r.cut is None else (r.cut.rows, r.cut.duals) for r in rows]
     for name, lists in (
         ("places", [r.places for r in rows]),

@@ -99,6 +99,7 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     ]
     if sum(map(len, capped_rows)):
         uncapped_duals = duals.copy()
+        # Both vectors prove a bound; which one proves more is not known beforehand.
         uncapped_duals[np.concatenate(capped_rows)] = 0.0
         candidates.append(uncapped_duals)
     for candidate in candidates:
@@ -209,6 +210,7 @@ class Master:
         if not rows:
             return
         cut_blocks = {row.cut.block for row in rows if row.cut is not None and not row.cut.feasibility}
+        # A column w without any cut would make the master unbounded, so that it is fixed until then.
         opened_blocks = np.array([b for b in sorted(cut_blocks) if not self._has_cut[b]], dtype=np.int64)
         self._has_cut[opened_blocks] = True
         matrix = self._row_matrix(rows)
@@ -266,6 +268,7 @@ class Master:
             if row.cut is not None and not row.cut.feasibility and weight > 0:
                 # Rounding aside, the weights of a block's cuts add up to 1: the dual constraint of its free column w.
                 weight_sums[row.cut.block] += weight
+        # The solver's multipliers are too far from a combination of cuts to prove a bound.
         if (np.abs(weight_sums - 1) > 1e-6).any():
             return None
         duals = np.zeros(self.split.form.shape[0])

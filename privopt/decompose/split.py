@@ -129,6 +129,7 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
         left_columns, right_columns = new_columns[block.left], new_columns[block.right]
         block_rows = np.flatnonzero(is_selected[block.start : block.stop] & (left_columns >= 0) & (right_columns >= 0))
         if block_rows.size:
+            # Privacy rows of a family stay together, since a family's rows are a range of the form.
             grouped.append(block_rows + block.start)
             is_privacy[block_rows + block.start] = True
             families.append(
@@ -231,6 +232,7 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
     entry_owners = owner[form.A.indices]
     is_in_block = entry_owners >= 0
     max_owner = np.full(form.shape[0], -1, dtype=np.int64)
+    # A row belongs to a block if all its block columns have one owner; the two extremes then agree.
     np.maximum.at(max_owner, rows[is_in_block], entry_owners[is_in_block])
     min_owner = np.full(form.shape[0], np.iinfo(np.int64).max)
     np.minimum.at(min_owner, rows[is_in_block], entry_owners[is_in_block])

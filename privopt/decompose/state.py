@@ -70,6 +70,7 @@ class State:
             return False
         if bound > self.upper + BOUND_TOLERANCE * max(1.0, abs(self.upper)):
             raise SolverError(f"bounds crossed: {bound:.12g} was proved, {self.upper:.12g} found (scaled costs)")
+        # Within the tolerance a crossing is rounding: the bounds meet.
         self.lower, self.duals = min(bound, self.upper), duals
         return True
 

@@ -49,6 +49,7 @@ def compile_model(
         np.concatenate([np.full(v.size, v.integer, dtype=np.uint8) for v in variables]) if variables else empty
     )
     col_lower, col_upper = round_integer_bounds(col_lower, col_upper, integrality)
+    # The objective is compiled like a family of a single row.
     cost, constant = _compile_objective(objective, n)
     parts, start = [], 0
     for family in families:
@@ -97,6 +98,7 @@ def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
         if index in places:
             continue
         n = len(index.index_set)
+        # The product with one more set: every tuple so far is repeated n times, next to all positions of the set.
         places = {i: np.repeat(p, n) for i, p in places.items()}
         places[index] = np.tile(np.arange(n), size)
         size *= n
@@ -134,6 +136,7 @@ def _bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int)
         tuple_numbers = order[np.repeat(starts, counts) + offset]
         bound = {i: p[repeat] for i, p in bound.items()} | {i: columns[i][tuple_numbers] for i in inner}
         rows, size = rows[repeat], len(repeat)
+    # Indices without a restriction run over their whole sets.
     for index in binding.over:
         if index in joined_indices:
             continue
@@ -146,6 +149,7 @@ def _bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int)
 
 def _term_entries(term: Term, places: Places, size: int, where: str) -> tuple[Ints, Ints | None, Floats]:
     """Return the row, column and value of every entry of a term. The columns are None for a constant."""
+    # Other indices of the row do not change the term, and would only be copied.
     needed = term.free_indices() | {i for b in term.bindings for i in b.over}
     bound: Places = {i: p for i, p in places.items() if i in needed}
     rows = np.arange(size)
@@ -190,6 +194,7 @@ def _terms_matrix(terms: Sequence[Term], places: Places, size: int, n: int, wher
             rows.append(r)
             columns.append(c)
             values.append(v)
+    # Solvers take indices of 32 bits, so that longer ones are used only if they are needed.
     kind = np.int32 if max(n, size, sum(map(len, rows))) < 2**31 else np.int64
     triple = [np.concatenate(x) if x else np.zeros(0) for x in (rows, columns, values)]
     return _sum_duplicates(triple[2], triple[0].astype(kind), triple[1].astype(kind), (size, n)), constant
@@ -224,6 +229,7 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
     where = f"family {family.name}"
     matrix, constant = _terms_matrix(family.terms, places, size, n, where)
     infinite = np.full(size, np.inf)
+    # Terms are left side minus right side, so that the constant moves to the side of the row.
     lower = -infinite if family.operator == "<=" else -constant
     upper = infinite if family.operator == ">=" else -constant
     rows = _Rows(matrix, lower, upper, block)
@@ -273,6 +279,7 @@ def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, 
     """Write rows ``x[left] - exp(ratio) x[right] <= 0``."""
     size = len(ratio)
     indices = np.stack([left_columns, right_columns], axis=1).ravel()
+    # Two entries a row, in row order, so that the CSR arrays need no sorting.
     data = np.stack([np.ones(size), -np.exp(np.minimum(ratio, LARGEST_LOG))], axis=1)
     data[(left_columns == right_columns) & (ratio >= 0)] = 0.0  # z <= exp(L) z says nothing
     data = data.ravel()
@@ -361,6 +368,7 @@ def _switch_columns(
     if (np.diff(switch.indptr) != 1).any():
         raise ModelError(expectation)
     column, sign = switch.indices.astype(np.int64), switch.data
+    # h has coefficient 1 and constant 0; 1 - h has coefficient -1 and constant 1.
     is_switch = ((sign == 1) & (offset == 0)) | ((sign == -1) & (offset == 1))
     variables = [t.variable for t in family.switch if t.variable is not None]
     is_binary = all(v.integer for v in variables) and (col_lower[column] >= 0).all() and (col_upper[column] <= 1).all()
@@ -375,6 +383,7 @@ def _refuse_without_big_m(
     """Raise an error that names the column whose missing bound leaves a row without a big-M."""
     entries = slice(other_terms.indptr[row], other_terms.indptr[row + 1])
     columns, values = other_terms.indices[entries], other_terms.data[entries]
+    # The bound that decides each term's extreme: the lower one of a positive coefficient for a lower side.
     bounds = np.where((values > 0) == is_lower, col_lower[columns], col_upper[columns])
     culprit = int(columns[np.flatnonzero(~np.isfinite(bounds))[0]])
     variables = [
@@ -389,6 +398,7 @@ def _refuse_without_big_m(
 
 def _place_block(block: Block, n: int) -> _Rows:
     """Place the columns of a ready block among all columns of the model."""
+    # Columns of the block may repeat columns of the model; building a CSR matrix adds such entries up.
     source = block.matrix.tocoo()
     matrix = sparse.csr_matrix((source.data, (source.row, block.columns[source.col])), shape=(source.shape[0], n))
     family_block = FamilyBlock(name=block.name, start=0, stop=source.shape[0], kind="block")

@@ -218,6 +218,7 @@ def _privacy_rows(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats,
     # Split evenly, both coefficients of a row stay within e^(cap/2) of 1.
     shift = safe_log / 2
     a, b = np.exp(-shift), np.exp(safe_log - shift)
+    # Below -cap the factor is too small for the solver: the row becomes z_i <= 0, which is stricter.
     b = np.where(is_below_cap, 0.0, b)
     return a, b, a.copy(), is_above_cap | is_below_cap
 
@@ -227,6 +228,7 @@ def _with_privacy(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
     rows = np.concatenate([p[0] for p in parts])
     data = matrix.data.copy()
     data[is_privacy_entry] = 0.0
+    # Only the entries of other rows stay; those of privacy rows are computed again from their exponents.
     general_rows = sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
     if len(rows) == matrix.shape[0] or not (~is_privacy_entry).any():
         general_rows = sparse.csr_matrix(matrix.shape)
@@ -256,6 +258,7 @@ def _general_rows(
     np.minimum.at(min_sizes, row_of[live], size[live])
     is_out_of_range = (max_sizes > 0) & ((min_sizes < 1e-7) | (max_sizes > 1e7))
     log_middles = (np.log2(max_sizes[is_out_of_range]) + np.log2(min_sizes[is_out_of_range])) / 2
+    # A narrow row is scaled by its largest coefficient, a wide one by the geometric mean of its extremes.
     is_narrow = min_sizes[is_out_of_range] >= 1e-7 * max_sizes[is_out_of_range]
     # A row of very different coefficients, as of a big-M, is not scaled down if the solver takes it as it is: its
     # small coefficients would miss the solver's tolerance by as much.
@@ -275,6 +278,7 @@ def _refuse_or_drop(
     """Drop entries that a solver would ignore if they cannot matter; refuse the row if they can."""
     columns = form.A.indices
     small = live & (np.abs(data) * scale[row_of] <= bearing.smallest)
+    # A dropped entry moves its row by at most the coefficient times the largest value of the column.
     reach = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
     with np.errstate(invalid="ignore"):
         harmless = small & (np.abs(data) * reach * np.maximum(1.0, scale[row_of]) <= 1e-10)

@@ -31,11 +31,13 @@ def weak_duality(
     Returns:
         The bound, -inf where there is none; and the multipliers without those of the wrong sign.
     """
+    # A multiplier needs a side to multiply: a positive one a lower side, a negative one an upper side.
     y = np.where((duals > 0) & ~np.isfinite(form.row_lower), 0.0, duals)
     y = np.where((y < 0) & ~np.isfinite(form.row_upper), 0.0, y)
     active = np.flatnonzero(y)
     active_sides = np.where(y[active] > 0, form.row_lower[active], form.row_upper[active])
     reduced = cost - form.A.T @ y
+    # Each reduced cost takes the bound of its column at which it is smallest.
     column_bounds = np.where(reduced > 0, lower, upper)
     is_unbounded = ~np.isfinite(column_bounds) & (reduced != 0)
     if (

@@ -80,6 +80,7 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
         )
     else:
         entries = list(tuples)
+        # Only a list in which every entry is a tuple states the labels of several indices.
         sequences = [tuple(x) for x in entries if isinstance(x, tuple | list)]
         if sequences and len(sequences) == len(entries):
             if len({len(x) for x in sequences}) > 1:
@@ -177,6 +178,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
     Raises:
         ModelError: a product or function of variables; the term is named.
     """
+    # A scalar variable stands for itself; others appear with their indices only.
     if isinstance(expression, Access | Variable):
         base = expression.base if isinstance(expression, Access) else expression
         if isinstance(base, Variable):
@@ -190,6 +192,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
         return [t for part in expression.args for t in linear_terms(part, where)]
     if expression.is_Mul and expression.has(Variable, Total):
         return _multiply_factors(expression, where)
+    # Everything linear was handled above.
     if expression.has(Variable):
         raise ModelError(f"{where}: the term {expression} is not linear in {_variable_names(expression)}")
     if expression.has(Total):
@@ -228,6 +231,7 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
     """Join the summed indices of two factors. An index of one sum must not occur outside it in the other."""
     summed_indices = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
+    # Factors are multiplied under one sum, so that an index that is bound in one would capture the other's.
     clash = (summed_indices[0] & (summed_indices[1] | b.free_indices())) | (summed_indices[1] & a.free_indices())
     if clash:
         raise ModelError(

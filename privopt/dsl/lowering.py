@@ -117,6 +117,7 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     if operator is None:
         raise ModelError(f"{where}: {relation} must be <=, >= or Eq (strict relations and != cannot be rows)")
     terms = linear_terms(relation.lhs, where)
+    # All terms move to the left side.
     terms += [negate_term(t) for t in linear_terms(relation.rhs, where)]
     if all(t.variable is None for t in terms):
         raise ModelError(f"{where}: {relation_text(relation)} speaks of no variable")
@@ -198,6 +199,7 @@ def privacy_terms(family: Family) -> tuple[Term, Term] | None:
     """Return the two terms of a row ``z_i <= exp(...) z_j``, or None if the family does not have that shape."""
     if family.kind != "rows" or family.operator == "==" or family.privacy is False:
         return None
+    # A row like z <= exp(L) y + 0 still has the shape.
     terms = [t for t in family.terms if t.coefficient != 0]
     if len(terms) != 2 or any(t.variable is None or t.bindings for t in terms):
         return None
@@ -227,10 +229,12 @@ def piecewise_lines(
     if points.shape[-1] < 2:
         raise ModelError(f"piecewise {name}: must have two breakpoints or more, got one")
     heights = np.broadcast_to(np.asarray(values, dtype=np.float64), points.shape)
+    # Piece p is the line slope * x + intercept through breakpoints p and p + 1.
     slopes = np.diff(heights, axis=-1) / np.diff(points, axis=-1)
     intercepts = heights[..., :-1] - slopes * points[..., :-1]
     if not (np.isfinite(slopes).all() and np.isfinite(intercepts).all()):
         raise ModelError(f"piecewise {name}: a value or slope is not finite")
+    # A function is convex if its slopes never fall, concave if they never rise.
     bends = np.diff(slopes, axis=-1)
     slack = 1e-9 * (1 + np.abs(slopes).max(initial=0.0))
     if (np.abs(bends) <= slack).all():

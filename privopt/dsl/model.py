@@ -187,6 +187,7 @@ class Model:
 
     def _add_family(self, family: Family) -> None:
         self._check_owner(f"family {family.name}", (t.variable for t in (*family.terms, *family.switch)))
+        # Reserved last, so that a refused family leaves its name free.
         self._reserve_name(family.name, "family")
         self.families.append(family)
 
@@ -302,6 +303,7 @@ def _check_curvature(form: StandardForm, variable: Variable, curvature: str, row
     """Check that nothing but its own lines holds a convex term up (a concave one down)."""
     sign = 1.0 if curvature == "convex" else -1.0
     columns = slice(variable.start, variable.start + variable.size)
+    # Positive costs push a convex variable down onto its lines; a negative one would let it float.
     cost = sign * form.c[columns] * (1.0 if form.sense == "min" else -1.0)
     line_block = form.family(rows)
     elsewhere = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []

@@ -59,6 +59,7 @@ class IndexSet:
         if isinstance(self.labels, range):
             return
         for position, label in enumerate(self.labels):
+            # 1, 1.0 and True are equal and have one hash, so that they count as one label.
             if self._places.setdefault(label, position) != position:
                 first = self._places[label]
                 raise ModelError(

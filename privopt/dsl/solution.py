@@ -132,6 +132,7 @@ def solve_form(
     except SolveInterrupt as interrupt:
         result = interrupt.result
     outcome = result.outcome.value
+    # The explanation must not take longer than the solve was allowed to.
     explain_seconds = min(EXPLAIN_SECONDS, options.get("time_limit") or EXPLAIN_SECONDS)
     if outcome == "infeasible":
         tightening_note = f" (after {result.tightening.rows} privacy rows were tightened)" if result.tightening else ""

@@ -67,6 +67,7 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
     def _check_index(self, value: Any, index_set: IndexSet, number: int) -> sympy.Expr:
         """Check one index of an access, and convert a label to its position."""
         if isinstance(value, sympy.Expr):
+            # An expression of indices, such as i + 1, is checked again when its values are known.
             for index in value.atoms(Index):
                 if not self._accepts_set(index.index_set, index_set):
                     raise ModelError(

@@ -90,6 +90,7 @@ def _solve_programs(
                 return None
             if answer.duals is None:
                 raise SolverError(f"an interval's program ended {answer.outcome.name.lower()}")
+            # The first row is the mass: its multiplier is replaced by the minimum over records in the bound.
             y = np.asarray(answer.duals)[1:]
             bounds[bound_number, row] = sign * _lower_bounds(columns, low, high, sign * h[None], y[:, None])[0]
             if progress is not None:

@@ -82,6 +82,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
     p, s = _start_point(np.full(count, 1.0 / count), columns, parts, 0.1)
     best_gap, best_shares, best_step = math.inf, p, 0
     for step in range(MOST_STEPS):
+        # The gap is proved for shares that add up to 1 exactly, which the iterates do only at the optimum.
         shares = p / p.sum()
         current_gap = gap_of(shares, columns, parts)
         if current_gap < best_gap:
@@ -117,6 +118,7 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
     dp = solve(excess)  # off + s + (0 - p s) / p
     ds = -s - s * dp / p
     predicted_mu = (p + _step_length(p, dp) * dp) @ (s + _step_length(s, ds) * ds) / len(p)
+    # Mehrotra's heuristic: the better the predictor step, the smaller the target of the complementarity.
     goal = mu * min(1.0, max(0.0, float(predicted_mu) / mu)) ** 3
     goal = max(goal, min(mu, MIN_RESIDUAL_SHARE * float(p @ np.abs(excess + s)) / len(p)))
     target = goal - p * s - dp * ds
@@ -141,6 +143,7 @@ class _Newton:
 
         self.t, self.by_reports = t, columns.shape[1] <= columns.shape[0]
         if self.by_reports:
+            # Records of almost no weight change nothing in the equations; leaving them out saves time.
             is_kept = t > MIN_WEIGHT_SHARE * t.max()
             self.columns, self.is_kept = columns[is_kept], is_kept
             scaled = self.columns * np.sqrt(t[is_kept])[:, None]
@@ -151,6 +154,7 @@ class _Newton:
             matrix = scaled @ scaled.T
             matrix[np.diag_indices_from(matrix)] += 1.0 / t
         self.size = np.sqrt(matrix.diagonal())
+        # Scaling to a unit diagonal keeps the Cholesky factor accurate.
         matrix /= self.size[:, None]
         matrix /= self.size
         matrix[np.diag_indices_from(matrix)] += DIAGONAL_RIDGE

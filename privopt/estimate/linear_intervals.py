@@ -80,6 +80,7 @@ def linear_intervals(
         _split_reports(count, np.random.default_rng([SPLIT_SEED, number])) for number, (_, count) in enumerate(releases)
     ]
     groups, records = functionals.shape
+    # A union bound: all intervals hold at once if each fails with at most this probability.
     error = (1.0 - confidence) / (groups * len(releases))
     bounds = _Means(releases, split_counts, _bernstein_half_width(error) if finite else _normal_half_width(error))
     low, high = np.zeros(groups), np.ones(groups)

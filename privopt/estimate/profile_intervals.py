@@ -100,6 +100,7 @@ def _find_end(
         """Return how far the best shares at ln T = u are above the level; append the end that they prove."""
         t = np.exp(sign * log_tilt * h)
         tilted_fit = fit(columns / t[:, None], parts, gap=gap)
+        # Weak duality for the tilted problem: beyond this value the profile lies below the level, whatever the fit.
         proved_ends.append(math.expm1(level - tilted_fit.log_likelihood - tilted_fit.gap) / math.expm1(sign * log_tilt))
         return tilted_fit.log_likelihood - math.log(float((tilted_fit.shares / t).sum())) - level
 
@@ -109,6 +110,7 @@ def _find_end(
         low, high = high, 2 * high
         excess = measure_excess(high)
     while abs(excess) > tolerance and BRACKET_TOLERANCE * high < high - low and high <= MAX_LOG_TILT:
+        # The excess falls as the tilt grows, so that bisection finds its zero.
         middle = 0.5 * (low + high)
         excess = measure_excess(middle)
         low, high = (middle, high) if excess > 0 else (low, middle)

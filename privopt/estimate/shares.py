@@ -352,6 +352,7 @@ def estimate_of_counts(
     likely_counts = np.maximum(counts, 0.0)
     if not likely_counts.any():
         raise UsageError("counts must have one above 0, got none: shares cannot be estimated")
+    # A union bound over the N noises.
     reach = channel.reach((1.0 - options.confidence) / len(counts))
     min_counts, max_counts = (
         functionals @ np.maximum(counts - reach, 0.0),
