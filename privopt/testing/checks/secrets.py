@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from privopt.errors import PrivoptError
-from privopt.files.public_files import artefact, public_bytes, split_public_files, read_public_parts
+from privopt.files.public_files import artefact, public_bytes, read_public_parts, split_public_files
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.report.write_report import write_report
 from privopt.specs import NOTHING
