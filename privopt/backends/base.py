@@ -60,7 +60,7 @@ class Options:
     """Options of one solve, as :meth:`Backend.solve` takes them.
 
     Attributes:
-        time_limit: seconds of wall time; what the scopes of time around leave, where that is less.
+        time_limit: seconds of wall time; what the scopes of time around leave, if that is less.
         gap: relative gap at which a search over integers may stop.
         method: "auto", "simplex" or "ipm" for LPs.
         threads: for the solver.

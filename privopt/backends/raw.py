@@ -14,8 +14,8 @@ class Raw:
     """A solver's own answer, on the scaled rows.
 
     Attributes:
-        outcome: None where it gave up.
-        x, bound, duals, reduced: where it has them.
+        outcome: None if it gave up.
+        x, bound, duals, reduced: if it has them.
         iterations, seconds: of the solve.
         message: in its own words.
         interrupted: whether an interrupt ended it.

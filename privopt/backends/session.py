@@ -42,9 +42,9 @@ class Answer:
 
     Attributes:
         outcome: as of ``Result``.
-        x, objective: where optimal or feasible.
-        duals, reduced: where optimal.
-        ray: where infeasible, Farkas multipliers y of the rows: for no x within its bounds does
+        x, objective: if optimal or feasible.
+        duals, reduced: if optimal.
+        ray: if infeasible, Farkas multipliers y of the rows: for no x within its bounds does
             ``min over rows of y A x`` reach ``y b`` (signs as of duals of a minimum).
         iterations, seconds: of this solve.
     """
@@ -106,9 +106,9 @@ class Session(ABC):
         """Solve the model as it is now.
 
         Args:
-            time_limit: seconds of wall time; what the scopes of time around leave, where that is less.
+            time_limit: seconds of wall time; what the scopes of time around leave, if that is less.
             basis: to start from, and from nothing else, so that the answer does not depend on what was solved before.
-                None: from the last basis where there is one for the model as it is, else from new.
+                None: from the last basis if there is one for the model as it is, else from new.
         """
 
 

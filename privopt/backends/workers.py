@@ -36,8 +36,8 @@ class Reply:
     """The result of asking a worker.
 
     Attributes:
-        answer: of the solver; None where the worker was ended before.
-        latest: the last thing said before the answer, None where nothing was.
+        answer: of the solver; None if the worker was ended before.
+        latest: the last thing said before the answer, None if nothing was.
         interrupted: whether an interrupt ended it.
     """
 

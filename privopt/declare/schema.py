@@ -30,7 +30,7 @@ from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, read_bytes
 
 Check = Callable[[Any], str | None]
-"""Takes a value; returns what was expected instead, or None where the value will do."""
+"""Takes a value; returns what was expected instead, or None if the value will do."""
 
 T = TypeVar("T")
 KEY: Final = "privopt.key"
@@ -82,7 +82,7 @@ class File:
 
     Attributes:
         name: as the problem file gives it.
-        path: where it is; None where it was never on disk, or a secret file is absent from a published folder.
+        path: where it is; None if it was never on disk, or a secret file is absent from a published folder.
         secret: whether it goes to ``private/`` alone.
         kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the same
             even if the file is edited meanwhile.
@@ -157,7 +157,7 @@ def key(
     """Declare a key of a problem file.
 
     Args:
-        default: value where the key is omitted; without one the key is required.
+        default: value if the key is omitted; without one the key is required.
         help: one line for ``describe``.
         unit: unit of the value, shown by ``describe`` and in faults.
         secret: the file it names goes to ``private/`` only.
@@ -166,7 +166,7 @@ def key(
         factory: makes the default, each time.
         kinds: role of registered kinds (:class:`privopt.specs.RoleSpec`), for a table whose key ``kind`` chooses one of
             them, and with it which other keys the table has.
-        kind: the kind where that key is omitted; without one it is required.
+        kind: the kind if that key is omitted; without one it is required.
         rest: it takes all keys of its table that no other field is called, as a mapping.
         infinite: ``"inf"`` and ``"-inf"``, as JSON has them, are numbers here.
         omit: :func:`document` leaves it out where it has its default.

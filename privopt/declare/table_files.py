@@ -149,14 +149,11 @@ def _scan_parquet(path: Path) -> pl.LazyFrame:
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Remove blank lines, which polars reads as rows whose cells are all empty (``,,``).
 
-    To tell them apart, the file is read again in step with the batches, as long as there are such rows. A doubtful line
-    stays a row.
-
-    Which is which is seen by reading the file again in step with them, as far as there are rows whose last cell is
-    empty; what is in doubt stays a row.
+    To tell them apart, the file is read again in step with the batches, as long as there are rows whose last cell is
+    empty. A doubtful line stays a row.
 
     Raises:
-        InputError: a row with fewer fields than the header, which polars fills with empty cells.
+        InputError: A row has fewer fields than the header. Polars would fill it with empty cells.
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)

@@ -84,7 +84,7 @@ class Column:
         rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are returned too: (rows,)
             the difference of each double from its decimal, nearly to the last bit (numbers only).
         label: its name in the header where that is another.
-        blank: what an empty cell represents; None where it is a fault.
+        blank: what an empty cell represents; None if it is a fault.
     """
 
     name: str
@@ -126,7 +126,7 @@ def read_table(
         columns: to read; others in the file are ignored, and ``solve`` publishes none of them.
         any_of: alternative sets of optional columns; exactly one set must be there in full
             (``[("lat", "lon"), ("x", "y")]``).
-        min_rows: 0 where a header alone is a table too: a secret table without its last row is as private as with it.
+        min_rows: 0 if a header alone is a table too: a secret table without its last row is as private as with it.
 
     Returns:
         The columns found, by name, each of shape (rows,).

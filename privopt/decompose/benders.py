@@ -308,10 +308,6 @@ class _Run:
         Raises:
             InfeasibleError: The master has no solution, so that the whole form has none.
             UnboundedError: The whole form is unbounded.
-
-        Raises:
-            InfeasibleError: the master is, and with it the whole.
-            UnboundedError: the whole is.
         """
         times = self.state.master_times
         times.append(0.0)
@@ -347,9 +343,6 @@ class _Run:
 
         Raises:
             UnboundedError: The optimum lies on the largest box.
-
-        Raises:
-            UnboundedError: it leans on the largest one.
         """
         if np.isinf(self.master.box) or not (np.abs(z) >= 0.999 * self.master.box).any():
             return False

@@ -41,9 +41,6 @@ class Blocks:
 
         Raises:
             InfeasibleError: A block has no solution, whatever the complicating columns are.
-
-        Raises:
-            InfeasibleError: a block has no solution, whatever the complicating columns are.
         """
         cuts: list[Cut] = []
         for number, answer in enumerate(self._run_on_all(relax_block, [(self.solver,)] * len(self))):

@@ -88,15 +88,6 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
 
     Raises:
         InputError: The file belongs to another problem, cannot be read, or contradicts the problem.
-
-    Nothing that the file claims is believed: bounds are evaluated again from the multipliers and the point that it
-    holds, cuts are made again from their multipliers, and valid rows must follow from their proof.
-
-    Returns:
-        The state; None without a checkpoint.
-
-    Raises:
-        InputError: it belongs to another problem, cannot be read, or contradicts the problem.
     """
     path = folder / NAME
     if not os.path.lexists(path):

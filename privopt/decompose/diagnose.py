@@ -12,16 +12,12 @@ from privopt.errors import SolverError, UnboundedError
 
 
 def tell_unbounded(split: Split, solver: str, part: str, largest: float) -> None:
-    """Raise the error that fits the whole form if ``what``, a part of it, is unbounded.
+    """Raise the error that fits the whole form if ``part`` of it is unbounded.
 
     Raises:
         UnboundedError: The form is unbounded.
         InfeasibleError: The form has no feasible point.
         SolverError: The form has an optimum, which the solver does not find.
-
-    Raises:
-        UnboundedError, InfeasibleError: one of the two.
-        SolverError: neither: there is a best point, and the solver does not see it.
     """
     form = split.form
     solve_form(evolve(form, c=np.zeros_like(form.c)), solver)

@@ -66,8 +66,8 @@ class MasterAnswer:
 
     Attributes:
         outcome: of the solve.
-        z: complicating columns; w: one a block (NaN where no cut speaks of it).
-        bound: proved lower bound on the whole form's (scaled) optimum; -inf where there is none.
+        z: complicating columns; w: one a block (NaN if no cut speaks of it).
+        bound: proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
         duals: (m,) multipliers of the whole form's rows that prove it.
         active: which appended rows have a multiplier.
     """
@@ -87,9 +87,6 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     The bound is without the constant c0, and -inf if nothing is proved. Privacy rows whose exponents exceed what
     solvers can represent were tightened when the multipliers were computed. Multipliers of such rows are omitted if
     that gives a better bound.
-
-    Privacy rows whose exponents exceed what solvers can represent were tightened when the multipliers were found.
-    Multipliers of such rows are omitted if they spoil the bound.
     """
     form = split.form
     best_bound, best_duals = -np.inf, duals
@@ -115,10 +112,7 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
     The multipliers are the proof: what their combination of rows leaves of other columns, or of the slope, is bounded
-    by
-    the columns' bounds.
-
-    What the combination of rows leaves of other columns, or of the slope, is taken up by the columns' bounds.
+    by the columns' bounds.
     """
     cost = np.zeros_like(split.form.c)
     np.add.at(cost, split.outer[places], -slope)

@@ -35,9 +35,6 @@ def check_start(form: StandardForm, start: Floats) -> Floats:
 
     Raises:
         UsageError: It misses a row by more than the tolerance.
-
-    Raises:
-        UsageError: it is not feasible.
     """
     start = np.clip(np.asarray(start, dtype=np.float64), form.col_lower, form.col_upper)
     activity, size = form.A @ start, abs(form.A) @ np.abs(start)

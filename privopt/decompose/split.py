@@ -67,7 +67,7 @@ class Split:
 
     Attributes:
         form: the whole, minimised, costs scaled to a largest one of 1.
-        scale: costs of ``form`` are the user's times this (negative where the user maximises).
+        scale: costs of ``form`` are the user's times this (negative if the user maximises).
         outer: complicating columns, shape (|Y|,).
         outer_rows: rows over them alone.
         outer_form: these rows and columns.
@@ -250,11 +250,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     """Return the cut that multipliers of a block's rows prove by weak duality, or None if they prove nothing.
 
     Any multipliers are valid, also those of a solver that is slightly wrong: the bounds of the block's columns take up
-    the
-    reduced costs. Multipliers of the wrong sign count as 0.
-
-    Any multipliers will do, also those of a solver that is a little wrong: what they leave is taken up by the
-    bounds of the block's columns. Those of the wrong sign count as 0.
+    the reduced costs. Multipliers of the wrong sign count as 0.
     """
     form = piece.form
     cost = np.zeros_like(form.c) if feasibility else form.c

@@ -29,7 +29,7 @@ class State:
         seconds: of the run before it was resumed.
         master_times: (rounds,) seconds in the master.
         block_times: (blocks,) seconds in each block, all rounds together.
-        first_feasible: (blocks,) round in which each block was feasible first; 0 where it was not yet.
+        first_feasible: (blocks,) round in which each block was feasible first; 0 if it was not yet.
         cuts, dropped: made, and cleaned away.
     """
 
@@ -62,9 +62,6 @@ class State:
 
         Raises:
             SolverError: It lies above the best point by more than rounding.
-
-        Raises:
-            SolverError: it crosses what was found.
         """
         if bound <= self.lower:
             return False
@@ -82,9 +79,6 @@ class State:
 
         Raises:
             SolverError: It lies below the proved bound by more than rounding.
-
-        Raises:
-            SolverError: it crosses what was proved.
         """
         if value >= self.upper:
             return False

@@ -80,13 +80,13 @@ class ScaledForm:
     """A form as a solver gets it (minimise ``c x`` over scaled rows), and the way back.
 
     Attributes:
-        c: costs, scaled by ``cost_scale`` and negated where the form maximises, shape (n,).
+        c: costs, scaled by ``cost_scale`` and negated if the form maximises, shape (n,).
         A, row_lower, row_upper: scaled rows.
         row_scale: each row was multiplied by it, shape (m,): a multiplier y of a scaled row means ``y * row_scale``
             for the row itself.
-        cost_scale: the costs were multiplied by it (negative where the form maximises).
+        cost_scale: the costs were multiplied by it (negative if the form maximises).
         tightened: numbers of the tightened rows.
-        tightening: the report on them; None where there are none.
+        tightening: the report on them; None if there are none.
         wide_rows: numbers of the rows, other than privacy rows, whose coefficients differ by more than 1e7.
     """
 

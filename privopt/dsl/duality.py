@@ -1,8 +1,7 @@
 """Bounds by weak duality, in doubles, from any multipliers of a linear form's rows.
 
 For multipliers y with reduced costs ``r = c - A'y``, the smallest value of ``y (A x) + r x`` over the rows' sides and
-the
-columns' bounds is a lower bound on ``c x``.
+the columns' bounds is a lower bound on ``c x``.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ def weak_duality(
         cost: (n,) to be minimised.
         duals: (m,) any multipliers.
         lower, upper: (n,) bounds of the columns.
-        slack: a reduced cost up to this (times the largest multiplier, where that is above 1) on a column without the
+        slack: a reduced cost up to this (times the largest multiplier, if that is above 1) on a column without the
             bound that it calls for is the solver's rounding.
 
     Returns:
-        The bound, -inf where there is none; and the multipliers without those of the wrong sign.
+        The bound, -inf if there is none; and the multipliers without those of the wrong sign.
     """
     # A multiplier needs a side to multiply: a positive one a lower side, a negative one an upper side.
     y = np.where((duals > 0) & ~np.isfinite(form.row_lower), 0.0, duals)

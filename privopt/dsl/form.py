@@ -151,14 +151,14 @@ class StandardForm:
     Arrays only, read-only, and picklable: this is what crosses to a solver or another process.
 
     Attributes:
-        c: objective, shape (n,), as the user wrote it (not negated where it is maximised).
+        c: objective, shape (n,), as the user wrote it (not negated if it is maximised).
         c0: constant of the objective.
         sense: "min" or "max".
         A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L cut at
             ``LARGEST_LOG`` so that the matrix is finite (a smaller factor is stricter).
         row_lower, row_upper: shape (m,), with infinities.
         col_lower, col_upper: shape (n,), with infinities.
-        integrality: shape (n,), uint8: 1 where the column takes integers only.
+        integrality: shape (n,), uint8: 1 if the column takes integers only.
         families: what the rows are, in order.
         variables: what the columns are, in order.
     """

@@ -70,7 +70,7 @@ class Family:
         forall: indices of its rows.
         restricted, tuples: those of them that are restricted, and their places.
         kind: as in ``FamilyBlock``.
-        privacy: True: it must be a privacy family; None: it is where it has that shape; False: it is not.
+        privacy: True: it must be a privacy family; None: it is if it has that shape; False: it is not.
         switch: indicator rows only: the terms of the binary.
     """
 

@@ -176,7 +176,7 @@ class Model:
             where: tuples that count: an integer array (P, m) of places or a sequence of tuples of labels, for the
                 first m indices of forall (the rest run over their whole sets), or ``((i, k), tuples)``.
             privacy: whether ``z_i <= exp(L) z_j`` is a privacy family, whose exponents are kept apart and whose
-                rows may be tightened, never loosened, for a solver. Default: it is where it has that shape and a
+                rows may be tightened, never loosened, for a solver. Default: it is if it has that shape and a
                 factor is written with ``exp``.
 
         Raises:

@@ -23,7 +23,7 @@ class Result:
     """A checked answer, in the rows, units and sense of the form.
 
     Attributes:
-        outcome: how it ended; x, objective and violation are there where it is optimal or feasible.
+        outcome: how it ended; x, objective and violation are there if it is optimal or feasible.
         x: shape (n,), inside its bounds exactly and integer where it must be.
         objective: at x.
         bound: on the optimum of the form as it was given (before tightening), or None.
@@ -33,7 +33,7 @@ class Result:
         solver: name and version.
         violation: by how much x misses a scaled row at most.
         message: what the solver had to say.
-        tightening: privacy rows that were tightened; None where there were none.
+        tightening: privacy rows that were tightened; None if there were none.
     """
 
     outcome: Outcome

@@ -52,17 +52,17 @@ class Solution:
 
     Attributes:
         form: the compiled model.
-        status: "optimal", or "feasible" where a limit or an interrupt came first.
+        status: "optimal", or "feasible" if a limit or an interrupt came first.
         x: the columns, shape (n,).
         objective: at x, in the objective's own units.
-        bound: lower bound on the optimum (upper where maximised); None where none is known.
+        bound: lower bound on the optimum (upper if maximised); None if none is known.
         duals: change of the objective for a unit of each row's side, shape (m,); None with integer columns.
         reduced: reduced costs, shape (n,); None with integer columns.
         seconds: in the solver.
         iterations: simplex and interior-point iterations.
         solver: its name and version.
         violation: the largest amount by which x misses a row as the solver had it.
-        tightening: privacy rows that were tightened, and what that cost; None where there were none.
+        tightening: privacy rows that were tightened, and what that cost; None if there were none.
     """
 
     form: StandardForm

@@ -44,7 +44,7 @@ class Fit:
             mixtures of their resolution.
         log_likelihood: per report, at the shares.
         whole_gap: proved: how far it can be from its maximum over all distributions, per report.
-        resolution: of smooth shares, in the unit of distance; 0 where every distribution was allowed.
+        resolution: of smooth shares, in the unit of distance; 0 if every distribution was allowed.
     """
 
     shares: Floats
@@ -109,7 +109,7 @@ def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> t
 def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:
     """Take one predictor-corrector step (Mehrotra) on slope + s = 1, p s = mu.
 
-    The masses sum to 1 where both equations hold.
+    The masses sum to 1 if both equations hold.
     """
     mass = p @ columns
     excess = columns @ (parts / mass) - 1.0  # how far the slope is above what it may be

@@ -70,7 +70,7 @@ def linear_intervals(
         progress: called with what is being done.
 
     Returns:
-        Lower and upper bounds, (G,) each, in [0, 1]; None where no shares lie within.
+        Lower and upper bounds, (G,) each, in [0, 1]; None if no shares lie within.
 
     Notes:
         An eigendecomposition of min(N, K): 5 s at 2,032 on one core; then some 10 N K G multiplications a ridge.
@@ -190,8 +190,6 @@ def _bernstein_half_width(error: float) -> HalfWidth:
 
     It is Bernstein's bound with a bound on the standard deviation. A tenth of the error is spent on the deviation, the
     rest on the two sides of the mean.
-
-    A tenth of the error is for the deviation, the rest for the two sides of the mean.
     """
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 

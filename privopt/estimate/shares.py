@@ -106,8 +106,8 @@ class Estimate:
             report; of others the same as ``gap``.
         unit: of distance.
         skipped: rows without a report.
-        reported: (G,) shares of the raw reports, where outputs are records.
-        group_of: (N,) number of each record's group, -1 of a record in none; None where there are no groups.
+        reported: (G,) shares of the raw reports, if outputs are records.
+        group_of: (N,) number of each record's group, -1 of a record in none; None if there are no groups.
         notes: what anyone who uses it must know, a sentence each.
     """
 
@@ -169,7 +169,7 @@ def estimate(
         observed: of one release, or of several with the same inputs: reports are independent of one another.
         options: how to estimate.
         groups: records of each group, in place of the records.
-        rows: distances (B, N) from some records to all; None where there are none.
+        rows: distances (B, N) from some records to all; None if there are none.
         unit: of distance.
         progress: called with what is being done.
 
@@ -336,9 +336,6 @@ def estimate_of_counts(
     The likeliest count under symmetric noise is the noisy one, or 0 if that is negative. With the confidence, none of
     the N noises exceeds its reach at (1 - confidence) / N. All counts then lie in their intervals at once, and so do
     the shares.
-
-    The likeliest count under symmetric noise is the noisy one, or 0. With the confidence no noise of the N is beyond
-    its reach at (1 - confidence) / N; so all counts lie in intervals at once, and all shares in those that follow.
 
     Args:
         channel: of the release.

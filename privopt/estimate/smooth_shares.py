@@ -40,8 +40,6 @@ def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
     """Return distributions (M, N) over the records such that every record is within the resolution of a centre.
 
     Centres are chosen farthest first, from record 0. Returns None if they are too many for memory.
-
-    Centres are taken farthest first, from record 0. None where they are too many to be held at once.
     """
     centre_distances = [rows(np.array([0]))[0]]
     nearest = centre_distances[0]

@@ -130,12 +130,6 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
 
     Raises:
         ValueError: The archive has other contents.
-
-    ``zipfile`` takes bytes before and between members, cuts a name at a zero byte, and prefers the second end of zip64
-    to the first; other programs do not, and would read another matrix.
-
-    Raises:
-        ValueError: something else is in it.
     """
     offset, directory, members = 0, 0, archive.infolist()
     for info in members:

@@ -26,7 +26,7 @@ class DurableLog(LogFile):
                 log.add(drawn(round))
 
     Args:
-        path: of the file; made by the first block of :meth:`adding` where there is none.
+        path: of the file; made by the first block of :meth:`adding` if there is none.
         name: what it is, in messages.
         mark: SQLite's application id, which distinguishes such a file from others.
 

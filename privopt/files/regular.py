@@ -142,8 +142,6 @@ def open_private(path: Path) -> Iterator[BinaryIO]:
     """Write a file that only its owner can read, from its first byte on.
 
     The file replaces the file of that name when the block ends without an error. A link of that name is not followed.
-
-    When the block ends well it replaces the file of that name. A link of that name is not followed.
     """
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)

@@ -105,12 +105,6 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 
     Raises:
         InputError: A folder cannot be read.
-
-    Links, pipes, devices and sockets are faults, so are empty folders and files too large to be read: nothing of
-    them is opened.
-
-    Raises:
-        InputError: a folder cannot be read.
     """
     files: list[str] = []
     faults: list[Fault] = []
@@ -169,7 +163,7 @@ def check_sums(folder: Path) -> list[str]:
     """Compare a DIR with its SHA256SUMS, and ``private/`` with its own if it exists.
 
     Returns:
-        One line for each file that changed, is missing or is new, and for all that is not a regular file; empty where
+        One line for each file that changed, is missing or is new, and for all that is not a regular file; empty if
         all sums hold.
 
     Raises:

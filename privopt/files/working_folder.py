@@ -57,10 +57,6 @@ def _remove_leftovers(target: Path) -> None:
     Unfinished work for any target is removed, because it may hold drawn reports that no ledger counts twice, and the
     next run may have another target. A folder that a run was about to replace is removed for this target alone: until
     the next run for it, it is its owner's only copy.
-
-    Unfinished work of every target goes, for it may hold drawn reports that no ledger counts twice, and the next run
-    may be for another target. What a run was about to replace is removed for this target alone: until the next run
-    for it, that is its owner's only copy.
     """
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
     name = re.compile(

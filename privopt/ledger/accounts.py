@@ -20,7 +20,7 @@ class Account:
         spent_sum: in all, or in the window that was asked for.
         left_sum: until the limit, now; None without one.
         reports: charges in all: of each report, or of traces that are predicted of the first and of each segment.
-        period: of the calendar, where the limit is by period: then all of this is of that period alone.
+        period: of the calendar, if the limit is by period: then all of this is of that period alone.
     """
 
     subject: str
@@ -64,7 +64,7 @@ class Charge:
         subject: as the ledger names it.
         time: microseconds since 1970, UTC.
         cost: what was charged.
-        period: that it was charged to; None where the limit is not by the calendar.
+        period: that it was charged to; None if the limit is not by the calendar.
     """
 
     number: int

@@ -186,7 +186,7 @@ class LedgerTransaction:
         """Return the account that a charge of a subject falls on, by its unit and, if there are any, its period.
 
         Raises:
-            UsageError: a period, where the limit is not by the calendar.
+            UsageError: a period, if the limit is not by the calendar.
         """
         calendar = None if limit is None else limit.calendar
         if calendar is None:

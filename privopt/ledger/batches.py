@@ -61,7 +61,7 @@ class Coins:
         Args:
             purpose: what is drawn; no two draws of a row for one position share it.
             row: its name: 8 bytes of its number in its table, from 0; or subject and id, encoded.
-            position: name of the position; empty where a row has one.
+            position: name of the position; empty if a row has a single one.
             secret: canonical bytes of the row's secret: a row whose secret was changed gets coins of its own.
             start, count: of the bytes.
         """

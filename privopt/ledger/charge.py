@@ -39,7 +39,7 @@ class Charge:
     """The ledger and the subject to charge before anything is drawn.
 
     Attributes:
-        ledger: open, or its file, made where there is none.
+        ledger: open, or its file, made if there is none.
         subject: of a table, the column that says whom each row is about. For a solve, a person, or a data set whose
             tables all share one limit; None for the name of the problem's only secret file. The ledger may know no one
             else then, or next year's copy of the file would have a budget of its own.

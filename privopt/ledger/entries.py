@@ -105,7 +105,7 @@ class AccountKey(NamedTuple):
     Attributes:
         subject: as the ledger names it.
         unit: one of `UNITS`.
-        period: of the calendar; empty where the limit is not by the calendar.
+        period: of the calendar; empty if the limit is not by the calendar.
     """
 
     subject: str

@@ -167,9 +167,6 @@ class KeptReports(LogFile):
 
         Returns:
             The number of removed reports.
-
-        Returns:
-            How many reports were removed.
         """
         with self.writing() as connection:
             cursor = connection.execute(

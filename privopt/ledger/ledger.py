@@ -52,7 +52,7 @@ class Ledger(LogFile):
     own: one that is open does not survive a fork, nor does it go to another thread.
 
     Attributes:
-        path: of the file; where there is none, the first limit or charge makes it, for its owner alone.
+        path: of the file; if there is none, the first limit or charge makes it, for its owner alone.
         key: file with the key under which subjects' names are hashed (HMAC-SHA256), made with the first name; None for
             names as they are. A ledger names all subjects in one way.
         make: False to refuse a path where there is nothing.
@@ -124,7 +124,7 @@ class Ledger(LogFile):
             cost: of the report.
             alone: refuse if the ledger knows another subject, for a name that no one chose.
             period: that it is charged to, as :class:`~privopt.ledger.periods.Calendar` names it; None for that of now
-                where the limit is by the calendar.
+                if the limit is by the calendar.
 
         Raises:
             BudgetSpentError: it would pass the limit; nothing was charged: draw nothing.
@@ -162,10 +162,10 @@ class Ledger(LogFile):
             subjects: whom each report is about; the same one may come again.
             cost: of each.
             periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
-                now where the limit is by the calendar.
+                now if the limit is by the calendar.
             times: by how much each one's cost is multiplied: 0 charges nothing and counts as none; None for once.
             closed: of accounts the least of ``times`` that was refused: no report of that cost, or of more, is charged.
-                Refusals are added to it. None where each report is looked at by itself.
+                Refusals are added to it. None if each report is looked at by itself.
 
         Returns:
             Of each report whether it was charged; the others would have passed the limit: they must not be drawn.

@@ -94,9 +94,6 @@ class Calendar:
 
         Raises:
             UsageError: It does not.
-
-        Raises:
-            UsageError: it is not.
         """
         try:
             # Only the canonical name of a period is accepted: another one would have an account of its own.

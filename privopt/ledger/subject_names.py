@@ -48,7 +48,7 @@ class Names:
     ('anna', 64)
 
     Attributes:
-        key: 32 bytes, under which names are hashed (HMAC-SHA256); None where they are not.
+        key: 32 bytes, under which names are hashed (HMAC-SHA256); None if they are not.
     """
 
     key: bytes | None = field(default=None, repr=False)
@@ -71,7 +71,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
 
     Args:
         path: of the file.
-        make: draw one from the operating system's entropy where there is none.
+        make: draw one from the operating system's entropy if there is none.
 
     Raises:
         InputError: there is none, or something else.

@@ -25,7 +25,7 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
             upper bound.
 
     Returns:
-        The total, rounded up at its sixth digit; None where no delta is left.
+        The total, rounded up at its sixth digit; None if no delta is left.
 
     Raises:
         UsageError: ``delta`` is not above 0 and below 1.
