@@ -126,6 +126,7 @@ def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
     owners: dict[KeyRow, list[str]] = {}
     for name, cls in classes.items():
         for row in describe_keys(cls, prefix, takes=takes):
+            # Equal rows of several kinds are shown once.
             owners.setdefault(row, []).append(name)
     for row, names in owners.items():
         only = "" if len(names) == len(classes) else f"kind {' or '.join(names)}: "

@@ -58,6 +58,7 @@ def table_text(file: File) -> bytes:
         row = body.count(b"\n") + 2
         raise InputError([Fault(file.name, f"row {row}", "an empty line", "a row, or the end of the file")])
     head = io.BytesIO(body).readline().decode()
+    # Spreadsheets of some countries export semicolons, and decimals with commas.
     for mark in (";", "\t"):
         if mark in head and "," not in head:
             expectation = "commas between fields, a point before decimals"

@@ -64,6 +64,7 @@ def folded(name: str) -> str:
         visible = (c for c in unicodedata.normalize("NFKC", name) if not _is_invisible(c))
         name = unicodedata.normalize("NFKC", "".join(visible))
     name = " ".join(name.split())
+    # Programs export whole numbers as 7, 7.0 or 007: all are one subject.
     number = _NUMBER.fullmatch(name) if len(name) <= MAX_TEXT_CHARACTERS else None
     return str(int(number[1])) if number and not int(number[2] or 0) else name
 

@@ -125,6 +125,7 @@ def _list_named_files(source: File) -> list[str]:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError([Fault(source.name, "", f"text that is not TOML: {reason_of(error)}", "TOML 1.0")]) from None
+    # Any text of the file that is the path of a file counts: keys of all mechanisms are read alike.
     return sorted({text for text in _iter_texts(values) if _is_file(source.path.parent, text)})
 
 

@@ -124,6 +124,7 @@ def _is_small(path: Path, ending: str) -> bool:
 def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     """Yield batches of a table that is too large to be read at once."""
     row = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
+    # A sample estimates the width of a row, from which the rows of a batch follow.
     size = row.estimated_size() / max(1, len(row))
     rows = int(min(BATCH_ROWS, max(SAMPLE_ROWS, BATCH_BYTES / max(1.0, size))))
     return iter(lazy.collect_batches(chunk_size=rows, maintain_order=True))

@@ -293,6 +293,7 @@ def check_ids(
     Raises:
         InputError: one fault for each id that is not known.
     """
+    # A binary search in the sorted ids: the tables can have millions of rows.
     order = np.argsort(known_ids, kind="stable")
     insertion = np.searchsorted(known_ids[order], ids)
     insertion[insertion == len(known_ids)] = 0

@@ -156,6 +156,7 @@ def _read_folder(value: Any) -> Folder:
 
 def _is_within(base: Path, name: str) -> bool:
     """Return whether a name leads to a place inside the folder once links are resolved."""
+    # Absolute names and .. are refused even if they would lead back into the folder.
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         return False
@@ -224,6 +225,7 @@ def _read_table(value: Any, cls: Any) -> Any:
     """Convert a table to an instance of a class, or raise the faults of all its keys."""
     if not isinstance(value, Mapping):
         raise RefusedValueError(value, "a table")
+    # Annotations are strings until they are resolved.
     attrs.resolve_types(cls)
     remaining, values, faults = dict(value), dict[str, Any](), list[Fault]()
     for attribute in attrs.fields(cls):

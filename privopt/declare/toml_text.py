@@ -29,6 +29,7 @@ def _read_decimal(text: str) -> Decimal:
 
 def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
     """Return the tables, unless a whole number has too many digits to be printed (hexadecimal text can have them)."""
+    # A loop instead of recursion, since tables may be nested deeply.
     pending: list[Any] = [tables]
     while pending:
         value = pending.pop()

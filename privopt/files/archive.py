@@ -93,6 +93,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
         raise ValueError(f"{len(contents) - start:,} bytes of values, where its header says {expected_bytes:,}")
     if not expected_bytes:
         return np.empty(shape, dtype)
+    # A view: the array shares the memory of the file's bytes.
     flat = np.frombuffer(contents, dtype, offset=start)
     return flat.reshape(shape, order="F" if columns_first else "C")
 
@@ -137,6 +138,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
         name, extra = struct.unpack("<HH", stream.read(4))
         if info.header_offset != offset or info.orig_filename != info.filename or info.flag_bits or info.comment:
             raise ValueError(f"{info.filename!r} not as solve writes members: one behind another, of plain names")
+        # Each member must begin where the one before ends.
         offset += _LOCAL + name + extra + info.compress_size
         directory += _CENTRAL + name + len(info.extra)
     places = len(members), len(members), directory, min(offset, 0xFFFFFFFF)

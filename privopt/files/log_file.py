@@ -100,6 +100,7 @@ class LogFile:
             self._connection = _open_connection(self.path, self.form)
             return
         self._check_folder()
+        # The same tables in memory, so that questions about a ledger without a file have their answers.
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._make_tables(self._connection)
 

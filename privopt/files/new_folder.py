@@ -201,6 +201,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
     if not target.exists() or not any(target.iterdir()):
         folder.rename(target)
         return None
+    # The earlier folder keeps a name until the new one has its own.
     replaced = home.with_suffix(".replaced")
     target.rename(replaced)
     try:

@@ -112,6 +112,7 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
     while pending:
         prefix = pending.pop()
         try:
+            # One scan gives names and kinds, so that nothing is opened to find out what it is.
             with os.scandir(folder / prefix) as entries:
                 status_by_name = {f"{prefix}{entry.name}": entry.stat(follow_symlinks=False) for entry in entries}
         except OSError as error:

@@ -123,6 +123,7 @@ class LedgerTransaction:
         """The current time, but never before the last entry's: putting a clock back must not free a window."""
         if self._now is None:
             last = 0 if self.head is None else self.head.time
+            # A window ends now: times that went back would move old charges out of it.
             self._now = max(self.clock() // 1000, last)
         return self._now
 
@@ -170,6 +171,7 @@ class LedgerTransaction:
         row = self.connection.execute(f"SELECT id FROM accounts WHERE {condition}", key).fetchone()
         if row is None:
             return _Balance(None, nothing, 0, nothing)
+        # The newest entry of an account has its total, so that no other entry is read.
         last, window_start = self._find_entry(f"account = ? {_NEWEST}", row[0]), None
         if last is None:
             raise DoesNotHoldError(f"{self.path}: changed: a subject without an entry")
@@ -289,6 +291,7 @@ class LedgerTransaction:
         fields = number, account, self.now, self._terms_number(terms), total, count
         self._head = Entry(*fields, Entry(*fields, b"").compute_hash(previous_hash, key, terms))
         self._rows.append(self._head)
+        # Written in blocks of many rows, which is faster and bounds the memory.
         if len(self._rows) >= _MAX_PENDING_ROWS:
             self.close()
 

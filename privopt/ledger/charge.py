@@ -164,6 +164,7 @@ class Charge:
             raise UsageError(
                 f"--ledger must be used with a method that draws noise now, got {actual}: apply charges those"
             )
+        # One secret file can name the data set; with several, or none, there is no natural name.
         secret_files = list(dict.fromkeys(file.name for file in files_of(declared) if file.secret))
         if self.subject is None and len(secret_files) != 1:
             actual = f"{len(secret_files)} secret files" + (f" ({', '.join(secret_files[:5])})" if secret_files else "")

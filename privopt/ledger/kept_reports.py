@@ -134,6 +134,7 @@ class KeptReports(LogFile):
                 digests[subject, place] = self._keyed_hash(mechanism, subject, place)
             return digests[subject, place]
 
+        # Visits to the same place share one digest, and with it one report.
         keys = [digest_of(*visit) for visit in visits]
         nearby = [
             [digest_of(subject, place) for place in of]
@@ -143,6 +144,7 @@ class KeptReports(LogFile):
             stored: dict[bytes, tuple[int, Mark]] = {}
             for digest in digests.values():
                 row = connection.execute("SELECT * FROM reports WHERE place = ?", (digest,)).fetchone()
+                # A changed report would be repeated ever after, so that every row is checked on use.
                 if row is not None and not self._is_sealed(row):
                     raise DoesNotHoldError(f"{self.path}: changed: a kept report is not as it was written")
                 if row is not None:

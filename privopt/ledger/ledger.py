@@ -205,6 +205,7 @@ class Ledger(LogFile):
 
         Rows of no report are charged nothing, whatever their subject and period, and get the mark before all entries.
         """
+        # Terms, names and accounts are looked up once for each different value, since tables repeat them.
         rows = list(zip(subjects, periods or [None] * len(subjects), strict=True))
         counts = times or [1] * len(rows)
         with self._open_for_charging(cost) as (book, _, limit):

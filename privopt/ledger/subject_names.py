@@ -84,6 +84,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
         text = read_bytes(path, largest=1024).decode("ascii", "replace").strip()
     except Unreadable as error:
         raise InputError([Fault(str(path), "", error.found, "the key under which subjects are hashed")]) from None
+    # Whoever has the key can hash a list of names, and find each subject's account.
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
         raise UsageError(f"{path} must have mode 0600, got {mode:04o}: who reads the key can name every subject")

@@ -35,6 +35,7 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
     pure, rho = (sums.get(unit, (Fraction(0),))[0] for unit in (EPSILON, RHO))
     approximate = sums.get(PAIR, (Fraction(0), Fraction(0)))
     remaining_delta = delta - approximate[1]
+    # Converting rho needs some delta of its own.
     if remaining_delta < 0 or (remaining_delta == 0 and rho):
         return None
     totals = []
