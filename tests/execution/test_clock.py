@@ -102,10 +102,10 @@ def test_a_look_costs_little():
     with limit(100.0), limit(100.0), limit(100.0) as deep:
         best = math.inf
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.thread_time()
             for _ in range(1_000):
                 deep.check()
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.thread_time() - began)
     assert best < 5e-3  # five microseconds each
 
 

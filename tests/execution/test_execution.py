@@ -172,11 +172,11 @@ def alive(pid):
 def test_closing_at_once_does_not_wait():
     executor = processes(1)
     executor.submit("a", abs, 1).result()
-    future = executor.submit("a", time.sleep, 60)
+    future = executor.submit("a", time.sleep, 3000)
     start = time.monotonic()
     time.sleep(0.2)
     executor.close(wait=False)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 600
     with pytest.raises(SolverError):
         future.result(timeout=3000)
 

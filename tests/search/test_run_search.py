@@ -319,9 +319,8 @@ def fails(incumbent) -> None:
 
 
 def test_work_that_looks_at_no_clock_is_left_behind():
-    began = time.monotonic()
     incumbent = make()
-    running = threading.Event()
+    running = threading.Event()  # a search that waited for the work would never end
 
     def work() -> None:
         incumbent.offer("endless", candidate=1.5, value=1.5)
@@ -329,7 +328,6 @@ def test_work_that_looks_at_no_clock_is_left_behind():
 
     answer = run_search(work, incumbent, Clock(0.3, clock()))
     running.set()
-    assert time.monotonic() - began < 10.0
     assert (answer.value, answer.stopped) == (1.5, True)
 
 
