@@ -1,8 +1,8 @@
-"""Find the simplex of a position, or the nearest point of the region, by signs of whole numbers.
+"""Find the simplex of a position, or the nearest point of the region, exactly by signs of integers.
 
-Positions, vertices and their products are integers of 64 bits where triangles and ways stay below 2^31 mm (2,147 km),
-Python's integers beyond. Simplices are sorted into the cells of an even grid. Doubles choose among the sides that are
-nearest to a position; where rounding could decide, rationals do.
+Positions, vertices and their products are 64-bit integers if triangles and sides are below 2^31 mm (2,147 km), and
+Python integers otherwise. Simplices are sorted into the cells of a regular grid. Doubles select the sides that may be
+nearest to a position; if rounding could decide between them, rationals do.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _bounding_boxes(corners: Ints) -> tuple[Ints, Ints]:
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Triangles:
-    """Finds the triangles of positions.
+    """Locates positions in triangles.
 
     Attributes:
         vertices: (N, 2) mm.
@@ -97,8 +97,8 @@ class Triangles:
             positions: (B, 2) mm.
 
         Returns:
-            (B,) numbers of triangles, -1 where a position lies in none; and (B, 3) barycentric coordinates times twice
-            the triangle's area, integers of 64 bits or, where that is too few, Python's.
+            (B,) numbers of triangles, -1 if a position is outside; and (B, 3) barycentric coordinates times twice the
+            triangle's area, as 64-bit integers or, if these are too small, Python integers.
         """
         corners = self.vertices[self.simplices]
         lower, upper = _bounding_boxes(corners)
@@ -159,7 +159,7 @@ class Sides:
 
     @cached_property
     def _distinct_sides(self) -> Ints:
-        """Sides between different ends, the first of each: the two ways of a street, and parallels, are one line."""
+        """Numbers of distinct sides: of sides with the same end points, the first."""
         endpoints = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
         swapped = (self.tails > self.heads)[:, 0] | (self.tails[:, 0] == self.heads[:, 0]) & (
             self.tails[:, 1] > self.heads[:, 1]
@@ -221,7 +221,7 @@ class Sides:
 
 @jit()
 def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
-    """Return how far a side is from a position, in doubles, and how far along it its nearest point lies, in [0, 1]."""
+    """Return the distance of a side from a position, and the position of its nearest point along it in [0, 1]."""
     ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
     wx, wy = float(heads[item, 0] - tails[item, 0]), float(heads[item, 1] - tails[item, 1])
     length = wx * wx + wy * wy
@@ -243,10 +243,10 @@ def _find_nearest_sides(
     slots: Any,
     many: Any,
 ) -> None:  # pragma: no cover - compiled
-    """Sides whose distance in doubles may be the least, and how many; the same corner of several sides counts once.
+    """Find the sides whose distance in doubles may be the smallest, and their number; a shared corner counts once.
 
-    Rings of cells around a position's own, or around the nearest cell to it, until no farther cell can hold a nearer
-    side. Distances are off by less than (distance + reach) 2^-46.
+    Rings of cells around a position's cell (or the nearest cell) are searched until no farther cell can contain a
+    nearer side. Distances have an error of less than (distance + reach) 2^-46.
     """
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):

@@ -1,6 +1,6 @@
-"""Triangulations: Delaunay between points, cells of a grid, a lattice that covers polygons; refinement.
+"""Triangulations: Delaunay triangles between points, the cells of a grid, a lattice over polygons, and refinement.
 
-A mesh is conforming: two triangles share a side, a corner, or nothing. All points given stay vertices.
+Every mesh is conforming: two triangles share a side, a corner, or nothing. All given points remain vertices.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ __all__ = [
 ]
 
 BETWEEN = "~"
-"""Joins the ends of a street or a side, and the number of a point between them, to that point's id."""
+"""Separator in the id of an added point, between the ids of both ends of its street or side and its number."""
 
 MOST_VERTICES = 1_000_000
-"""Vertices, at most: a row for each of them would be released."""
+"""Largest number of vertices, since each has a row in the release."""
 
 MOST_ACROSS = 1_000
-"""Kilometres that a region spans, at most, and the side of a triangle."""
+"""Largest extent of a region, and largest side of a triangle, in km."""
 
 MOST_KM = 4_000_000.0
-"""From the origin, at most: products of two differences of millimetres stay below 2^63 to 1,000 km."""
+"""Largest coordinate in km: products of two differences of up to 1,000 km in millimetres stay below 2^63."""
 
 _FLATTEST = np.cos(np.radians(150.0))
-"""Triangles at the rim with an angle above 150 degrees hold next to nothing, and bind their corners to almost equal
-rows: they are cut off."""
+"""Triangles at the rim with an angle above 150 degrees are cut off: they cover hardly anything, and force almost equal
+rows on their corners."""
 
 
 def plane_of(records: Space) -> Plane:
@@ -121,7 +121,7 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
         raise InputError([Fault(records.source, "", f"{len(vertices)} places in one line", expectation)]) from None
     areas = twice_areas(vertices[simplices])
     simplices[areas < 0] = simplices[areas < 0][:, [0, 2, 1]]
-    # flat in exact integers, which only happens at the rim; what was omitted there is no hole
+    # Triangles that are flat in exact integers only occur at the rim, so omitting them leaves no hole.
     simplices = _without_flat_rim(vertices, simplices[areas != 0])
     unused = np.setdiff1d(np.arange(len(vertices)), simplices)
     faults = Faults()
@@ -136,7 +136,7 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
 
 
 def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
-    """Triangles without those at the rim whose angle there is nearly flat, as long as every point keeps one."""
+    """Remove triangles at the rim with a nearly flat angle opposite it, as long as every point keeps a triangle."""
     while True:
         sides = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]], axis=2)
         _, which, times = np.unique(sides.reshape(-1, 2), axis=0, return_inverse=True, return_counts=True)
@@ -158,15 +158,15 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
 
 
 def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tuple[Plane, list[tuple[int, int]]]:
-    """Cut every triangle into four at the middles of its sides, again and again, until no side is longer.
+    """Divide every triangle into four at the midpoints of its sides, until no side is longer than a limit.
 
     Args:
-        plane: of coarser triangles.
-        most_mm: the length that sides may have.
-        file: name of the problem file, for faults.
+        plane: The plane with coarser triangles.
+        most_mm: Largest length of a side.
+        file: Name of the problem file, for messages.
 
     Returns:
-        The finer plane, whose first vertices are those before; and the ends of the side that each added one halves.
+        The finer plane, whose first vertices are the old ones; and for each added vertex the ends of its side.
     """
     added: list[tuple[int, int]] = []
     while True:
@@ -192,12 +192,12 @@ def _refined_size(plane: Plane, ratio: float) -> int:
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """Return the plane of places, refined where asked for, and its vertices as places: those given, then added ones.
+    """Return the vertices of a refined plane as places, the given ones first, and the plane.
 
     Args:
-        records: the places.
-        split_km: the length that sides may have; None for any.
-        file: name of the problem file, for faults.
+        records: The given places.
+        split_km: Largest length of a side; None for no refinement.
+        file: Name of the problem file, for messages.
     """
     plane = plane_of(records)
     if split_km is None:

@@ -20,17 +20,17 @@ __all__ = ["EdgeMetric"]
 
 
 class EdgeMetric(RoadMetric):
-    """Shortest paths over a region's edges, each ln(1 + a) / epsilon km long, rounded down; shorter than the region's.
+    """Shortest paths over a region's edges of length ln(1 + a) / epsilon km, rounded down; shorter than the region's.
 
-    A mechanism that keeps epsilon in this metric keeps epsilon between any two points in the lengths of paths inside
-    the region. All methods for metric DP over a graph apply here.
+    A mechanism that satisfies epsilon in this metric satisfies epsilon between any two points of the region, in the
+    lengths of paths inside it. All methods for metric DP over a graph apply.
 
     Args:
-        region: the region.
-        epsilon: per km.
-        vertices: its vertices.
-        outputs: None: the vertices.
-        far: distances from vertices to outputs that are not vertices; None where all are.
+        region: The region.
+        epsilon: Epsilon per km.
+        vertices: The vertices of the region.
+        outputs: The outputs; None for the vertices.
+        far: Distances from vertices to outputs that are not vertices; None if all outputs are vertices.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Draw reports along traces: keep the last one while a private test finds it good, else draw a fresh one.
+"""Draw reports along traces: repeat the last report while a private test accepts it, otherwise draw a fresh one.
 
-A subject's first report is fresh. Then come segments: a noisy threshold is drawn once, each further position is tested
-against it with fresh noise, and the first test that fails ends the segment with a fresh report. All noise is drawn in
-integers from exact distributions.
+A subject's first report is fresh. Then segments follow: a noisy threshold is drawn once per segment, each further
+position is tested against it with fresh noise, and the first failing test ends the segment with a fresh report (sparse
+vector technique). All noise consists of integers from exact distributions.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _NOBODY = -1
 
 @define
 class State:
-    """Where each subject is in its trace; what a further batch of its rows goes on from.
+    """The state of each subject's trace, from which a further batch of rows continues.
 
     Attributes:
         last: (S,) output that was reported last, -1 before the first report.
-        level: (S,) noisy threshold of the running segment, in steps; -1 where none runs.
-        paid: (S,) whether the next fresh report, or the running segment, is charged already.
-        spent: (S,) whether a charge was refused; no report comes after.
+        level: (S,) noisy threshold of the current segment in steps, -1 if there is none.
+        paid: (S,) whether the next fresh report, or the current segment, has been charged.
+        spent: (S,) whether a charge was refused. No further report follows.
     """
 
     last: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
@@ -76,7 +76,7 @@ class TraceReports:
 
 
 class Limit:
-    """Charges in memory, up to a total for each subject, a number or a name; None for no limit."""
+    """Charges subjects in memory, up to a total for each; None for no limit."""
 
     def __init__(self, total: Fraction | None) -> None:
         self._total = total

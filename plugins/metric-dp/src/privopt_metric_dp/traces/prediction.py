@@ -1,7 +1,7 @@
-"""The private test of whether the last report is still good: its public numbers (mathematics T4, sparse vector).
+"""The public numbers of the private test whether the last report is still good (mathematics T4, sparse vector).
 
-Distances from records to outputs are counted in whole steps of a grid. Rounding them adds to how much they differ
-between two records; how much is measured on the steps themselves, and the noise is made as much wider.
+Distances from records to outputs are integers, in steps of a grid. Rounding increases their differences between two
+records. The increase is measured on the steps themselves, and the noise is widened accordingly.
 """
 
 from __future__ import annotations
