@@ -96,7 +96,7 @@ def right(tmp_path_factory):
     ],
 )
 def test_the_next_method_goes_on_and_the_path_tells(tmp_path, problem, right, monkeypatch, bad, said):
-    monkeypatch.setattr(auto, "named", lambda method: first(bad))
+    monkeypatch.setattr(auto, "make_ladder", lambda method: first(bad))
     done = solve("optimal-lp", problem, tmp_path / "out")
     assert said in done.result.solver["path"]
     assert done.result.status == "optimal"
