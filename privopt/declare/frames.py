@@ -194,6 +194,19 @@ def find_ragged_row(file: File) -> Fault:
     return _uneven_row(file) or Fault(file.name, "", "text that is not a table", "comma-separated values")
 
 
+def list_columns(names: Sequence[str]) -> str:
+    """Return the first names of a header for a message; none of them if one is a number, as rows of data have.
+
+    >>> list_columns(["id", "lat"]), list_columns(["ann", "45.01"])
+    ('id, lat', 'a first row with numbers, which is no header')
+    """
+    for name in names:
+        with suppress(ValueError):
+            float(name.replace(",", "."))
+            return "a first row with numbers, which is no header"
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+
+
 def strip_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return column names in normal form, without surrounding blanks, unless two names would become equal."""
     bare = tuple(normal_form(name.strip()) for name in names)

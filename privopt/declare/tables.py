@@ -22,6 +22,7 @@ from privopt.declare.frames import (
     csv_bytes,
     find_ragged_row,
     is_parquet,
+    list_columns,
     plain_texts,
     repeated,
     strip_names,
@@ -157,7 +158,8 @@ def read_table(
         if len(complete_sets) != 1:
             choices = " or ".join(",".join(names) for names in any_of)
             # Without a header the first row is taken for one, so that a secret file's is not quoted.
-            actual = "other columns" if file.secret else f"columns {', '.join(header)}" if header else "no columns"
+            header_text = f"columns {list_columns(header)}" if header else "no columns"
+            actual = "other columns" if file.secret else header_text
             faults.append(Fault(file.name, "header", actual, f"columns {choices}, one of these alone"))
     if faults:
         raise InputError(faults)

@@ -140,7 +140,7 @@ def test_geoparquet_in_any_form_of_binary(town, tmp_path):
     table[:1].to_crs(3857).to_parquet(tmp_path / "metres.parquet")
     with pytest.raises(InputError, match=r"expected EPSG:4326.*, got .*points in EPSG:3857"):
         apply(town, tmp_path / "metres.parquet", tmp_path / "o3.parquet", Secret.of(geometry="geometry"))
-    pl.DataFrame({"g": ["POINT (1 2)"]}).write_parquet(tmp_path / "text.parquet")
+    pl.DataFrame({"g": [1.5]}).write_parquet(tmp_path / "text.parquet")
     with pytest.raises(InputError, match="well-known binary"):
         apply(town, tmp_path / "text.parquet", tmp_path / "o3.parquet", Secret.of(geometry="g"))
 

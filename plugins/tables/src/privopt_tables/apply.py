@@ -15,7 +15,7 @@ import numpy as np
 
 from privopt.declare.column_texts import REPORT
 from privopt.declare.table_files import ending_of
-from privopt.errors import Fault, InputError, UsageError, number_of
+from privopt.errors import UsageError, number_of
 from privopt.files.new_folder import new_file
 from privopt.files.release_folder import SUMS, sha256
 from privopt.files.targets import check_files
@@ -90,9 +90,6 @@ def apply(
         source = GeoSource.of_file(table)
         if secret.geometry:
             secret.check(list(source.columns), source.name)
-            if table.suffix.lower() == ".csv":
-                actual = "CSV, which holds no points in binary"
-                raise InputError([Fault(source.name, f"column {secret.columns[0]}", actual, "GeoParquet")])
         summary = apply_parts(
             open_verified(folder),
             source,

@@ -47,7 +47,13 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
 @click.option("--lon", metavar="COLUMN", callback=utf8, help="The secret: longitudes, in degrees; with --lat.")
 @click.option("--x", metavar="COLUMN", callback=utf8, help="The secret: x, in km; with --y.")
 @click.option("--y", metavar="COLUMN", callback=utf8, help="The secret: y, in km; with --x.")
-@click.option("--geometry", metavar="COLUMN", callback=utf8, help="The secret: points of a GeoParquet file.")
+@click.option(
+    "--geometry",
+    metavar="COLUMN",
+    callback=utf8,
+    help='The secret: points of a GeoParquet file, or a column of text such as "lat, lon", geo:, WKT or a JSON list of '
+    "[lon, lat], of which the first counts.",
+)
 @click.option(
     "--max-snap",
     type=float,

@@ -13,12 +13,15 @@ from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats
 from privopt.declare.column_texts import TABLE, naming, texts_of
+from privopt.declare.frames import list_columns
 from privopt.declare.name_forms import normal_column
 from privopt.declare.problems_in_memory import frame_of
 from privopt.declare.table_files import TableSource, refuse_table
 from privopt.errors import Fault, InputError, UsageError
 from privopt.ledger.batches import secrets_of
 from privopt_metric_dp.space.wkb import check_degrees, geometries_of, points_in
+from privopt_tables.foreign_tables import FOREIGN_ENDINGS, read_foreign_table
+from privopt_tables.position_texts import read_positions
 from privopt_tables.row_forms import is_null_word
 
 __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
@@ -146,7 +149,7 @@ class Secret:
         Raises:
             InputError: a fault for each.
         """
-        known = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+        known = list_columns(names)
         faults = [
             Fault(table, f"column {name}", "no such column", f"one of {known or 'none: the table has no columns'}")
             for name in self.columns
@@ -212,6 +215,10 @@ def _numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     return numbers.fill_null(np.nan).to_numpy().copy(), np.where(has_comma, DECIMAL_COMMA, is_wrong * 1.0)
 
 
+def _holds_text(column: nw.Series[Any]) -> bool:
+    return isinstance(next((value for value in column if value is not None), None), str)
+
+
 def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floats]:
     """Return positions in a table, as records have them.
 
@@ -220,7 +227,9 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
         with a comma, 1.0 for another cell that is neither a number nor a point, else 0.
     """
     if secret.geometry:
-        return points_in(frame[secret.columns[0]])
+        column = frame[secret.columns[0]]
+        is_text = column.dtype == nw.String or (column.dtype == nw.Object and _holds_text(column))
+        return read_positions(texts_of(column)) if is_text else points_in(column)
     (first, wrong), (second, also) = (_numbers(frame[name]) for name in secret.columns)
     return np.column_stack([first, second]), np.maximum(wrong, also)
 
@@ -245,12 +254,17 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Return a table in a file, CSV or Parquet.
+        """Return a table in a file: CSV, Parquet, GeoJSON, GPX, or text with tabs between fields.
 
         Raises:
             UsageError: its name ends otherwise.
             InputError: it cannot be read, or is not a table, or has metadata that cannot be read.
         """
+        if path.suffix.lower() in FOREIGN_ENDINGS:
+            frame = read_foreign_table(path)
+            if frame is None:
+                refuse_table(path, "text of another form", "GeoJSON, GPX, or fields between tabs")
+            return evolve(cls.of_frame(nw.from_native(frame, eager_only=True), path.name), place=str(path))
         found, geo = super().of_file(path), None
         if path.suffix.lower() == ".parquet":
             with path.open("rb") as stream:

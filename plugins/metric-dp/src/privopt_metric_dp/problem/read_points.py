@@ -11,12 +11,12 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats
-from privopt.declare.frames import PARQUET, as_csv, csv_bytes
+from privopt.declare.frames import PARQUET, as_csv, csv_bytes, list_columns
 from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, duplicate_faults, read_table
 from privopt.errors import Fault, Faults, InputError, reason_of
 from privopt_metric_dp.space.places import Kind, Space
-from privopt_metric_dp.space.wkb import check_degrees, points_of
+from privopt_metric_dp.space.wkb import check_degrees, check_geojson_degrees, points_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -131,7 +131,7 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
     except pl.exceptions.PolarsError:
         raise InputError([Fault(points.name, "", "a file that is not Parquet", "GeoParquet")]) from None
     if geometry not in frame.columns:
-        expectation = f"one of {', '.join(frame.columns)}"
+        expectation = f"one of {list_columns(frame.columns)}"
         raise InputError([Fault(points.name, "header", f"no column {geometry!r}", expectation)])
     places, wrong = points_of(frame[geometry], points.name)
     expectation = "a point (of an area: its centroid, say)"
@@ -153,6 +153,7 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
         raise InputError([Fault(points.name, "", f"no JSON ({reason_of(error)})", expectation)]) from None
     try:
         features = collection["features"]
+        check_geojson_degrees(collection, points.name)
         values = {
             name: [
                 feature["properties"].get(name, feature.get("id", "") if name == "id" else "") for feature in features

@@ -16,6 +16,7 @@ from privopt_metric_dp.region.mesh import MOST_ACROSS, MOST_VERTICES, lattice
 from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.space.places import MAX_COORDINATE, Space, check_places
 from privopt_metric_dp.space.projection import Projection, degrees_in_units
+from privopt_metric_dp.space.wkb import check_geojson_degrees
 
 __all__ = ["mesh_over", "polygons_of"]
 
@@ -90,6 +91,8 @@ def polygons_of(region: File, *, planar: bool = False) -> list[list[Floats]]:
         raise InputError(
             [Fault(region.name, "", f"no JSON ({reason_of(error)})", f"GeoJSON with {_EXPECTATION}")]
         ) from None
+    if isinstance(document, Mapping) and not planar:
+        check_geojson_degrees(document, region.name)
     polygons = list(_iter_polygons(document, region.name, "", planar))
     if not polygons:
         raise InputError([Fault(region.name, "", "no polygon", _EXPECTATION)])

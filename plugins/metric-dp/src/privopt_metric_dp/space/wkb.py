@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     Series = Any
 
-__all__ = ["check_degrees", "geometries_of", "points_in", "points_of"]
+__all__ = ["check_degrees", "check_geojson_degrees", "geometries_of", "points_in", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
 """A point, little-endian, as nearly every program writes it."""
@@ -134,6 +134,23 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
     if system_name not in _DEGREES:
         expectation = "EPSG:4326 or OGC:CRS84 (longitude and latitude)"
         raise InputError([Fault(file, f"column {column}", f"points in {system_name}", expectation)])
+
+
+def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
+    """Refuse GeoJSON whose member ``crs`` names another reference system than longitude and latitude.
+
+    Args:
+        document: The GeoJSON object.
+        file: The name of its file, for faults.
+    """
+    system = document.get("crs")
+    if system is None:
+        return
+    name = system.get("properties", {}).get("name") if isinstance(system, Mapping) else None
+    code = str(name).upper().removeprefix("URN:OGC:DEF:CRS:").replace("::", ":")
+    if code not in ("EPSG:4326", "OGC:CRS84", "OGC:1.3:CRS84", "CRS84", "HTTP://WWW.OPENGIS.NET/DEF/CRS/OGC/1.3/CRS84"):
+        wanted = "EPSG:4326 or OGC:CRS84 (longitude and latitude), or no member crs"
+        raise InputError([Fault(file, "crs", f"points in {name}" if name else "an unknown system", wanted)])
 
 
 def _name_system(system: object) -> str:

@@ -18,6 +18,7 @@ from privopt.command.exit_codes import (
     TIME_LIMIT,
     guarded,
     positive,
+    utf8,
 )
 from privopt.command.program import say_result
 from privopt.command.terminal import complain, progress_display
@@ -37,6 +38,10 @@ __all__ = ["curve", "explore", "init"]
 @click.option("--roads", type=PATH, metavar="FILE", help="Table from,to,km between the places.")
 @click.option("--osm", type=PATH, metavar="FILE", help="Instead: streets of an .osm or .osm.pbf file.")
 @click.option("--vectors", type=PATH, metavar="FILE.npy", help="Instead: vectors of words, a row each.")
+@click.option("--lat", metavar="COLUMN", callback=utf8, help="With --points: latitudes, in degrees; with --lon.")
+@click.option("--lon", metavar="COLUMN", callback=utf8, help="With --points: longitudes, in degrees; with --lat.")
+@click.option("--id", "id_", metavar="COLUMN", callback=utf8, help="With --points: ids, of public places.")
+@click.option("--geometry", metavar="COLUMN", callback=utf8, help="With --points: positions in one column.")
 @click.option("--ids", type=PATH, metavar="FILE", help="With --vectors: the words, a line each.")
 @click.option("--box", metavar="S,W,N,E", help="Only the streets inside, in degrees.")
 @click.option("--walk", is_flag=True, help="Footways too, and every way both ways.")
@@ -60,6 +65,10 @@ def init(
     roads: Path | None,
     osm: Path | None,
     vectors: Path | None,
+    lat: str | None,
+    lon: str | None,
+    id_: str | None,
+    geometry: str | None,
     ids: Path | None,
     box: str | None,
     walk: bool,
@@ -79,11 +88,16 @@ def init(
     from privopt.interfaces.abilities import Drafts
     from privopt.registry import registry
     from privopt_tables.studies import draft_problem
+    from privopt_tables.studies.draft_columns import ColumnChoice
     from privopt_tables.studies.draft_words import init_words
     from privopt_tables.studies.street_map import box_area, read_streets
 
     if sum(given is not None for given in (points, osm, vectors)) != 1:
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
+    choice = ColumnChoice(lat=lat, lon=lon, id=id_, point=geometry)
+    has_choice = choice != ColumnChoice()
+    if has_choice and points is None:
+        raise UsageError("--lat, --lon, --id and --geometry go with --points: they name its columns")
     named = {"count": count, "persons": persons, "totals": totals, "keep_totals": keep_totals}
     of_individuals: dict[str, Any] = {name: value for name, value in named.items() if value}
     if ids is not None and vectors is None:
@@ -96,8 +110,10 @@ def init(
         return
     loaded = registry().get(mechanism).load()
     if isinstance(loaded, Drafts):
-        if points is None or roads is not None or within is not None:
-            raise UsageError(f"init {mechanism} takes --points, the table of individuals, and no roads or distances")
+        if points is None or has_choice or roads is not None or within is not None:
+            raise UsageError(
+                f"init {mechanism} takes --points, the table of individuals, and no positions, roads or distances"
+            )
         for line in loaded.draft(points, out, force=force, **of_individuals):
             complain(f"{out}: {line}")
         return
@@ -106,7 +122,9 @@ def init(
     if points is not None:
         if any((box is not None, walk, bends, ferries, one_way)):
             raise UsageError("--box, --walk, --bends, --ferries and --one-way go with --osm")
-        made = draft_problem.init(mechanism, points, out, roads=roads, within=within, factor=factor, force=force)
+        made = draft_problem.init(
+            mechanism, points, out, roads=roads, within=within, factor=factor, force=force, choice=choice
+        )
     else:
         assert osm is not None  # one of the two
         if roads is not None:

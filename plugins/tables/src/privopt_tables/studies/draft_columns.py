@@ -13,14 +13,15 @@ import numpy as np
 import polars as pl
 from attrs import field, frozen
 
-from privopt.declare.frames import PARQUET, table_of
+from privopt.declare.frames import PARQUET, list_columns, table_of
 from privopt.declare.schema import File
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, UsageError
 from privopt_tables.column_names import like_places
+from privopt_tables.foreign_tables import find_position_column, read_foreign_table, split_positions
 from privopt_tables.studies.draft_grid import grid_over
 from privopt_tables.studies.draft_text import relative
 
-__all__ = ["RecognisedTable", "recognised"]
+__all__ = ["ColumnChoice", "RecognisedTable", "convert_table", "recognised"]
 
 LATITUDES: Final = (
     *("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat"),
@@ -65,8 +66,58 @@ class RecognisedTable:
     notes: list[str] = field(factory=list)
 
 
-def recognised(points: Path, folder: Path, *, ids_alone: bool) -> RecognisedTable:
-    """Read a table, and say what its columns are taken for; ``ids_alone``: places may be known by their ids alone.
+@frozen(kw_only=True)
+class ColumnChoice:
+    """Names of a table's columns, if its owner states them; ``point`` is one column of positions as text."""
+
+    lat: str | None = None
+    lon: str | None = None
+    id: str | None = None
+    point: str | None = None
+
+    def check(self, names: Sequence[str], file: str) -> None:
+        """Refuse names that the table does not have, and one coordinate without the other."""
+        if (self.lat is None) != (self.lon is None):
+            raise UsageError("--lat and --lon must be given together")
+        if self.lat is not None and self.point is not None:
+            raise UsageError("--geometry must be omitted with --lat and --lon: it names a column of both")
+        wanted = f"one of {list_columns(names)}"
+        faults = [
+            Fault(file, f"column {name}", "no such column", wanted)
+            for name in (self.lat, self.lon, self.id, self.point)
+            if name is not None and name not in names
+        ]
+        if faults:
+            raise InputError(faults)
+
+
+def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
+    """Return a table in another layout as one with columns lat and lon; None for a table that is read as it is.
+
+    Raises:
+        InputError: The table cannot be read, or a cell of its column of positions states none.
+    """
+    foreign = read_foreign_table(points)
+    frame = _frame(points)[0] if foreign is None else foreign
+    choice.check(frame.columns, points.name)
+    column = choice.point
+    lower = {name.lower() for name in frame.columns}
+    has_axes = bool(lower & {*LATITUDES}) and bool(lower & {*LONGITUDES})
+    if column is None and choice.lat is None and not has_axes and not any(x in lower and y in lower for x, y in PLANES):
+        column = find_position_column(frame)
+    if column is None or frame[column].dtype != pl.String:
+        return foreign
+    return split_positions(frame, column, points.name)
+
+
+def recognised(points: Path, folder: Path, *, ids_alone: bool, choice: ColumnChoice | None = None) -> RecognisedTable:
+    """Read a table, and say what its columns are taken for.
+
+    Args:
+        points: The table.
+        folder: The folder of the problem file.
+        ids_alone: Whether places may be known by their ids alone.
+        choice: Columns that its owner names; those omitted are recognised by name.
 
     Raises:
         InputError: no places are recognised, or rows are of people and have no latitudes and longitudes.
@@ -77,8 +128,14 @@ def recognised(points: Path, folder: Path, *, ids_alone: bool) -> RecognisedTabl
     def first(names: Sequence[str]) -> str | None:
         return next((lower[name] for name in names if name in lower), None)
 
-    lat, lon = first(LATITUDES), first(LONGITUDES)
+    choice = choice or ColumnChoice()
+    choice.check(frame.columns, points.name)
+    lat, lon = choice.lat or first(LATITUDES), choice.lon or first(LONGITUDES)
     plane = next(((lower[x], lower[y]) for x, y in PLANES if x in lower and y in lower), None)
+    if plane is not None and lat is None and "osmid" in lower:  # OSMnx has degrees in x and y
+        (lon, lat), plane = plane, None
+    if choice.point is not None:
+        geometry = choice.point
     columns: dict[str, object] = {}
     kind = "haversine"
     if lat is not None and lon is not None:
@@ -95,12 +152,17 @@ def recognised(points: Path, folder: Path, *, ids_alone: bool) -> RecognisedTabl
         notes = ["no coordinates are recognised: places are known by their roads alone"]
     else:
         wanted = f"columns such as {', '.join(LATITUDES[:3])} with {', '.join(LONGITUDES[:4])}; x and y; or GeoParquet"
-        raise InputError([Fault(points.name, "header", f"columns {', '.join(frame.columns)}", wanted)])
+        raise InputError([Fault(points.name, "header", f"columns {list_columns(frame.columns)}", wanted)])
     used = {str(name) for name in columns.values()}
     ids, others = _ids(frame, lower, used)
-    people = None if ids_alone else _people(frame.columns, ids)
+    if choice.id is not None:
+        ids, others = (choice.id,), ()
+        if rows := _repeated_rows(frame[choice.id])[:5]:
+            raise InputError([_repeated_fault(points.name, choice.id, row) for row in rows])
+    is_list = ids_alone or choice.id is not None
+    people = None if is_list else _people(frame.columns, ids)
     trips = (
-        lat is not None and not ids_alone and (lat.lower().startswith(("start", "pickup")) or frame.height > MAX_PLACES)
+        lat is not None and not is_list and (lat.lower().startswith(("start", "pickup")) or frame.height > MAX_PLACES)
     )
     if people is not None and "lat" not in columns:
         wanted = "a table of public places, or columns lat and lon, over which a grid is laid"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import slices
+from privopt.declare.frames import csv_bytes
 from privopt.declare.schema import KEY, File, Key
 from privopt.declare.toml import load_problem
 from privopt.declare.toml_text import to_toml
@@ -26,7 +28,7 @@ from privopt.files.targets import check_file
 from privopt.registry import registry
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_tables.studies.draft_columns import recognised
+from privopt_tables.studies.draft_columns import ColumnChoice, convert_table, recognised
 from privopt_tables.studies.draft_grid import digits
 from privopt_tables.studies.draft_text import problem_text, relative
 from privopt_tables.studies.street_map import StreetMap
@@ -71,13 +73,55 @@ def init(
     within: float | None = None,
     factor: float = 4.0,
     force: bool = False,
+    choice: ColumnChoice | None = None,
 ) -> Draft:
-    """Write a problem file for a table of places, or of positions; see :func:`draft`."""
+    """Write a problem file for a table of places, or of positions; see :func:`draft`.
+
+    The places of a table in another layout (GeoJSON, GPX, ...) are written next to it, as NAME-points.csv.
+    """
     check_file(out.absolute(), force=force)
-    made = draft(mechanism, points, out.absolute().parent, roads=roads, within=within, factor=factor)
+    choice = choice or ColumnChoice()
+    frame = convert_table(points, choice)
+    folder = out.absolute().parent
+    if frame is None:
+        made = draft(mechanism, points, folder, roads=roads, within=within, factor=factor, choice=choice)
+        with new_file(out, force=force) as path:
+            path.write_text(made.text, "utf-8")
+        return made
+    target = out.absolute().with_name(f"{out.stem}-points.csv")
+    choice = evolve(choice, point=None)
+    with _naming_table(target.name, points.name), TemporaryDirectory() as temporary:
+        table = Path(temporary) / target.name
+        table.write_bytes(csv_bytes(frame))
+        has_places = "points" in recognised(table, folder, ids_alone=roads is not None, choice=choice).records
+        if has_places:
+            check_file(target, force=force)
+            with new_file(target, force=force) as path:
+                copyfile(table, path)
+            table = target
+        try:
+            made = draft(mechanism, table, folder, roads=roads, within=within, factor=factor, choice=choice)
+        except BaseException:
+            if has_places:
+                target.unlink()
+            raise
     with new_file(out, force=force) as path:
         path.write_text(made.text, "utf-8")
-    return made
+    if not has_places:
+        return made
+    written = f"the places of {points.name} are in {target.name}, which the problem file names"
+    return evolve(made, notes=(written, *made.notes))
+
+
+@contextmanager
+def _naming_table(table: str, name: str) -> Iterator[None]:
+    """Name the table that the user gave in faults of its converted form."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(
+            [evolve(fault, file=name) if fault.file == table else fault for fault in error.faults]
+        ) from None
 
 
 def init_from_map(
@@ -124,6 +168,7 @@ def draft(
     one_way: bool = False,
     within: float | None = None,
     factor: float = 4.0,
+    choice: ColumnChoice | None = None,
 ) -> Draft:
     """Return a problem file that was read as ``solve`` will read it.
 
@@ -136,6 +181,7 @@ def draft(
         one_way: The loss is the error in travel along ``roads`` in their direction.
         within: km within which a person is to be hidden; three times the distance between neighbours by default.
         factor: by which one report may change the odds between two places so far apart.
+        choice: columns of ``points`` that are named; others are recognised.
 
     Raises:
         InputError: a table in which no places are recognised, or that ``solve`` would refuse.
@@ -148,7 +194,7 @@ def draft(
         raise UsageError(
             f"{mechanism} is not over places; privopt describe {mechanism} shows what its problem file holds"
         )
-    found = recognised(points, folder, ids_alone=roads is not None)
+    found = recognised(points, folder, ids_alone=roads is not None, choice=choice)
     tables: dict[str, dict[str, object]] = {"records": found.records, "distance": {"kind": found.kind}}
     if roads is not None:
         tables["distance"] = {"kind": "graph", "edges": relative(roads, folder)}

@@ -1,0 +1,171 @@
+"""Tables in the layouts in which people have them go through init, solve, apply and report."""
+
+import json
+
+import polars as pl
+import pytest
+from helpers.charging import said
+from hypothesis import given
+from hypothesis import strategies as st
+
+from privopt.declare.schema import File
+from privopt.errors import InputError
+from privopt_metric_dp.problem.read_points import Columns, read_points
+from privopt_tables.position_texts import read_position
+from privopt_tables.studies.draft_columns import ColumnChoice, convert_table
+
+PLACES = [(45.0 + 0.013 * (n % 4), 7.0 + 0.017 * (n // 4)) for n in range(12)]
+"""Latitudes and longitudes."""
+
+
+def csv_of(header, row):
+    return "\n".join([header, *(row(n, lat, lon) for n, (lat, lon) in enumerate(PLACES))]) + "\n"
+
+
+def geojson_of(crs=None):
+    features = [
+        {"type": "Feature", "properties": {"id": f"s{n}"}, "geometry": {"type": "Point", "coordinates": [lon, lat]}}
+        for n, (lat, lon) in enumerate(PLACES)
+    ]
+    named = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
+    return json.dumps({"type": "FeatureCollection", **named, "features": features})
+
+
+GPX = (
+    '<?xml version="1.0"?><gpx xmlns="http://www.topografix.com/GPX/1/1">'
+    + "".join(f'<wpt lat="{lat}" lon="{lon}"><name>s{n}</name></wpt>' for n, (lat, lon) in enumerate(PLACES))
+    + "</gpx>"
+)
+GAZETTEER = csv_of(
+    "USPS\tGEOID\tINTPTLAT\tINTPTLONG" + " " * 30, lambda n, lat, lon: f"AL\t010{n:02d}\t{lat}\t {lon}" + " " * 20
+)
+TRACK = csv_of("TRIP_ID,CALL_TYPE,POLYLINE", lambda n, lat, lon: f'{n},B,"[[{lon},{lat}],[{lon + 0.01},{lat}]]"')
+
+LAYOUTS = {
+    "citi-bike-old": (
+        "t.csv",
+        csv_of(
+            "bikeid,start station id,start station latitude,start station longitude,usertype",
+            lambda n, lat, lon: f"{n % 5},{n},{lat},{lon},x",
+        ),
+        ["--lat", "start station latitude", "--lon", "start station longitude"],
+    ),
+    "citi-bike-new": (
+        "t.csv",
+        csv_of("ride_id,start_lat,start_lng,member_casual", lambda n, lat, lon: f"R{n},{lat},{lon},member"),
+        ["--lat", "start_lat", "--lon", "start_lng"],
+    ),
+    "darwin-core": (
+        "t.csv",
+        csv_of("occurrenceID,decimalLatitude,decimalLongitude", lambda n, lat, lon: f"o{n},{lat},{lon}"),
+        ["--lat", "decimalLatitude", "--lon", "decimalLongitude"],
+    ),
+    "gazetteer": ("t.txt", GAZETTEER, ["--lat", "INTPTLAT", "--lon", "INTPTLONG"]),
+    "opendatasoft": (
+        "t.csv",
+        csv_of("station_id,geo_point_2d,capacity", lambda n, lat, lon: f's{n},"{lat}, {lon}",{n}'),
+        ["--geometry", "geo_point_2d"],
+    ),
+    "timeline-geo": (
+        "t.csv",
+        csv_of("id,point,activity", lambda n, lat, lon: f'v{n},"geo:{lat},{lon}",walk'),
+        ["--geometry", "point"],
+    ),
+    "timeline-degrees": (
+        "t.csv",
+        csv_of("id,point,activity", lambda n, lat, lon: f'v{n},"{lat}°, {lon}°",walk'),
+        ["--geometry", "point"],
+    ),
+    "porto": ("t.csv", TRACK, ["--geometry", "POLYLINE"]),
+    "geojson": ("t.geojson", geojson_of("urn:ogc:def:crs:OGC:1.3:CRS84"), ["--lat", "lat", "--lon", "lon"]),
+    "gpx": ("t.gpx", GPX, ["--lat", "lat", "--lon", "lon"]),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_table_of_each_layout_goes_from_init_to_report(layout, tmp_path):
+    name, contents, columns = LAYOUTS[layout]
+    table = tmp_path / name
+    table.write_text(contents)
+    problem, out, safe = tmp_path / "p.toml", tmp_path / "out", tmp_path / "safe.csv"
+    for command in (
+        ("init", "exponential", "--points", table, "--within", "3", "--out", problem),
+        ("solve", "exponential", problem, "--out", out, "--quiet"),
+        ("apply", out, table, *columns, "--out", safe, "--quiet"),
+        ("report", out),
+    ):
+        code, _, err = said(*command)
+        assert code == 0, err
+    rows = pl.read_csv(safe, infer_schema=False)
+    assert rows.height == len(PLACES)
+    assert rows["report"].null_count() == 0
+    assert not {*columns} & {*rows.columns}
+
+
+def test_init_takes_the_columns_that_are_named(tmp_path):
+    table, problem = tmp_path / "t.csv", tmp_path / "p.toml"
+    table.write_text(csv_of("spot,breite,laenge", lambda n, lat, lon: f"s{n},{lat},{lon}"))
+    init = ["init", "exponential", "--points", table, "--lon", "laenge"]
+    code, _, err = said(*init, "--lat", "breite", "--id", "spot", "--out", problem)
+    assert code == 0, err
+    assert '"breite"' in problem.read_text()
+    code, _, err = said(*init, "--lat", "nord", "--out", tmp_path / "q.toml")
+    assert code == 2
+    assert "column nord" in err
+
+
+@pytest.mark.parametrize("crs", ["EPSG:25832", "urn:ogc:def:crs:EPSG::3857", "x"])
+def test_geojson_in_another_reference_system_is_refused(crs, tmp_path):
+    (tmp_path / "p.geojson").write_text(geojson_of(crs))
+    with pytest.raises(InputError, match="crs"):
+        convert_table(tmp_path / "p.geojson", ColumnChoice())
+    with pytest.raises(InputError, match="crs"):
+        read_points(File(name="p.geojson", path=None, kept=geojson_of(crs).encode()), Columns(), ids_alone=False)
+
+
+@pytest.mark.parametrize("command", ["init", "apply", "solve"])
+def test_no_message_shows_the_first_row_of_a_table_without_header(command, tmp_path, town):
+    table = tmp_path / "t.csv"
+    table.write_text("anna7,45.1234,7.5678\nbert8,45.2,7.6\n")
+    text = '[records]\npoints = "t.csv"\n[distance]\nkind = "haversine"\n[privacy]\nepsilon = 1\n'
+    (tmp_path / "p.toml").write_text(text + '[utility]\nkind = "distance"\n')
+    options = {
+        "init": ("init", "exponential", "--points", table, "--out", tmp_path / "q.toml"),
+        "apply": ("apply", town, table, "--x", "x", "--y", "y", "--out", tmp_path / "o.csv"),
+        "solve": ("solve", "exponential", tmp_path / "p.toml", "--out", tmp_path / "o"),
+    }
+    code, _, err = said(*options[command])
+    assert code == 2
+    assert "header" in err
+    assert "anna7" not in err
+    assert "45.1234" not in err
+
+
+LATITUDES = st.integers(-9_000_000, 9_000_000).map(lambda units: units / 1e5)
+LONGITUDES = st.integers(-18_000_000, 18_000_000).map(lambda units: units / 1e5)
+FORMS = [
+    "{lat:.5f}, {lon:.5f}",
+    "{lat:.5f},{lon:.5f}",
+    "({lat:.5f}, {lon:.5f})",
+    "{lat:.5f}°, {lon:.5f}°",
+    "geo:{lat:.5f},{lon:.5f}",
+    "geo:{lat:.5f},{lon:.5f},12;u=35",
+    "POINT ({lon:.5f} {lat:.5f})",
+    "SRID=4326;POINT({lon:.5f} {lat:.5f})",
+    "[[{lon:.5f}, {lat:.5f}], [0, 0]]",
+    '{{"type": "Point", "coordinates": [{lon:.5f}, {lat:.5f}]}}',
+    '{{"lon": {lon:.5f}, "lat": {lat:.5f}}}',
+]
+
+
+@given(LATITUDES, LONGITUDES, st.sampled_from(FORMS))
+def test_reads_the_position_of_a_cell_in_each_form(lat, lon, form):
+    lat, lon = lat / 10, lon / 10
+    found = read_position(form.format(lat=lat, lon=lon))
+    assert found == (float(f"{lat:.5f}"), float(f"{lon:.5f}"))
+
+
+@given(st.text(max_size=20))
+def test_takes_no_text_for_a_position_that_is_outside_degrees(text):
+    found = read_position(text)
+    assert found is None or text.strip() == "[]" or (abs(found[0]) <= 90 and -180 <= found[1] <= 360)
