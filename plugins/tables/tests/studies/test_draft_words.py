@@ -72,3 +72,33 @@ def test_the_figures_of_the_field(folder, undrawn):
     page = (folder / "out" / "report.html").read_text()
     assert "What replaces some words" in page
     assert "For example, under a limit of 6 reports each subject may spend" in page
+
+
+def vector_text(words, vectors):
+    return "".join(f"{word} {' '.join(map(repr, row))}\n" for word, row in zip(words, vectors.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("header", ["", "33 4\n"])
+def test_reads_text_of_glove_and_word2vec_and_names_tokens_left_out(header, tmp_path):
+    vectors = np.random.default_rng(2).normal(size=(33, 4))
+    words = [f"word{n}" for n in range(30)] + ["word3", "New York", "..."]
+    (tmp_path / "glove.txt").write_text(header + vector_text(words, vectors), "utf-8")
+    command = "init", "exponential", "--vectors", tmp_path / "glove.txt", "--out", tmp_path / "p.toml"
+    code, _, err = said(*command)
+    assert code == 0, err
+    first = 31 + bool(header)
+    assert re.search(rf"1 token left out, which repeat.*row {first}\b", err)
+    assert re.search(rf"2 tokens left out.*row {first + 1}\b", err)
+    assert (tmp_path / "p-words.txt").read_text().split() == words[:30]
+    assert (np.load(tmp_path / "p-vectors.npy") == vectors[:30]).all()
+    solve("exponential", tmp_path / "p.toml", tmp_path / "out")
+
+
+@pytest.mark.parametrize("line", ["word 1 2", "word 1 2 x 4", "word 1 2 nan 4", "word"])
+def test_names_the_row_of_a_broken_vector(line, tmp_path):
+    vectors = np.random.default_rng(2).normal(size=(20, 4))
+    text = vector_text([f"w{n}" for n in range(20)], vectors)
+    (tmp_path / "glove.txt").write_text(text + line + "\n")
+    with pytest.raises(InputError, match="row 21"):
+        init_words("exponential", tmp_path / "glove.txt", None, tmp_path / "p.toml")
+    assert [path.name for path in tmp_path.iterdir()] == ["glove.txt"]

@@ -37,7 +37,9 @@ __all__ = ["curve", "explore", "init"]
 @click.option("--points", type=PATH, metavar="FILE", help="Places, or positions.")
 @click.option("--roads", type=PATH, metavar="FILE", help="Table from,to,km between the places.")
 @click.option("--osm", type=PATH, metavar="FILE", help="Instead: streets of an .osm or .osm.pbf file.")
-@click.option("--vectors", type=PATH, metavar="FILE.npy", help="Instead: vectors of words, a row each.")
+@click.option(
+    "--vectors", type=PATH, metavar="FILE", help="Instead: vectors of words: .npy, or GloVe's or word2vec's text."
+)
 @click.option("--lat", metavar="COLUMN", callback=utf8, help="With --points: latitudes, in degrees; with --lon.")
 @click.option("--lon", metavar="COLUMN", callback=utf8, help="With --points: longitudes, in degrees; with --lat.")
 @click.option("--id", "id_", metavar="COLUMN", callback=utf8, help="With --points: ids, of public places.")

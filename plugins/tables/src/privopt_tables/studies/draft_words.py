@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Floats, slices
 from privopt.errors import Fault, InputError, UsageError
@@ -18,6 +19,7 @@ from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_tables.studies.draft_grid import digits
 from privopt_tables.studies.draft_problem import Draft, loaded, own_tables
 from privopt_tables.studies.draft_text import problem_text, relative
+from privopt_tables.studies.word_vectors import is_vector_text, read_word_vectors
 
 __all__ = ["RANKS", "init_words", "neighbour_distances"]
 
@@ -49,11 +51,11 @@ def _reach(distances: Floats, share: float) -> float:
 
 
 def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool = False) -> Draft:
-    """Write a problem file for words and their vectors.
+    """Write a problem file for words and their vectors; of vectors in text, also NAME-vectors.npy and NAME-words.txt.
 
     Args:
         mechanism: that it is for.
-        vectors: ``.npy`` of shape (N, dim), one row a word.
+        vectors: ``.npy`` of shape (N, dim), one row a word; or text of GloVe or word2vec.
         ids: text file with a word a line; None for numbers.
         out: the problem file.
         force: replace it.
@@ -68,6 +70,8 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         raise UsageError(
             f"{mechanism} must be over places or words to take --vectors; privopt list names those that are"
         )
+    if is_vector_text(vectors):
+        return _init_text(mechanism, vectors, ids, out, force=force)
     folder = out.absolute().parent
     records: dict[str, object] = {"vectors": relative(vectors, folder)}
     if ids is not None:
@@ -93,6 +97,28 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     with new_file(out, force=force) as path:
         path.write_text(made.text, "utf-8")
     return made
+
+
+def _init_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool) -> Draft:
+    """Write vectors in text as ``.npy`` and a list of words next to the problem file, and the problem file."""
+    if ids is not None:
+        raise UsageError("--ids must be omitted with vectors in text: each line begins with its word")
+    table = read_word_vectors(vectors)
+    array, words = (out.absolute().with_name(f"{out.stem}-{name}") for name in ("vectors.npy", "words.txt"))
+    for target in (array, words):
+        check_file(target, force=force)
+    try:
+        with new_file(array, force=force) as path, path.open("wb") as stream:
+            np.save(stream, table.vectors)
+        with new_file(words, force=force) as path:
+            path.write_text("".join(f"{word}\n" for word in table.words), "utf-8")
+        draft = init_words(mechanism, array, words, out, force=force)
+    except BaseException:
+        array.unlink(missing_ok=True)
+        words.unlink(missing_ok=True)
+        raise
+    written = f"the words and vectors of {vectors.name} are in {words.name} and {array.name}"
+    return evolve(draft, notes=(*table.notes, written, *draft.notes))
 
 
 def _meaning(away: dict[int, Floats], epsilon: float) -> list[str]:
