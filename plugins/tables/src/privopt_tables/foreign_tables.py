@@ -132,7 +132,7 @@ def find_position_column(frame: pl.DataFrame) -> str | None:
             texts = texts_of(nw.from_native(frame[name].head(1_000), series_only=True))
             filled = texts.drop_nulls()
             if len(filled) and float(read_positions(filled)[1].mean()) <= 1.0 - MIN_POSITION_SHARE:
-                return name
+                return str(name)
     return None
 
 
