@@ -120,11 +120,11 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     answer: Future[dict[str, Any]] = Future()
     is_late, is_interrupted, scope = False, False, clock()
     DaemonCall(partial(settle, answer, worker.call, _solve_problem, (problem,)))
-    deadline = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
+    latest_end = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
     try:  # short waits, on the future: a signal may reach another thread, and an interrupted join takes ours for ended
         while not (answer.done() or is_late):
-            wait([answer], timeout=min(0.2, max(deadline - time.monotonic(), 0.0)))
-            is_late = not answer.done() and (time.monotonic() >= deadline or scope.cancelled)
+            wait([answer], timeout=min(0.2, max(latest_end - time.monotonic(), 0.0)))
+            is_late = not answer.done() and (time.monotonic() >= latest_end or scope.cancelled)
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
