@@ -30,7 +30,7 @@ def test_the_report_shows_every_photo_and_which_are_kept(album):
     opened = load_release(album)
     release, result = opened.release, opened.result
     photos = re.findall(r'<li class="(kept|deleted)"><img alt="" src="data:image/jpeg;base64,([^"]+)">', text)
-    assert [state == "kept" for state, _ in photos] == release.kept.tolist()
+    assert [state == "kept" for state, _ in photos] == release.retained.tolist()
     assert sum(state == "deleted" for state, _ in photos) == result.objective.value > 0
     names = re.findall(r"<strong>(beach-\d\d\.jpg)</strong>", text)
     assert tuple(names) == release.names

@@ -85,14 +85,15 @@ def _chain_for_levels(method, counts, **_):
     PROFILES,
     [
         ("hierarchical-dp", "sensitivity", lambda *_: 1),  # two counts change
-        ("cumulative-dp", "measured", _chain_for_levels),  # one entry of each region changes
+        ("cumulative-dp", "compute_query", _chain_for_levels),  # one entry of each region changes
     ],
 )
 def test_faults_planted_in_either_measurement_are_caught_under_every_notion(monkeypatch, kind, planting):
     method, name, fault = planting
-    for module in (methods, sizes):
-        if hasattr(module, name):
-            monkeypatch.setattr(module, name, fault)
+    patched = [module for module in (methods, sizes) if hasattr(module, name)]
+    assert patched
+    for module in patched:
+        monkeypatch.setattr(module, name, fault)
     planted = subject("hierarchical-dp", method, profile=PROFILES[kind])
     assert run_check("sensitivity", planted, how=PLANTED).status == "failed"
 

@@ -215,7 +215,8 @@ export class Policy {
  * A report that was counted is always kept, so that it can be given again when the limit is reached.
  */
 function checkState(state, mechanism) {
-  const hasKeys = isPlain(state) && hasOnly(state, ["release", "time", "drawn", "kept"]) && Object.keys(state).length === 4;
+  const names = ["release", "time", "drawn", "kept"];
+  const hasKeys = isPlain(state) && hasOnly(state, names) && Object.keys(state).length === names.length;
   if (hasKeys && typeof state.release === "string" && state.release !== mechanism.release) {
     throw new LostReportsError("kept reports must be of this release, got another's: remove them to begin again");
   }
