@@ -25,7 +25,7 @@ def compute_noise_budget(epsilon: Fraction) -> Fraction:
 
     It is a public function of epsilon alone, so that both sides know the scale of the noise, which is its reciprocal.
 
-    >>> spent(Fraction(1, 10))
+    >>> compute_noise_budget(Fraction(1, 10))
     Fraction(1, 10)
     """
     if max(epsilon.numerator, epsilon.denominator) <= LARGEST_TERM:

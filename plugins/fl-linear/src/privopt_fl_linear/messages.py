@@ -131,7 +131,7 @@ def parse_epsilon(text: str) -> Fraction:
 def format_epsilon(epsilon: Fraction) -> str:
     """Format an epsilon from :func:`parse_epsilon` as a decimal number.
 
-    >>> decimal(Fraction(1, 10)), decimal(Fraction(2))
+    >>> format_epsilon(Fraction(1, 10)), format_epsilon(Fraction(2))
     ('0.1', '2')
     """
     quotient = Context(prec=60).divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))

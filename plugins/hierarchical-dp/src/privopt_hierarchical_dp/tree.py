@@ -197,9 +197,9 @@ def name_paths(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
 
     A name that several regions have becomes a path below the root, joined by ``/``.
 
-    >>> named([("US", "OR", "Washington"), ("US", "Washington", "King"), ("US", "Guam", "")])
+    >>> name_paths([("US", "OR", "Washington"), ("US", "Washington", "King"), ("US", "Guam", "")])
     [('US', 'OR', 'OR/Washington'), ('US', 'Washington', 'King'), ('US', 'Guam', 'Guam')]
-    >>> named([("L", "L", "L"), ("L", "M", "L")])
+    >>> name_paths([("L", "L", "L"), ("L", "M", "L")])
     [('L', 'L/L', 'L/L/L'), ('L', 'M', 'M/L')]
     """
     trimmed_paths = [_trim_path(path) for path in paths]

@@ -23,7 +23,7 @@ __all__ = ["Album", "Alternates", "Copy", "Task", "describe_place", "shorten_lis
 def shorten_list(names: Sequence[str], limit: int = 5) -> str:
     """Join the first few names of a list, and say how many more it has.
 
-    >>> some(["a.jpg", "b.jpg", "c.jpg"], 2)
+    >>> shorten_list(["a.jpg", "b.jpg", "c.jpg"], 2)
     'a.jpg, b.jpg and 1 more'
     """
     hidden_count = len(names) - limit
@@ -50,7 +50,7 @@ class Task:
 def describe_place(names: Sequence[str], column: int) -> str:
     """Describe a place by its name, if it has one, and its column.
 
-    >>> label(["Rome", ""], 0), label(["Rome", ""], 1)
+    >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
     ('Rome (place 0)', 'place 1')
     """
     name = names[column] if column < len(names) else ""
