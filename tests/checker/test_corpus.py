@@ -27,10 +27,13 @@ ELSEWHERE = {
     "no road begins or ends",
     "missing, twice, or too large",
     "no texts",
+    "len(points) == 1",
+    "must be module:Part",
+    "kind in parts",
 }
 """Refusals that none of these folders causes.
 
-test_checker.py, test_checker_limits.py, test_chosen_outputs.py and test_street_bound.py do.
+test_checker.py, test_checker_limits.py, test_checker_parts.py, test_chosen_outputs.py and test_street_bound.py do.
 """
 
 

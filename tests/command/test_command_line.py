@@ -50,7 +50,7 @@ def test_verify_and_sample(privopt, solved_toy, tmp_path):
         (["verify", "{nowhere}"], "no such folder"),
         (["sample", "{nowhere}", "--input", "p1"], "no such folder"),
         (["audit", "{solved}/problem"], "expected a folder that privopt solve has written, got no SHA256SUMS in it"),
-        (["sample", "{solved}", "--input", "p9"], "p9"),
+        (["sample", "{solved}", "--input", "p9"], "record"),
         (["sample", "{solved}", "--input", "p1", "-n", "0"], "1"),
         (["describe", "nothing-like-it"], "no mechanism"),
         (["no-such-command"], "no-such-command"),

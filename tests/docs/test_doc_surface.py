@@ -114,7 +114,7 @@ def test_what_pages_and_examples_import_is_listed():
 def test_an_unlisted_import_is_found(tmp_path, fence):
     path = tmp_path / ("page.md" if fence else "plugin.py")
     code = (
-        "from privopt_metric_dp.matrix.closure import close\nfrom privopt.numbers.noise import os\n"
+        "from privopt_metric_dp.matrix.closure import close_matrix\nfrom privopt.numbers.noise import os\n"
         "from privopt.numbers import noise\nfrom privopt import arrays\n"
         "from privopt.arrays import Floats\nimport privopt.arrays\nimport privopt as po\n"
         "from privopt.numbers import draw\n"
