@@ -180,8 +180,9 @@ def plain_texts(series: Series) -> Series:
 
 def _uneven_row(file: File) -> Fault | None:
     """Return the first row of a CSV file with fewer or more fields than the header; None if there is no such row."""
-    rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline=""))
-    with suppress(csv.Error):  # a cell longer than it takes
+    # Rows end with a line feed alone, as polars reads them: a carriage return inside a name is part of the name.
+    rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
+    with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
         width = len(next(rows))
         for number, row in enumerate(rows, start=2):
             if row and len(row) != width:

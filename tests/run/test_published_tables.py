@@ -162,7 +162,7 @@ POINTS = "id,x,y\na,0,0\nb,1,0\nc,0,1\n"
     "points",
     [
         "\r\n" + POINTS,
-        "id,x,y,no\rte\na,0,0,k\nb,1,0,\nc,0,1,\n",
+        POINTS.replace("id,x,y", "id,x,y,no\rte").replace("\na,0,0", "\na,0,0,k"),
         POINTS.replace("a,0", "a\rz,0"),
         POINTS.replace("a,0", '"a\rz",0'),
     ],
