@@ -106,7 +106,8 @@ def test_init_writes_a_problem_that_solves_and_says_what_it_guessed(tmp_path):
     assert privopt("verify", tmp_path / "out").exit_code == 0
     again = privopt("init", "hierarchical-tables", "--points", tmp_path / "people.csv", "--out", out)
     assert again.exit_code == 2
-    roads = privopt("init", "hierarchical-tables", "--points", out, "--roads", out, "--out", tmp_path / "q.toml")
+    people = ("--points", tmp_path / "people.csv")
+    roads = privopt("init", "hierarchical-tables", *people, "--roads", out, "--out", tmp_path / "q.toml")
     assert (roads.exit_code, "no roads" in roads.output) == (2, True)
     (tmp_path / "none.csv").write_text("age,count\nold,1\n")
     wrong = privopt("init", "hierarchical-tables", "--points", tmp_path / "none.csv", "--out", tmp_path / "q.toml")

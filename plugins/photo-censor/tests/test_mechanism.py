@@ -136,7 +136,8 @@ def test_bad_probabilities(problem, tmp_path, spoil, words):
     [
         ("a,b\n-1,x\n", "row 2, column b: expected a number or -inf, got x"),
         ("a,b\n-1,nan\n", "row 2, column b: expected a number or -inf, got nan"),
-        ("a,b\n-1\n", "row 2, column b: expected a number or -inf, got nothing"),
+        ("a,b\n-1\n", "row 2: expected 2 fields, as the header has, got 1 fields"),
+        ("a,b\n-1,\n", "row 2, column b: expected a number or -inf, got nothing"),
         ("a,b\n-1,-2,-3\n", "row 2: expected 2 fields, as the header has, got 3 fields"),
         ("a,b\n-1,-1e999\n", "row 2, column b: expected a number or -inf, got -1e999"),
         ("a,b\n-1,-1_0\n", "row 2, column b: expected a number or -inf, got -1_0"),
