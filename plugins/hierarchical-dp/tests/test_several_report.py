@@ -108,7 +108,7 @@ def test_init_writes_a_problem_that_solves_and_says_what_it_guessed(tmp_path):
     assert again.exit_code == 2
     people = ("--points", tmp_path / "people.csv")
     roads = privopt("init", "hierarchical-tables", *people, "--roads", out, "--out", tmp_path / "q.toml")
-    assert (roads.exit_code, "no roads" in roads.output) == (2, True)
+    assert (roads.exit_code, "no positions, roads" in roads.output) == (2, True)
     (tmp_path / "none.csv").write_text("age,count\nold,1\n")
     wrong = privopt("init", "hierarchical-tables", "--points", tmp_path / "none.csv", "--out", tmp_path / "q.toml")
     assert (wrong.exit_code, "columns level_1, ..., level_L" in wrong.output) == (2, True)
