@@ -1,6 +1,6 @@
 """Adapters to LP and MILP solvers (HiGHS, CBC), behind one small interface.
 
-Names are imported when they are first used. No solver is loaded before it is needed, and a worker process
+Names are imported when they are first used, so that no solver is loaded before it is needed, and a worker process
 (:mod:`privopt.backends.workers`) loads only the solver that it runs.
 """
 
@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from privopt.backends.base import Backend, Capabilities
     from privopt.backends.choose import get, names
-    from privopt.backends.session import Answer, Basis, Session
-    from privopt.dsl.outcome import Outcome, Result
+    from privopt.backends.read_files import read_mps
+    from privopt.backends.session import Answer, Session
+    from privopt.dsl.outcome import Basis, Outcome, Result
 
-__all__ = ["Answer", "Backend", "Basis", "Capabilities", "Outcome", "Result", "Session", "get", "names"]
+__all__ = ["Answer", "Backend", "Basis", "Capabilities", "Outcome", "Result", "Session", "get", "names", "read_mps"]
 
 _HOMES = {
     "privopt.backends.base": ("Backend", "Capabilities", "Result"),
     "privopt.backends.choose": ("get", "names"),
-    "privopt.dsl.outcome": ("Outcome",),
-    "privopt.backends.session": ("Answer", "Basis", "Session"),
+    "privopt.dsl.outcome": ("Basis", "Outcome"),
+    "privopt.backends.read_files": ("read_mps",),
+    "privopt.backends.session": ("Answer", "Session"),
 }
 
 
 # not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
+    """Import a name of ``__all__`` from its module when it is first used."""
     for home, members in _HOMES.items():
         if name in members:
             return getattr(import_module(home), name)

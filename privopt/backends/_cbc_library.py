@@ -1,8 +1,8 @@
-"""CBC's C functions, reached through python-mip's cffi handle: a bulk load, and arrays of results.
+"""Call CBC's C functions through python-mip's cffi handle, to load models in bulk and to read arrays of results.
 
-python-mip has no public bulk load, and building a model by its operators takes 16 s for 1.2e6 rows. This module
-declares the functions of the library that python-mip omits, so that python-mip's version is pinned. Only the worker
-process imports it.
+python-mip has no public bulk load, and building a model with its operators takes 16 s for 1.2e6 rows. This module
+declares functions of the C library that python-mip does not declare, and therefore needs a pinned version of
+python-mip. Only the worker process imports this module.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from mip import cbc
 
 from privopt.arrays import Floats
+from privopt.backends.solver_log import output_appended
 
 _DECLARATIONS = """
 void Cbc_loadProblem(Cbc_Model *model, const int numcols, const int numrows, const int *start, const int *index,
@@ -28,7 +29,7 @@ int Cbc_isInitialSolveProvenPrimalInfeasible(Cbc_Model *model);
 
 
 def _declare_functions() -> None:
-    """Declare the omitted functions to cffi, unless this version of python-mip has them."""
+    """Declare the functions that python-mip omits to cffi, unless they are declared already."""
     try:
         cbc.cbclib.Cbc_loadProblem  # noqa: B018
     except AttributeError:
@@ -36,50 +37,68 @@ def _declare_functions() -> None:
 
 
 class CbcModel:
-    """One CBC model: minimise ``c x``, with rows and columns loaded in bulk."""
+    """One CBC model: minimise ``c x``, with rows and columns loaded in bulk.
+
+    Attributes:
+        model: python-mip's model, for options and for the solve.
+        handle: cffi's pointer to the CBC model inside it, for the C functions.
+        rows, columns: Numbers of loaded rows and columns.
+    """
 
     def __init__(self) -> None:
+        """Create an empty model that prints nothing."""
         _declare_functions()
         self.model = mip.Model("privopt", sense=mip.MINIMIZE, solver_name=mip.CBC)
         self.model.verbose = 0
+        # python-mip gives no public access to the handle of its C model.
         self.handle = self.model.solver._model
         self.rows = self.columns = 0
 
     def _int_pointer(self, array: Any) -> Any:
-        """Return a pointer to an array of C ints, and the array, which must outlive the pointer."""
+        """Return a pointer to an array as C ints, and the converted array, which must outlive the pointer."""
         converted = np.ascontiguousarray(array, dtype=np.int32)
         return cbc.ffi.cast("int *", cbc.ffi.from_buffer(converted)), converted
 
     def _double_pointer(self, array: Any) -> Any:
-        """Return a pointer to an array of C doubles, and the array, which must outlive the pointer."""
+        """Return a pointer to an array as C doubles, and the converted array, which must outlive the pointer."""
         converted = np.ascontiguousarray(array, dtype=np.float64)
         return cbc.ffi.cast("double *", cbc.ffi.from_buffer(converted)), converted
 
     def load(self, problem: dict[str, Any]) -> None:
-        """Load a problem by columns (keys start, index, value, c, col_lower ... as ``problem_arrays`` makes them)."""
+        """Load a problem in bulk.
+
+        Args:
+            problem: Arrays by name, as ``privopt.backends.cbc.problem_arrays`` returns them.
+        """
         self.columns, self.rows = len(problem["c"]), len(problem["row_lower"])
         doubles = ("value", "col_lower", "col_upper", "c", "row_lower", "row_upper")
         arrays = [self._int_pointer(problem[n]) for n in ("start", "index")] + [
             self._double_pointer(problem[n]) for n in doubles
         ]
+        # ``arrays`` keeps the converted arrays alive until the call is over.
         cbc.cbclib.Cbc_loadProblem(self.handle, self.columns, self.rows, *(pointer for pointer, _ in arrays))
         for column in np.flatnonzero(problem["integrality"]).tolist():
             cbc.cbclib.Cbc_setInteger(self.handle, column)
         self._check_size()
 
     def _check_size(self) -> None:
+        """Raise a ValueError unless CBC has as many rows and columns as were loaded."""
         # python-mip's own lists of variables and rows stay empty: they take a second and 0.5 GB for 1.2e6 rows, and
-        # nothing here goes through them
-        """Check that CBC has as many rows and columns as were loaded."""
+        # nothing here goes through them.
         got = (cbc.cbclib.Cbc_getNumRows(self.handle), cbc.cbclib.Cbc_getNumCols(self.handle))
         if got != (self.rows, self.columns):
             raise ValueError(f"CBC holds {got[0]} rows and {got[1]} columns of {self.rows} and {self.columns}")
 
     def optimise(self, options: dict[str, Any]) -> str:
-        """Solve the model, and return the name of python-mip's status."""
+        """Solve the model, and return the name of python-mip's status.
+
+        ``options`` are as ``privopt.backends.cbc.solver_options`` returns them, with an infinite time limit for no
+        limit.
+        """
         model = self.model
         model.infeas_tol = model.opt_tol = float(options["tolerance"])
         model.integer_tol = float(options["integer_tolerance"])
+        # With an absolute gap so small, the relative one decides.
         model.max_mip_gap, model.max_mip_gap_abs = float(options["gap"]), 1e-10
         model.threads, model.seed = int(options["threads"]), int(options["seed"])
         if not options.get("preprocess", True):
@@ -88,33 +107,37 @@ class CbcModel:
         if method != "auto":
             model.lp_method = mip.LP_Method.BARRIER if method == "ipm" else mip.LP_Method.DUAL
         limit = float(options["time_limit"])
-        status = model.optimize(max_seconds=limit) if np.isfinite(limit) else model.optimize()
+        log_file = options.get("log_file")
+        model.verbose = 1 if log_file else 0
+        with output_appended(log_file):
+            status = model.optimize(max_seconds=limit) if np.isfinite(limit) else model.optimize()
         return str(status.name)
 
     def integers(self) -> int:
-        """Return how many columns are integer."""
+        """Return the number of integer columns."""
         return int(cbc.cbclib.Cbc_getNumIntegers(self.handle))
 
     def objective(self) -> float:
-        """Return the cost of the vector."""
+        """Return the cost of the solution."""
         return float(self.model.objective_value)
 
     def _copy_array(self, pointer: Any, size: int) -> Floats | None:
-        """Copy an array of CBC's, or return None if there is none."""
+        """Copy an array of ``size`` doubles that belongs to CBC, or return None for a null pointer."""
         if pointer == cbc.ffi.NULL:
             return None
+        # A copy, because the array belongs to CBC. A double has 8 bytes.
         return np.frombuffer(cbc.ffi.buffer(pointer, size * 8), dtype=np.float64).copy()
 
     def vector(self) -> Floats | None:
-        """Return the columns' values, or None."""
+        """Return the columns' values, shape (columns,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
     def duals(self) -> Floats | None:
-        """Return the rows' multipliers, or None."""
+        """Return the rows' multipliers, shape (rows,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
     def reduced_costs(self) -> Floats | None:
-        """Return the reduced costs, or None."""
+        """Return the columns' reduced costs, shape (columns,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 
     def bound(self) -> float:
@@ -122,12 +145,21 @@ class CbcModel:
         return float(cbc.cbclib.Cbc_getBestPossibleObjValue(self.handle))
 
     def iterations(self) -> int:
-        """Return the simplex iterations."""
+        """Return the number of simplex iterations."""
         return int(cbc.cbclib.Cbc_getIterationCount(self.handle))
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem of arrays (see :mod:`privopt.backends.workers`) without reporting progress."""
+    """Solve a problem in the worker process, which calls this function by its name.
+
+    Args:
+        problem: Arrays of the model by columns, and options of the solve, by name. With the key "load_only", the model
+            is only loaded, to measure the time for loading.
+
+    Returns:
+        A dict with "status" and "loaded" (seconds for loading). After a solve it also has "iterations" and "seconds",
+        and, if CBC gives them, "x", "bound", "duals" and "reduced".
+    """
     started = time.monotonic()
     model = CbcModel()
     model.load(problem)
@@ -149,7 +181,12 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_opinion(problem: dict[str, Any]) -> str:
-    """Tell unbounded from infeasible: CBC calls unbounded models infeasible, and without costs none is unbounded."""
+    """Return "UNBOUNDED" or "INFEASIBLE" for a problem that CBC calls infeasible, which may be either.
+
+    The problem is solved without costs, so that it cannot be unbounded. If it has a feasible point, the problem with
+    its costs is unbounded.
+    """
+    # The problem had no costs in the first place, so CBC's word stands.
     if not np.any(problem["c"]):
         return "INFEASIBLE"
     feasibility_model = CbcModel()

@@ -1,4 +1,4 @@
-"""One HiGHS instance through highspy: create it, load a model, run it, and read the answer."""
+"""Functions on a HiGHS instance of highspy: create the instance, load a model, run it, and read the answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from attrs import evolve
@@ -17,7 +18,7 @@ from attrs import evolve
 from privopt.backends.raw import Raw
 from privopt.backends.workers import ask
 from privopt.dsl.condition import CoefficientRange, ScaledForm
-from privopt.dsl.outcome import Outcome
+from privopt.dsl.outcome import Basis, Outcome
 from privopt.errors import SolverError
 from privopt.execution.clock import DaemonCall, clock
 from privopt.execution.worker import send_progress
@@ -29,13 +30,18 @@ else:
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
 ROW_TOLERANCE = 1e-9
+"""HiGHS's tolerance on scaled rows and reduced costs."""
+
+LOG_FILE = "log_file"
+"""Key of the settings for the path of the file that the log is appended to. It is not passed to HiGHS, whose own option
+of this name would overwrite the file in each solve."""
 
 _REDIRECTION_LOCK = threading.Lock()
 """Held while standard output is redirected: descriptors belong to the whole process."""
 
 
 def highspy_module() -> ModuleType:
-    """Import highspy late, so that a process without HiGHS models does not load it."""
+    """Import highspy and return it. It is imported late, so that processes that do not use HiGHS do not load it."""
     import highspy
 
     return highspy
@@ -43,11 +49,11 @@ def highspy_module() -> ModuleType:
 
 @contextmanager
 def _native_output_dropped() -> Iterator[None]:
-    """Drop what a native library prints on standard output, by its file descriptor.
+    """Discard the output of a native library on standard output, by redirecting file descriptor 1.
 
-    Descriptor 1 is that of every thread, so keep the block short: what another thread prints meanwhile is dropped too.
+    All threads share this descriptor, so the block must be short: the output of other threads is discarded too.
     """
-    # printf has a buffer of its own, so that it is flushed before and after the redirection
+    # printf has a buffer of its own, which must be flushed before and after the redirection.
     c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
     with _REDIRECTION_LOCK:
         try:
@@ -68,14 +74,14 @@ def _native_output_dropped() -> Iterator[None]:
 
 
 def create_solver() -> Highs:
-    """Create a HiGHS instance without its banner: HiGHS 1.16 prints one before any option can be set."""
+    """Create a HiGHS instance, and discard the banner that HiGHS 1.16 prints before any option can be set."""
     highspy = highspy_module()
     with _native_output_dropped():
         return highspy.Highs()
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise an error if a call of HiGHS returned one."""
+    """Raise a SolverError if a call of HiGHS returned an error; ``action`` completes "highs refused to"."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 
@@ -83,7 +89,16 @@ def check_status(status: HighsStatus, action: str) -> None:
 def settings_of(
     *, tolerance: float, threads: int, seed: int, method: str = "auto", gap: float | None = None, presolve: str = ""
 ) -> dict[str, Any]:
-    """Return HiGHS's options by name, without a time limit."""
+    """Return HiGHS's options by name, without a time limit.
+
+    Args:
+        tolerance: Tolerance on rows and reduced costs.
+        threads: Number of threads.
+        seed: Seed of HiGHS's own random choices.
+        method: "simplex", "ipm", or "auto" to let HiGHS choose.
+        gap: Relative gap at which a search over integers may stop; None for HiGHS's default.
+        presolve: "choose", "on" or "off"; "" for HiGHS's default.
+    """
     settings: dict[str, Any] = {
         "output_flag": False,
         "log_to_console": False,
@@ -91,6 +106,7 @@ def settings_of(
         "dual_feasibility_tolerance": tolerance,
         "threads": threads,
         "random_seed": seed,
+        # Otherwise HiGHS's own absolute gap would end a search with a small objective early.
         "mip_abs_gap": 0.0,
         "time_limit": np.inf,
     }
@@ -99,7 +115,7 @@ def settings_of(
 
 
 def new_solver(*, tolerance: float = ROW_TOLERANCE, method: str = "auto") -> Highs:
-    """Create a silent HiGHS instance of one thread."""
+    """Create a HiGHS instance that prints nothing and uses one thread; ``tolerance`` is for rows and reduced costs."""
     solver = create_solver()
     for name, value in settings_of(tolerance=tolerance, threads=1, seed=0, method=method).items():
         check_status(solver.setOptionValue(name, value), f"set {name}")
@@ -107,9 +123,15 @@ def new_solver(*, tolerance: float = ROW_TOLERANCE, method: str = "auto") -> Hig
 
 
 def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[str, Any]:
-    """Return a scaled form by rows, as :func:`load_arrays` reads it."""
+    """Return the arrays of a scaled form, with its matrix by rows, for :func:`load_arrays`.
+
+    Args:
+        conditioned: The scaled form, m rows by n columns.
+        integers: Whether integer columns stay integer; if False, the arrays are those of the linear relaxation.
+    """
     form, matrix = conditioned.form, conditioned.A
     return {
+        # CSR: the entries of row r are numbers start[r] to start[r + 1], index has their columns.
         "start": matrix.indptr.astype(np.int32),
         "index": matrix.indices.astype(np.int32),
         "value": matrix.data,
@@ -123,18 +145,19 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
 
 
 def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
-    """Pass a model to HiGHS in one call, and check that it took every coefficient."""
+    """Pass a model (arrays of :func:`problem_arrays`) to HiGHS, and check that HiGHS kept every coefficient."""
     count = len(arrays["value"])
     # 2 stands for a matrix by rows, 1 for minimisation, 0.0 for the constant of the objective.
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
     order = ("c", "col_lower", "col_upper", "row_lower", "row_upper", "start", "index", "value", "integrality")
     check_status(solver.passModel(*sizes, *(arrays[name] for name in order)), "take the model")
+    # HiGHS drops coefficients below 1e-9 without an error.
     if solver.getNumNz() != count:
         raise SolverError(f"highs kept {solver.getNumNz()} of {count} coefficients")
 
 
 def outcome_of(solver: Highs) -> Outcome | None:
-    """Return the outcome that HiGHS claims, or None if it gave up."""
+    """Return the outcome that HiGHS claims after a run, or None if it gave up or cannot tell."""
     kinds = highspy_module().HighsModelStatus
     status = solver.getModelStatus()
     outcomes = {
@@ -143,6 +166,7 @@ def outcome_of(solver: Highs) -> Outcome | None:
         kinds.kInfeasible: Outcome.INFEASIBLE,
         kinds.kUnbounded: Outcome.UNBOUNDED,
     }
+    # Each of these ends a run before its optimum.
     limits = (
         kinds.kTimeLimit,
         kinds.kIterationLimit,
@@ -154,18 +178,40 @@ def outcome_of(solver: Highs) -> Outcome | None:
     )
     if status in limits:
         is_feasible = solver.getInfo().primal_solution_status == highspy_module().kSolutionStatusFeasible
+        # A run that a limit or an interrupt ended may have found a feasible point before.
         return Outcome.FEASIBLE if is_feasible else Outcome.STOPPED
     return outcomes.get(status)
 
 
-def run_solver(solver: Highs) -> None:
-    """Run HiGHS so that an interrupt stops it at once.
+def read_basis(solver: Highs) -> Basis | None:
+    """Return the basis after a solve, or None if HiGHS has none."""
+    basis = solver.getBasis()
+    if not basis.valid:
+        return None
+    columns, rows = (np.array([int(s) for s in part], dtype=np.int8) for part in (basis.col_status, basis.row_status))
+    return Basis(columns=columns, rows=rows)
 
-    highspy's own handling of interrupts prints on standard output.
+
+def set_basis(solver: Highs, basis: Basis) -> None:
+    """Make HiGHS start the next solve from a basis."""
+    highspy = highspy_module()
+    kinds = [highspy.HighsBasisStatus(number) for number in range(5)]
+    solver_basis = highspy.HighsBasis()
+    solver_basis.col_status = [kinds[s] for s in basis.columns.tolist()]
+    solver_basis.row_status = [kinds[s] for s in basis.rows.tolist()]
+    solver_basis.valid = True
+    check_status(solver.setBasis(solver_basis), "take the basis")
+
+
+def run_solver(solver: Highs) -> None:
+    """Run HiGHS in another thread, so that an interrupt or the end of the time scope stops it at its next callback.
+
+    highspy's own handling of interrupts is not used, because it prints on standard output.
     """
     stop = threading.Event()
 
     def interrupt_if_stopped(event: HighsCallbackEvent) -> None:
+        """End HiGHS's run at one of its callbacks, once the stop event is set."""
         if stop.is_set():
             event.interrupt()
 
@@ -177,10 +223,11 @@ def run_solver(solver: Highs) -> None:
     try:
         # HiGHS runs in another thread, so that this one can receive interrupts and watch the clock.
         while not running.wait(0.2):
-            if scope.cancelled:
+            if scope.is_cancelled:
                 stop.set()
     except KeyboardInterrupt:
         stop.set()
+        # HiGHS stops at its next callback. Nobody may use the instance before.
         running.thread.join()
         raise
     finally:
@@ -189,9 +236,15 @@ def run_solver(solver: Highs) -> None:
 
 
 def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
-    """Read the answer of a solver that has run."""
+    """Return the answer of a HiGHS instance after its run, for the scaled rows and columns.
+
+    Args:
+        solver: The HiGHS instance.
+        is_mip: Whether its model has integer columns. If so, there are no multipliers, and the bound comes from the
+            search.
+    """
     status, info, outcome = solver.getModelStatus(), solver.getInfo(), outcome_of(solver)
-    x = duals = reduced = None
+    x = duals = reduced = basis = None
     bound = float(info.mip_dual_bound) if is_mip else None
     if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         solution = solver.getSolution()
@@ -199,9 +252,11 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
         if solver.getNumCol() and not x.size:
             raise SolverError("highs gives no vector")
         if outcome is Outcome.OPTIMAL and not is_mip:
+            # A linear program's optimum is its own bound; the multipliers that prove it are checked elsewhere.
             bound = float(info.objective_function_value)
             duals = np.array(solution.row_dual, dtype=np.float64)
             reduced = np.array(solution.col_dual, dtype=np.float64)
+            basis = read_basis(solver)
     return Raw(
         outcome=outcome,
         either=status == highspy_module().HighsModelStatus.kUnboundedOrInfeasible,
@@ -210,26 +265,29 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
         bound=bound,
         duals=duals,
         reduced=reduced,
+        basis=basis,
+        # Where HiGHS has no count, it gives -1.
         iterations=max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0),
     )
 
 
-def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Raw:
-    """Solve a model: an LP in this process, an integer program in a process that can be killed.
+def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None = None) -> Raw:
+    """Solve an LP in this process, or an integer program in a worker process that can be killed.
 
-    HiGHS looks at its clock and at interrupts between the steps of its search, and some steps take minutes. If the
-    process had to be ended, its best point so far is returned, with the bound of that moment.
+    HiGHS checks its time limit and interrupts only between the steps of its search, and some steps take minutes. If the
+    worker is killed, the best point that it had reported is returned, with the bound at that time.
 
     Args:
-        arrays: as of :func:`problem_arrays`.
-        settings: options of HiGHS by their names; ``time_limit`` among them, infinite for none.
+        arrays: The model, as :func:`problem_arrays` returns it.
+        settings: Options of HiGHS by name, including ``time_limit``, which is infinite for no limit.
+        basis: Basis from which the simplex method starts, for LPs only.
 
     Raises:
-        KeyboardInterrupt: an interrupt came before the first feasible point.
-        SolverError: it refused the model, or died.
+        KeyboardInterrupt: An interrupt came before the first feasible point.
+        SolverError: HiGHS refused the model, or its process died.
     """
     if not arrays["integrality"].any():
-        return _solve_here(arrays, settings)
+        return _solve_here(arrays, settings, None if basis is None else partial(set_basis, basis=basis))
     limit = settings["time_limit"]
     reply = ask(
         "highs", {"solver": __name__, "arrays": arrays, "settings": settings}, limit if limit < np.inf else None
@@ -251,11 +309,40 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any]) -> Raw:
 def _solve_here(
     arrays: dict[str, Any], settings: dict[str, Any], prepare: Callable[[Highs], None] | None = None
 ) -> Raw:
-    """Solve a model in this process."""
+    """Solve a model in this process.
+
+    Args:
+        arrays: The model, as :func:`problem_arrays` returns it.
+        settings: Options of HiGHS by name, with ``time_limit`` in seconds.
+        prepare: Function that is called with the loaded instance before it runs, to set a basis or to subscribe to
+            callbacks.
+    """
     started = time.monotonic()
     solver = create_solver()
     for name, value in settings.items():
-        check_status(solver.setOptionValue(name, value), f"set {name}")
+        if name != LOG_FILE:
+            check_status(solver.setOptionValue(name, value), f"set {name}")
+    with ExitStack() as stack:
+        if LOG_FILE in settings:
+            stream = stack.enter_context(open(settings[LOG_FILE], "a", encoding="utf-8"))
+            solver.cbLogging.subscribe(partial(_append_message, stream))
+        return _load_and_run(solver, arrays, settings, prepare, started)
+
+
+def _append_message(stream: TextIO, event: HighsCallbackEvent) -> None:
+    """Append a message of HiGHS's log to a file, and flush the file."""
+    stream.write(event.message)
+    stream.flush()
+
+
+def _load_and_run(
+    solver: Highs,
+    arrays: dict[str, Any],
+    settings: dict[str, Any],
+    prepare: Callable[[Highs], None] | None,
+    started: float,
+) -> Raw:
+    """Load a model, run the solver within the time that remains since ``started``, and return its answer."""
     load_arrays(solver, arrays)
     # Loading counts against the time limit too.
     remaining_seconds = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
@@ -267,13 +354,19 @@ def _solve_here(
 
 
 def answer(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a model in a worker process (:mod:`privopt.backends.workers`), and report each better point and bound."""
+    """Solve a model in a worker process, and report each better point and bound to the parent process.
+
+    :mod:`privopt.backends.workers` calls this function. ``problem`` has the ``arrays`` and ``settings`` of
+    :func:`solve_arrays`. The returned dict has the ``Raw`` answer under "said".
+    """
 
     def report_point(event: HighsCallbackEvent) -> None:
+        """Send a better point and the bound to the parent process, which uses them if it must kill this process."""
         progress = event.data_out
         send_progress({"x": np.array(progress.mip_solution, dtype=np.float64), "bound": float(progress.mip_dual_bound)})
 
     def prepare(solver: Highs) -> None:
+        """Make HiGHS report each better point that it finds."""
         solver.cbMipImprovingSolution.subscribe(report_point)
 
     return {"said": _solve_here(problem["arrays"], problem["settings"], prepare)}

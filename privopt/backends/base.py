@@ -1,7 +1,7 @@
-"""The base class of solvers: a ``StandardForm`` in, a checked ``Result`` out.
+"""The base class of solvers, which turn a ``StandardForm`` into a checked ``Result``.
 
-A solve is a search over attempts (settings of the backend, then of its substitute) for an answer that passes its
-checks.
+A solve makes several attempts, with different settings of the backend and then of its substitute, until an answer
+passes its checks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.backends.checks import (
+    LP_GAP,
     MIP_RESOLUTION,
     can_be_unbounded,
     check_answer,
@@ -27,12 +28,13 @@ from privopt.backends.checks import (
 )
 from privopt.backends.raw import FailedCheckError, Raw, RejectedAnswerError
 from privopt.backends.session import ColdSession, Session
+from privopt.backends.solver_log import show_log
 from privopt.dsl.condition import CoefficientRange, ScaledForm, condition
 from privopt.dsl.form import StandardForm, round_integer_bounds
-from privopt.dsl.outcome import Outcome, Result
+from privopt.dsl.outcome import Basis, Outcome, Result
 from privopt.dsl.solution import SolveInterrupt, SolveOptions
 from privopt.errors import SolverError, UsageError
-from privopt.execution.clock import granted
+from privopt.execution.clock import cap_time_limit
 from privopt.registry import registry
 
 __all__ = [
@@ -49,22 +51,30 @@ __all__ = [
 ]
 
 METHODS = ("auto", "simplex", "ipm")
+PROVER = "highs"
+"""The solver whose multipliers prove the optima of solvers without multipliers, and which checks models that solvers
+without a substitute call infeasible."""
 MIN_GAP = 1e-7
-"""The relative gap that is resolved at least where a smaller one is asked of a search over integers."""
+"""The smallest relative gap of a search over integers. A smaller requested gap is treated as this one when costs are
+scaled and bounds are compared."""
 LARGEST_COST = 2.0**40
-"""Costs are not scaled up beyond this."""
+"""Costs are not scaled up beyond this size."""
 
 
 @frozen(kw_only=True)
 class Options:
-    """Options of one solve, as :meth:`Backend.solve` takes them.
+    """The checked options of one solve, which :meth:`Backend.solve` takes as keyword arguments.
 
     Attributes:
-        time_limit: seconds of wall time; what the scopes of time around leave, if that is less.
-        gap: relative gap at which a search over integers may stop.
-        method: "auto", "simplex" or "ipm" for LPs.
-        threads: for the solver.
-        seed: of the solver's own tie breaking.
+        time_limit: Seconds of wall time, or the time that the enclosing time limits leave, if that is less; None for no
+            limit.
+        gap: Relative gap at which a search over integers may stop.
+        method: "auto", "simplex" or "ipm" (interior point), for linear programs.
+        threads: Number of threads that the solver may use.
+        seed: Seed of the solver's own random choices.
+        basis: Basis from which a solver with warm starts begins a linear program; other solvers ignore it.
+        log: Whether the solver's log is shown on standard error.
+        log_file: The file that the solver appends its log to; None if it is not shown. :meth:`Backend.solve` sets it.
     """
 
     time_limit: float | None = None
@@ -72,13 +82,16 @@ class Options:
     method: str = "auto"
     threads: int = 1
     seed: int = 0
+    basis: Basis | None = None
+    log: bool = False
+    log_file: str | None = None
 
 
 def read_options(options: Mapping[str, Any]) -> Options:
-    """Check the options of a solve.
+    """Check the keyword options of a solve, and add defaults for missing options.
 
     Raises:
-        UsageError: An option is unknown, or its value is not one that it can have.
+        UsageError: An option is unknown, or its value is not allowed.
     """
     names = tuple(SolveOptions.__annotations__)
     for name in options:
@@ -92,6 +105,11 @@ def read_options(options: Mapping[str, Any]) -> Options:
         raise UsageError(f"gap must be a finite number, 0 or more, got {gap!r}")
     if checked.method not in METHODS:
         raise UsageError(f"method must be auto, simplex or ipm, got {checked.method!r}")
+    if not isinstance(checked.log, bool):
+        raise UsageError(f"log must be True or False, got {checked.log!r}")
+    if not isinstance(checked.basis, Basis | None):
+        raise UsageError(f"basis must be that of an earlier solution, got {checked.basis!r}")
+    # Solvers take 32-bit integers with sign.
     for name, lowest in (("threads", 1), ("seed", 0)):
         value = getattr(checked, name)
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not lowest <= value < 2**31:
@@ -100,7 +118,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a real number, and not a boolean."""
+    """Return whether a value is a real number. Booleans do not count."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -109,13 +127,15 @@ class Capabilities:
     """A backend's capabilities, known before it is loaded.
 
     Attributes:
-        mip: integer columns.
-        duals: multipliers and reduced costs of LPs.
-        bearing: coefficients that it can work with.
+        mip: Whether the solver supports integer columns.
+        duals: Whether the solver gives multipliers and reduced costs of LPs.
+        warm_start: Whether the solver can start LPs from a basis, and gives the basis of an optimum.
+        bearing: The range of coefficients that the solver can work with.
     """
 
     mip: bool = True
     duals: bool = True
+    warm_start: bool = False
     bearing: CoefficientRange = field(factory=CoefficientRange)
 
 
@@ -131,10 +151,10 @@ class Backend(ABC):
     1.0
 
     Attributes:
-        name: of the solver, as it is registered.
-        capabilities: what it can do.
-        attempts: settings that it can try, one after the other, if an answer fails its checks.
-        substitute: name of the solver that is asked if none of these answers passes; None for no other.
+        name: The name under which the solver is registered.
+        capabilities: The capabilities of the solver.
+        attempts: Number of settings that are tried, one after another, while answers fail their checks.
+        substitute: Name of the solver that is tried if all of these attempts fail; None for no substitute.
     """
 
     name: str
@@ -143,31 +163,38 @@ class Backend(ABC):
     substitute: str | None = None
 
     def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
-        """Solve a form.
+        """Solve a form, and return a checked answer.
 
-        Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If one fails, the solver is
-        tried with other settings and other scaled costs, then its substitute, within the same time limit. If all fail,
-        the best feasible point is returned as feasible, with a bound that multipliers prove.
+        Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails, the
+        solver is tried with other settings and other scaled costs, and then its substitute is tried, within the same
+        time limit. If all attempts fail, the best feasible point is returned with the outcome "feasible" and with the
+        best proved bound.
 
         Args:
-            form: The model. Bounds of its integer columns are rounded inwards first.
-            options: Those of :class:`Options`.
+            form: The model. The bounds of its integer columns are rounded inwards first.
+            options: The attributes of :class:`Options`, except ``log_file``.
 
         Raises:
-            SolverError: The solver died, refused the form, or gave no vector that satisfies rows, bounds and integers.
-            SolveInterrupt: An interrupt came, and a feasible point is known.
-            UsageError: An option cannot have the value that it was given.
+            SolverError: The solver died, refused the form, or gave no vector that satisfies rows, bounds and
+                integrality.
+            SolveInterrupt: An interrupt came after the solver had a feasible point.
+            UsageError: An option is unknown, or its value is not allowed.
         """
         checked = read_options(options)
-        limit = granted(checked.time_limit)
+        limit = cap_time_limit(checked.time_limit)
         lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
         if (lower > upper).any():
             column = int(np.flatnonzero(lower > upper)[0])
             text = f"no value lies between the bounds of {form.column_name(column)}"
             return Result(outcome=Outcome.INFEASIBLE, solver=self.title(), message=text)
+        # Without integer columns the bounds come back as they are, and the form is not copied.
         if lower is not form.col_lower:
             form = evolve(form, col_lower=lower, col_upper=upper)
-        return _Search(self, form, evolve(checked, time_limit=limit)).run()
+        search_options = evolve(checked, time_limit=limit)
+        if not checked.log:
+            return _Search(self, form, search_options).run()
+        with show_log() as log_file:
+            return _Search(self, form, evolve(search_options, log_file=log_file)).run()
 
     def session(
         self,
@@ -176,20 +203,22 @@ class Backend(ABC):
         tolerance: float = 1e-9,
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Return an LP that is changed and solved again. The default session solves from scratch each time.
+        """Return a session, in which an LP is loaded once, then changed and solved repeatedly.
+
+        The sessions of this base class solve from scratch each time, and ignore ``tolerance`` and ``options``.
 
         Args:
-            form: the model as it is at first.
-            tolerance: by which rows and reduced costs may be missed, where the solver takes such a setting.
-            options: settings of the solver by its own names, where it keeps sessions of its own.
+            form: The initial model.
+            tolerance: Tolerance on rows and reduced costs, for solvers with sessions of their own.
+            options: Settings by the solver's own names, for solvers with sessions of their own.
         """
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
-        """Explain why a form has no solution: the families, or rows, that clash.
+        """Return a text that names the families and rows because of which a form has no solution.
 
         Raises:
-            SolverError: the form has a solution after all.
+            SolverError: The form has a solution after all.
         """
         from privopt.backends.diagnose import find_clash
 
@@ -199,7 +228,7 @@ class Backend(ABC):
         return str(explanation)
 
     def title(self) -> str:
-        """Return the name and the version, as they appear in results and messages."""
+        """Return the name and version of the solver, as results and messages show them."""
         return f"{self.name} {self.version()}"
 
     @abstractmethod
@@ -208,35 +237,64 @@ class Backend(ABC):
 
     @abstractmethod
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve the scaled form with the settings of an attempt (from 0).
+        """Solve the scaled form with the settings of an attempt. The caller checks the answer.
+
+        Args:
+            conditioned: The scaled form, whose ``c x`` is to be minimised over the scaled rows.
+            options: Checked options of the solve.
+            attempt: Number of the settings, from 0 to ``attempts - 1``. The next settings are tried if an answer fails
+                its checks.
 
         Raises:
             RejectedAnswerError: The solver gave up.
         """
 
 
+def _load_prover() -> Backend:
+    """Create the backend that proves the answers of other backends, which is HiGHS."""
+    prover: Backend = registry().kind("solver", PROVER).load()()
+    return prover
+
+
 class _Search:
-    """One solve: attempts of a backend and of its substitute until an answer passes its checks."""
+    """One solve, which tries a backend and then its substitute until an answer passes its checks.
+
+    Attributes:
+        backend: The backend of the solve.
+        form: The model.
+        options: The options, with the time limit of the whole search.
+        flip: 1 if the form minimises, -1 if it maximises; ``flip * objective`` is always minimised.
+        started: Clock reading at the start, for the time limit.
+        points: Feasible points of answers whose other claims failed their checks.
+    """
 
     def __init__(self, backend: Backend, form: StandardForm, options: Options) -> None:
+        """Start a search for a checked answer to ``form``. The time limit in ``options`` starts now."""
         self.backend, self.form, self.options = backend, form, options
         self.flip = 1.0 if form.sense == "min" else -1.0
         self.started = time.monotonic()
         self.points: list[Result] = []
 
     def run(self) -> Result:
-        """Return the first answer that passes, or else the best feasible point with a proved bound."""
+        """Return the first answer that passes its checks, or else the best feasible point with the best proved bound.
+
+        Raises:
+            RejectedAnswerError: No answer passed, and no feasible point is known.
+        """
         failure: RejectedAnswerError | None = None
         for backend, attempt in self._list_attempts():
-            if failure is not None and self.remaining == 0.0:  # the first attempt is made, however late it is
+            # The first attempt is made even if the time is up already.
+            if failure is not None and self.remaining == 0.0:
                 break
+            # The substitute only corrects wrong answers. If the solver gave up or aborted, that is reported.
             if backend is not self.backend and not isinstance(failure, FailedCheckError):
-                break  # the substitute corrects wrong answers; a solver that gives up or aborts says so
+                break
             try:
                 return self._run_attempt(backend, attempt)
             except RejectedAnswerError as error:
                 if isinstance(error, FailedCheckError):
                     self.points += [] if error.point is None else [error.point]
+                    # The first failed check is what is reported, even if a solver gave up before it.
                     failure = failure if isinstance(failure, FailedCheckError) else error
                 else:
                     failure = failure or error
@@ -252,7 +310,7 @@ class _Search:
         return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
 
     def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
-        """Yield backends with the numbers of their settings, the substitute's last."""
+        """Yield each attempt as a backend and the number of its settings, from 0; those of the substitute come last."""
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()
@@ -266,27 +324,37 @@ class _Search:
         return None if name is None else registry().kind("solver", name).load()()
 
     def _remaining_options(self) -> Options:
-        """Return the options with the time that is left, of which a started attempt gets 0.1 s at least."""
+        """Return the options with the remaining time as limit, but at least 0.1 s, because a limit of 0 is refused."""
         remaining = self.remaining
         return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
 
     def _run_attempt(self, backend: Backend, attempt: int) -> Result:
-        """Solve with one backend's settings, and check what the answer claims of the model.
+        """Solve with one of a backend's settings, and check the answer's claims about the model.
+
+        Args:
+            backend: The backend of the solve, or its substitute.
+            attempt: Number of its settings, from 0.
 
         Raises:
             RejectedAnswerError: The solver gave up, or its answer failed a check.
         """
         conditioned = condition(self.form, backend.capabilities.bearing)
         if self.points:
+            # A known point shows how finely the costs must be resolved.
             conditioned = self._scale_costs_up(backend, conditioned, min(self.points, key=self._cost_of))
         is_first = attempt == 0 and backend is self.backend
         options = self.options if is_first else self._remaining_options()
         result = self._solve_once(backend, conditioned, options, attempt)
+        # The optimum of a linear program is proved by multipliers; for an integer program there are none.
+        if result.outcome is Outcome.OPTIMAL and not self.form.is_mip and result.duals is None:
+            result = self._prove_optimum(backend, result)
         if result.outcome is Outcome.INFEASIBLE:
             self._check_infeasible(backend, result)
         elif result.outcome is Outcome.UNBOUNDED:
             result = self._check_unbounded(backend, result)
         elif result.outcome is Outcome.OPTIMAL and self.form.is_mip:
+            # There is a feasible point, so a ray along which the relaxation improves makes the model unbounded,
+            # whatever the search found (for rational data: Meyer 1974).
             if can_be_unbounded(self.form) and self._has_improving_ray(backend):
                 return Result(outcome=Outcome.UNBOUNDED, solver=result.solver, seconds=result.seconds)
             finer = self._scale_costs_up(backend, conditioned, result)
@@ -301,11 +369,24 @@ class _Search:
         return result
 
     def _solve_once(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
-        """Solve once and check the answer. The continuous columns of an integer program are solved again."""
+        """Call a backend once, and return its checked answer; answers of integer programs may be polished first.
+
+        Args:
+            backend: The backend to call.
+            conditioned: The scaled form.
+            options: The options, with the time limit of this call.
+            attempt: Number of the backend's settings, from 0.
+
+        Raises:
+            RejectedAnswerError: The solver gave up, or its answer failed a check.
+            SolveInterrupt: An interrupt ended the solve, and the answer is a feasible point.
+            KeyboardInterrupt: An interrupt ended the solve without a feasible point.
+        """
         raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
         is_polished = False
         try:
             if raw.outcome is Outcome.OPTIMAL and not raw.interrupted:
+                # An optimal answer is polished before its check, any other only if it fails and leaves no point.
                 raw, is_polished = self._polish_answer(backend, conditioned, raw), True
             try:
                 result = check_answer(conditioned, raw, solver, self.options.gap)
@@ -317,6 +398,7 @@ class _Search:
                     raise
                 result = check_answer(conditioned, polished, solver, self.options.gap)
         except RejectedAnswerError as error:
+            # An interrupted answer that fails its check is worthless, so only the interrupt is passed on.
             if raw.interrupted:
                 raise KeyboardInterrupt from error
             raise
@@ -325,9 +407,14 @@ class _Search:
         return result
 
     def _polish_answer(self, backend: Backend, conditioned: ScaledForm, raw: Raw) -> Raw:
-        """Return an answer with its integers rounded and its continuous columns solved again around them.
+        """Return an answer with its integer columns rounded and fixed, and its continuous columns solved again.
 
-        An integer that a solver misses by 1e-6 moves a row with a coefficient of 1e6 by 1.
+        This matters because an error of 1e-6 in an integer column changes a row with a coefficient of 1e6 by 1.
+
+        Args:
+            backend: The backend that gave the answer, and solves again.
+            conditioned: The scaled form that it solved.
+            raw: The answer. It is returned unchanged if there is nothing to polish, or if the second solve fails.
         """
         form = conditioned.form
         is_integer = form.integrality == 1
@@ -335,6 +422,7 @@ class _Search:
             return raw
         if raw.x.shape != is_integer.shape or not np.isfinite(raw.x).all():
             return raw
+        # With the integers fixed, a linear program over the continuous columns remains.
         rounded = np.clip(np.round(raw.x), form.col_lower, form.col_upper)
         around = evolve(
             form,
@@ -345,17 +433,31 @@ class _Search:
         try:
             solved = backend.solve_scaled(evolve(conditioned, form=around), self._remaining_options(), 0)
         except RejectedAnswerError:
-            return raw  # its own vector is checked instead
+            # The answer's own vector is checked instead.
+            return raw
         if solved.x is None or solved.outcome is not Outcome.OPTIMAL:
             return raw
         return evolve(raw, x=solved.x, seconds=raw.seconds + solved.seconds)
 
     def _cost_of(self, result: Result) -> float:
-        """Return the objective to be minimised at a result's point."""
+        """Return the objective of a result as a cost to be minimised; infinite if the result has none."""
         return math.inf if result.objective is None else self.flip * result.objective
 
     def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
-        """Return the form with its costs scaled up if the solver cannot resolve the gap at this objective."""
+        """Return the form with larger scaled costs if the solver cannot resolve the requested gap at this objective.
+
+        Solvers stop at an absolute difference of the scaled costs. With larger costs, this difference is a smaller part
+        of the objective.
+
+        Args:
+            backend: The backend that will solve the form, for its range of coefficients.
+            conditioned: The scaled form.
+            result: A result whose objective shows the size of the optimum.
+
+        Returns:
+            The form with larger costs, or ``conditioned`` itself if its costs are large enough already.
+        """
+        # The constant is no part of what the solver minimises, so it is left out.
         size = abs(float(result.objective or 0.0) - self.form.c0)
         if size == 0.0:
             return conditioned
@@ -369,19 +471,36 @@ class _Search:
         largest = float(np.abs(conditioned.form.c).max(initial=0.0))
         if largest == 0.0:
             return conditioned
+        # A power of two scales exactly. Twice what is needed, so that rounding down leaves enough.
         scale = 2.0 ** np.floor(np.log2(min(2 * required_scale, LARGEST_COST / largest)))
         return conditioned.with_cost_scale(scale) if scale > abs(conditioned.cost_scale) else conditioned
 
     def _solve_finer(
         self, backend: Backend, conditioned: ScaledForm, finer: ScaledForm, result: Result, attempt: int
     ) -> Result:
-        """Solve an integer program again with larger costs, since its objective is near the solver's resolution."""
+        """Solve an integer program again with larger costs, because the solver could not resolve the requested gap.
+
+        Args:
+            backend: The backend that solved the program first.
+            conditioned: The scaled form that was solved.
+            finer: The scaled form with larger costs.
+            result: The checked answer to ``conditioned``, which has a bound.
+            attempt: Number of the backend's settings, from 0.
+
+        Returns:
+            The better of both points. If the second solve is not optimal, the result has the bound of the first solve,
+            weakened by the difference that the solver may have missed.
+
+        Raises:
+            FailedCheckError: The second solve contradicts the first.
+        """
         resolution = MIP_RESOLUTION / abs(conditioned.cost_scale)
         if self.remaining == 0.0:
             return self._weaken_bound(result, resolution)
         try:
             second = self._solve_once(backend, finer, self._remaining_options(), attempt)
         except FailedCheckError:
+            # The first point is feasible all the same, but its bound is now in doubt.
             self.points.append(evolve(result, outcome=Outcome.FEASIBLE, bound=None))
             raise
         if second.x is None:
@@ -389,39 +508,93 @@ class _Search:
         best = min(second, result, key=self._cost_of)
         if second.outcome is not Outcome.OPTIMAL:
             return self._weaken_bound(evolve(best, bound=result.bound), resolution)
+        # An optimum that is worse than a known point, by more than the gap and the solver's resolution, is wrong.
         if self._cost_of(second) > self._cost_of(best) + self._gap_tolerance(second) + MIP_RESOLUTION / abs(
             finer.cost_scale
         ):
             text = f"{second.solver} calls {second.objective:.9g} optimal after a point of {best.objective:.9g}"
             raise FailedCheckError(text, evolve(best, outcome=Outcome.FEASIBLE, bound=None))
         seconds = result.seconds + second.seconds
+        # The bound may be beyond the better of the two points, by the tolerance that was just allowed.
         bound = best.objective if self._is_beyond(second.bound, best.objective) else second.bound
         return evolve(best, bound=bound, seconds=seconds)
 
     def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
-        """Return whether a bound lies on the wrong side of the objective."""
+        """Return whether a bound contradicts the objective: above it if the form minimises, below it otherwise."""
         return bound is not None and objective is not None and self.flip * (bound - objective) > 0
 
     def _gap_tolerance(self, result: Result) -> float:
-        """Return the absolute gap that was asked for at this objective."""
+        """Return the requested gap as an absolute difference, relative to the objective of a result."""
         return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
 
     def _weaken_bound(self, result: Result, resolution: float) -> Result:
-        """Return a result whose bound allows for the solver's resolution; feasible if it is farther than was asked."""
+        """Return a result with a weaker bound; its outcome is "feasible" if the gap is then larger than requested.
+
+        ``resolution`` is the difference in the objective, in its units, that the solver cannot resolve. The bound is
+        moved by this amount.
+        """
         bound = float(result.bound or 0.0) - self.flip * resolution
         is_near = self.flip * (float(result.objective or 0.0) - bound) <= self._gap_tolerance(result)
         return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
 
+    def _prove_optimum(self, backend: Backend, result: Result) -> Result:
+        """Prove the optimum of a linear program with another solver's multipliers, because the answer has none.
+
+        Args:
+            backend: The backend that gave the answer.
+            result: The checked answer, with the outcome "optimal".
+
+        Returns:
+            The result with a bound that the multipliers of the other solver prove.
+
+        Raises:
+            FailedCheckError: The optimum is not proved. The error has the point with the outcome "feasible".
+        """
+        point = evolve(result, outcome=Outcome.FEASIBLE, bound=None)
+        reason = f"{result.solver} calls a point of objective {result.objective:.9g} optimal, and gives no multipliers"
+        if backend.name == PROVER:
+            raise FailedCheckError(reason, point)
+        try:
+            proof = _load_prover().solve(self.form, time_limit=self._remaining_options().time_limit)
+        except SolverError as error:
+            raise FailedCheckError(f"{reason}; {error}", point) from None
+        if proof.outcome is not Outcome.OPTIMAL or proof.duals is None or proof.objective is None:
+            raise FailedCheckError(f"{reason}; {proof.solver} calls the model {proof.outcome.value}", point)
+        # Both solvers' objectives agree up to the relative gap, and the rounding of the objective's terms.
+        tolerance = LP_GAP * abs(proof.objective) + 1e-9 * cost_magnitude(self.form, result.x)
+        # Negated, so that NaN fails too.
+        if not abs(float(result.objective or 0.0) - proof.objective) <= tolerance:
+            text = f"{reason}; {proof.solver} proves {proof.objective:.9g}"
+            raise FailedCheckError(
+                text, evolve(point, bound=None if self._is_beyond(proof.bound, point.objective) else proof.bound)
+            )
+        bound = result.objective if self._is_beyond(proof.bound, result.objective) else proof.bound
+        return evolve(result, bound=bound, tightening=proof.tightening or result.tightening)
+
     def _has_improving_ray(self, backend: Backend) -> bool:
-        """Return whether the linear relaxation improves without end once it has a feasible point."""
+        """Return whether the objective improves without limit along a feasible direction of the linear relaxation.
+
+        If so, the form is unbounded, provided that it has a feasible point.
+        """
         result = backend.solve(recession_form(self.form), time_limit=self._remaining_options().time_limit)
         if result.x is None:
             return False
+        # A smaller improvement may be the solver's rounding.
         noise = 1e-7 * cost_magnitude(self.form, result.x) + 1e-9 * min(1.0, float(np.abs(self.form.c).max()))
         return self._cost_of(result) < -noise
 
     def _check_unbounded(self, backend: Backend, result: Result) -> Result:
-        """Check that the model improves along a ray, and that an integer program has a feasible point at all."""
+        """Check the claim that the model is unbounded.
+
+        The objective must improve along a ray of the linear relaxation, and an integer program must have a feasible
+        point.
+
+        Returns:
+            The result, or another outcome if the integer program has no feasible point or none was found in time.
+
+        Raises:
+            FailedCheckError: The objective improves along no ray.
+        """
         if not self._has_improving_ray(backend):
             raise FailedCheckError(f"{result.solver} calls the model unbounded, and it improves along no direction")
         if not self.form.is_mip:
@@ -432,16 +605,29 @@ class _Search:
         return feasibility if feasibility.outcome is Outcome.INFEASIBLE else result
 
     def _without_costs(self) -> StandardForm:
-        """Return the form as a pure feasibility problem."""
+        """Return the form with all costs set to 0, as a feasibility problem."""
         return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0)
 
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
-        """Ask the substitute for a feasible point of an integer program that is called infeasible.
+        """Check the claim that the model is infeasible, by asking another solver for a feasible point.
+
+        If the backend has a substitute, the substitute is asked, but only about integer programs. Otherwise HiGHS is
+        asked. An answer of the substitute itself is not checked.
+
+        Args:
+            backend: The backend that gave the answer.
+            result: The answer of the backend.
 
         Raises:
-            FailedCheckError: The substitute finds one.
+            FailedCheckError: The other solver finds a feasible point.
         """
-        substitute = self._load_substitute() if backend is self.backend and self.form.is_mip else None
+        if backend is not self.backend:
+            return
+        substitute = self._load_substitute()
+        if substitute is None:
+            substitute = None if backend.name == PROVER else _load_prover()
+        elif not self.form.is_mip:
+            return
         if substitute is None:
             return
         conditioned = condition(self._without_costs(), substitute.capabilities.bearing)
@@ -455,21 +641,25 @@ class _Search:
                 return
             check_vector(conditioned, raw.x)
         except SolverError:
-            return  # the substitute has no point to show, so that nothing contradicts the claim
+            return  # The substitute has no feasible point to show, so nothing contradicts the claim.
         text = f"{result.solver} calls the model infeasible, and {substitute.title()} finds a feasible point"
         raise FailedCheckError(text)
 
     def _best_point(self, failure: str) -> Result:
-        """Return the best feasible point known, with the best bound that multipliers prove."""
+        """Return the best known feasible point, with the best known bound.
+
+        ``failure`` says why no answer passed its checks, and becomes the message of the result.
+        """
         best = min(self.points, key=self._cost_of)
         bounds = [point.bound for point in self.points if point.bound is not None]
         if self.form.is_mip and self.remaining != 0.0:
+            # The optimum of the linear relaxation bounds that of the integer program.
             relaxed = evolve(self.form, integrality=np.zeros(self.form.shape[1], dtype=np.uint8))
             try:
                 result = self.backend.solve(relaxed, time_limit=self._remaining_options().time_limit)
                 bounds += [] if result.bound is None else [result.bound]
             except SolverError:
-                pass  # then no bound is known
+                pass  # The relaxation gives no bound then.
         # Each of these bounds is valid, so that the tightest one counts.
         bound = max(bounds, key=lambda value: self.flip * value) if bounds else None
         if self._is_beyond(bound, best.objective):

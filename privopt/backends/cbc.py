@@ -1,4 +1,4 @@
-"""CBC through python-mip, in a worker process of its own, since it may crash or ignore its time limit."""
+"""The CBC backend through python-mip, in a worker process, since CBC may crash or ignore its time limit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from privopt.backends.workers import ask
 from privopt.dsl.condition import CoefficientRange, ScaledForm
 
 LIBRARY = "privopt.backends._cbc_library"
-"""What the worker process loads."""
+"""The module that the worker process imports, and whose ``answer`` it calls."""
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
 TOLERANCE, TIGHT = 1e-9, 1e-12
+"""Tolerances on rows: the usual one, and that for models with privacy rows (see ``solver_options``)."""
 CBC_INFINITY = 1e18
+"""A column of at least this size is regarded as infinite."""
 
 _OUTCOMES = {
     "OPTIMAL": Outcome.OPTIMAL,
@@ -31,13 +33,12 @@ _OUTCOMES = {
 
 
 def problem_arrays(conditioned: ScaledForm) -> dict[str, Any]:
-    """Return a scaled form by columns, as the worker loads it.
+    """Return the arrays of a scaled form, with its matrix by columns, as the worker loads them.
 
-    Rows without entries are omitted from integer models, which have no duals to give back: CBC's preprocessing aborts
-    on them.
+    Integer models lose their rows without entries, because CBC's preprocessing aborts on such rows. Linear programs
+    keep them, because without them the multipliers would belong to other rows; integer models have no multipliers.
     """
     form = conditioned.form
-    # Omitted rows would shift the duals, which integer models do not have.
     entries = np.diff(conditioned.A.tocsr().indptr)
     rows = np.flatnonzero(entries) if form.integrality.any() else np.arange(len(entries))
     columns = conditioned.A.tocsr()[rows].tocsc()
@@ -55,7 +56,10 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, Any]:
 
 
 class Cbc(Backend):
-    """The CBC backend. A dead worker raises ``SolverError``; a worker killed at the limit is a stopped solve."""
+    """The CBC backend, which solves in a worker process.
+
+    If the worker dies, ``SolverError`` is raised. If it is killed at the time limit, the outcome is "stopped".
+    """
 
     name = "cbc"
     substitute = "highs"
@@ -63,16 +67,23 @@ class Cbc(Backend):
     attempts = 3
 
     def version(self) -> str:
-        """Return the version of python-mip, which brings its CBC."""
+        """Return the version of python-mip, which includes CBC."""
         return f"(python-mip {version('mip')})"
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve in the worker process; the caller checks the answer."""
+        """Solve the scaled form in the worker process; the caller checks the answer.
+
+        Args:
+            conditioned: The scaled form.
+            options: Options of the solve.
+            attempt: Number of the settings, from 0 to 2 (see ``solver_options``).
+        """
         started = time.monotonic()
         # A row without entries states 0 >= lower and 0 <= upper, which is decided here.
         empty = np.diff(conditioned.A.tocsr().indptr) == 0
         if (conditioned.row_lower[empty] > 0).any() or (conditioned.row_upper[empty] < 0).any():
             return Raw(outcome=Outcome.INFEASIBLE)
+        # Without columns all rows are empty, and were decided above.
         if conditioned.form.shape[1] == 0:
             return Raw(outcome=Outcome.OPTIMAL, x=np.zeros(0))
         problem = problem_arrays(conditioned) | solver_options(conditioned, options, attempt)
@@ -82,19 +93,20 @@ class Cbc(Backend):
             options.time_limit,
         )
         is_runaway = raw.x is not None and bool((np.abs(raw.x) >= CBC_INFINITY).any())
-        # CBC may call a point far out on an unbounded ray optimal
+        # CBC may call a point far out on an unbounded ray optimal.
         return Raw(outcome=Outcome.UNBOUNDED, seconds=raw.seconds) if is_runaway else raw
 
 
 def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) -> dict[str, Any]:
-    """Return the options as the worker reads them.
+    """Return the worker's options for an attempt, which is counted from 0.
 
-    Scaled privacy rows hold entries of ``e^(L/2)``, so that an error of 1e-9 in a column is one of 1e-5 in a row. They
-    need the tightest tolerance that CBC supports. Measured: with 1e-9 it misses rows by 1e-5 from L = 20 on, with 1e-12
-    by 1e-8 or less up to L = 22.
+    Scaled privacy rows have entries of ``e^(L/2)``, so an error of 1e-9 in a column becomes an error of 1e-5 in a row.
+    Such rows need the tightest tolerance that CBC supports. In measurements, CBC violated rows by 1e-5 from L = 20 on
+    with a tolerance of 1e-9, and by at most 1e-8 up to L = 22 with 1e-12.
     """
     has_privacy_rows = any(len(b) and b.log_ratio is not None for b in conditioned.form.families)
     tolerances = (TIGHT, TOLERANCE, 1e-10) if has_privacy_rows else (TOLERANCE, 1e-8, 1e-10)
+    # Later attempts have no preprocessing and tighter integers, so that they do not fail in the same way.
     return {
         "tolerance": tolerances[attempt],
         "integer_tolerance": 1e-6 if attempt == 0 else 1e-9,
@@ -103,18 +115,29 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
         "method": "simplex" if attempt and options.method == "auto" else options.method,
         "threads": options.threads,
         "seed": options.seed,
+        "log_file": options.log_file,
         "time_limit": np.inf if options.time_limit is None else options.time_limit,
     }
 
 
 def read_answer(answer: dict[str, Any] | None, seconds: float, time_limit: float | None) -> Raw:
-    """Convert the worker's arrays to a raw answer. None means that the worker was killed at the limit."""
+    """Convert the worker's answer to a raw answer.
+
+    Args:
+        answer: The answer of ``_cbc_library.answer``; None if the worker was killed at the time limit.
+        seconds: Duration of the solve, including the start of the worker.
+        time_limit: CBC's time limit in seconds; None for no limit.
+
+    Raises:
+        RejectedAnswerError: CBC gave up.
+    """
     if answer is None:
         return Raw(outcome=Outcome.STOPPED, seconds=seconds, message="killed at the time limit")
     status = answer["status"]
     if status not in _OUTCOMES:
         raise RejectedAnswerError(f"cbc ended with status {status}")
     outcome = _OUTCOMES[status]
+    # Without a time limit nothing can have stopped the solve.
     if outcome is Outcome.STOPPED and time_limit is None:
         raise RejectedAnswerError("cbc gave up without a limit and found nothing")
     is_optimal = outcome is Outcome.OPTIMAL

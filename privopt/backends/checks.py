@@ -1,4 +1,4 @@
-"""Check a solver's answer in the units of the model: vector, rows, objective, bound and status."""
+"""Check a solver's answer in the units of the model: its vector, rows, objective, bound and status."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ from privopt.dsl.outcome import Outcome, Result
 from privopt.errors import SolverError
 
 ROW_TOLERANCE = 1e-6
+"""The amount by which a vector may violate a row, or a column bound relative to 1 plus its absolute value."""
 ROUNDING = 1e-11
-"""Rounding of a row, relative to the sizes of its terms and of its side."""
+"""Allowance for the rounding error of a row, relative to the sizes of its terms and sides."""
 INTEGER_TOLERANCE = 1e-5
+"""The largest distance of an integer column's value from an integer, to which it is then rounded."""
 LP_GAP = 1e-6
-"""Relative gap between the objective of a linear program and the bound that its multipliers prove."""
+"""Largest relative gap between the objective of an optimal linear program and the bound that its multipliers prove."""
 COLUMN_TOLERANCE = 1e-9
 """A solver's tolerance on rows and columns."""
 COST_TOLERANCE = 1e-7
 """The loosest tolerance on scaled reduced costs that a backend solves with."""
 MIP_RESOLUTION = 1e-5
-"""A search over integers may miss an improvement of the scaled costs up to this, whatever gap is asked."""
+"""A search over integers may miss an improvement of the scaled costs up to this size, whatever gap is requested."""
 WIDE_SPAN = 1e7
-"""A row whose coefficients differ by more than this factor may be why a vector misses it."""
+"""If the coefficients of a violated row differ by more than this factor, the message names that as a likely reason."""
 
 
 def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e-6) -> Result:
-    """Check what a solver returned, and express it in the form's rows, units and sense.
+    """Check a solver's answer, and return it in the form's rows, units and sense.
 
     Args:
-        conditioned: The model that the solver was given.
+        conditioned: The scaled model that the solver was given.
         raw: The solver's answer.
         solver: Name and version, for messages.
-        gap: The relative gap that was asked of a search over integers.
+        gap: The relative gap that was requested of a search over integers.
 
     Raises:
-        FailedCheckError: The answer contradicts itself or the model. It has the vector, if that is feasible.
+        FailedCheckError: The answer contradicts itself or the model. The error has the vector if it is feasible.
         RejectedAnswerError: The solver gave up.
     """
     if raw.outcome is None:
@@ -58,28 +60,45 @@ def check_answer(conditioned: ScaledForm, raw: Raw, solver: str, gap: float = 1e
         raise FailedCheckError(f"{solver} calls the model unbounded, whose columns bound it")
     bound = None if raw.bound is None or not np.isfinite(raw.bound) else float(conditioned.bound(raw.bound))
     if raw.outcome not in (Outcome.OPTIMAL, Outcome.FEASIBLE):
-        has_bound = raw.outcome is Outcome.STOPPED and conditioned.tightening is None
+        # A bound for tightened rows is no bound for the model as it was given. For a linear program, only bounds that
+        # multipliers prove are accepted.
+        has_bound = raw.outcome is Outcome.STOPPED and conditioned.tightening is None and conditioned.form.is_mip
         return evolve(result, bound=bound if has_bound else None)
     if raw.x is None:
         raise FailedCheckError(f"{solver} calls the model {raw.outcome.value} and gives no vector")
     try:
         x, violation = check_vector(conditioned, raw.x)
     except SolverError as error:
+        # A linear program that was ended early may not have reached a feasible vector yet.
         if raw.outcome is Outcome.FEASIBLE and not conditioned.form.is_mip:
             return evolve(result, outcome=Outcome.STOPPED, message=f"its vector is not feasible: {error}")
         raise FailedCheckError(f"{solver}: {error}") from None
     result = evolve(result, x=x, violation=violation, objective=conditioned.objective(x))
     if conditioned.form.is_mip:
         return _check_integer_bound(conditioned, result, bound, gap)
-    return _check_multipliers(conditioned, result, raw, bound)
+    return _check_multipliers(conditioned, result, raw)
 
 
 def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float | None, gap: float) -> Result:
-    """Check that the bound of a search over integers lies on its side of the objective, as near as was asked."""
+    """Check that a bound from a search over integers does not contradict the objective, and is within the gap.
+
+    Args:
+        conditioned: The scaled model.
+        result: The answer with its checked point.
+        bound: The bound that the solver states, in the form's sense and units; None if it states none.
+        gap: The requested relative gap.
+
+    Returns:
+        The result with the bound, or without a bound if privacy rows were tightened.
+
+    Raises:
+        FailedCheckError: The bound contradicts the point, or does not show that the point is optimal.
+    """
     form, objective, tightening = conditioned.form, float(result.objective or 0.0), result.tightening
-    if tightening is not None:
-        return evolve(result, bound=None)  # the bound is on the tightened model alone
     if bound is None:
+        if result.outcome is Outcome.OPTIMAL:
+            text = f"{result.solver} calls a point of objective {objective:.9g} optimal, and gives no bound"
+            raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE))
         return result
     flip = 1.0 if form.sense == "min" else -1.0
     rounding = 1e-9 * cost_magnitude(form, result.x) + MIP_RESOLUTION / abs(conditioned.cost_scale)
@@ -88,25 +107,46 @@ def _check_integer_bound(conditioned: ScaledForm, result: Result, bound: float |
     if excess > 1e-7 * abs(objective) + rounding:
         text = f"{result.solver} gives the bound {bound:.9g} for a point of objective {objective:.9g}"
         raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE, bound=None))
+    # A bound that is beyond the point by rounding alone is put at the point.
     if excess > 0.0:
         bound = objective
     is_too_far = -excess > max(gap, 1e-7) * max(abs(objective), abs(bound)) + rounding
     if result.outcome is Outcome.OPTIMAL and is_too_far:
         text = f"{result.solver} calls a point of objective {objective:.9g} optimal, with the bound {bound:.9g}"
         raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE, bound=None))
-    return evolve(result, bound=bound)
+    # A bound on a model with tightened rows says nothing about the model as it was given.
+    return evolve(result, bound=None if tightening is not None else bound)
 
 
-def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw, bound: float | None) -> Result:
-    """Check that the multipliers of a linear program prove its optimum."""
+def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Result:
+    """Check that the multipliers of a linear program prove its optimum; return the result with multipliers and bound.
+
+    Args:
+        conditioned: The scaled model.
+        result: The answer with its checked point.
+        raw: The solver's answer, for its multipliers.
+
+    Returns:
+        The result with its multipliers and the bound that they prove; without multipliers, the result as it is.
+
+    Raises:
+        FailedCheckError: The multipliers are not finite, or do not prove that the point is optimal.
+    """
     form, objective = conditioned.form, float(result.objective or 0.0)
-    if raw.duals is None:
-        return evolve(result, bound=bound if conditioned.tightening is None else None)
+    scaled_duals = np.zeros(0) if raw.duals is None and form.shape[0] == 0 else raw.duals
+    if scaled_duals is None:
+        return result
+    if np.shape(scaled_duals) != (form.shape[0],) or not np.isfinite(scaled_duals).all():
+        text = f"{result.solver} gives multipliers that are not {form.shape[0]} finite numbers"
+        raise FailedCheckError(text, evolve(result, outcome=Outcome.FEASIBLE))
     flip = 1.0 if form.sense == "min" else -1.0
-    duals = conditioned.duals(raw.duals)
-    reduced = None if raw.reduced is None else conditioned.reduced_costs(raw.reduced)
-    result = evolve(result, duals=duals, reduced=reduced)
+    duals = conditioned.duals(scaled_duals)
+    # Reduced costs follow from the multipliers, whatever the solver says of them.
+    scaled_reduced = None if raw.reduced is None else conditioned.c - conditioned.A.T @ scaled_duals
+    reduced = None if scaled_reduced is None else conditioned.reduced_costs(scaled_reduced)
+    result = evolve(result, duals=duals, reduced=reduced, basis=raw.basis)
     if conditioned.tightening is not None:
+        # The bound must hold for the rows before they were tightened.
         cost = tightening_cost(conditioned, duals, objective)
         bound = None if cost is None else objective - flip * cost
         return evolve(result, bound=bound, tightening=evolve(conditioned.tightening, cost=cost))
@@ -114,34 +154,36 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw, bound:
     proved = proved_optimum_bound(form, duals, result.x, COST_TOLERANCE / abs(conditioned.cost_scale))
     difference = abs(objective - proved)
     rounding = 1e-9 * cost_magnitude(form, result.x) + 1e-9 * min(1.0, float(np.abs(form.c).max(initial=0.0)))
+    # Negated, so that a difference that is not a number fails too.
     if result.outcome is Outcome.OPTIMAL and not difference <= LP_GAP * abs(objective) + rounding:
         text = f"{result.solver} calls a point of objective {objective:.9g} optimal, "
         text += f"and its multipliers prove {f'{proved:.9g}' if np.isfinite(proved) else 'no bound'}"
         weaker = min(proved, objective) if form.sense == "min" else max(proved, objective)
         bound = weaker if np.isfinite(proved) else None
-        point = evolve(result, outcome=Outcome.FEASIBLE, bound=bound, duals=None, reduced=None)
+        point = evolve(result, outcome=Outcome.FEASIBLE, bound=bound, duals=None, reduced=None, basis=None)
         raise FailedCheckError(text, point)
     # A point that misses rows by the solver's tolerance can lie beyond the bound.
     return evolve(result, bound=min(proved, objective) if form.sense == "min" else max(proved, objective))
 
 
 def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
-    """Return the sum of the sizes of the terms of the objective, of which its rounding error is a part."""
+    """Return the sum of the absolute values of the objective's terms at a point: the scale of its rounding error."""
     return 0.0 if x is None else float(np.abs(form.c) @ np.abs(x)) + abs(form.c0)
 
 
 def fix_dear_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
-    """Fix the columns that cost more than a known objective wherever they are not at their cheapest bound.
+    """Fix the columns that are so expensive that every point better than a known one has them at their cheapest bound.
 
-    A penalty of 1e11 beside costs of 1e-3 leaves no digit for them in a solver's multipliers. A point of objective 0.05
-    shows that what is penalised is 0 in every better point, to a solver's tolerance on columns.
+    A penalty of 1e11 next to costs of 1e-3 leaves no digits for the small costs in a solver's multipliers. If a point
+    with an objective of 0.05 is known, the penalised columns are 0 in every better point, up to a solver's tolerance.
 
     Args:
-        conditioned: The model.
-        objective: Of a feasible point, in the form's units.
+        conditioned: The scaled model.
+        objective: The objective of a feasible point, in the form's units.
 
     Returns:
-        The form with these columns fixed at no cost; the form itself if there are none.
+        The form with these columns fixed, and with their costs moved to its constant; the form itself if there are
+        none.
     """
     form = conditioned.form
     flip = 1.0 if form.sense == "min" else -1.0
@@ -149,13 +191,16 @@ def fix_dear_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
     cheapest = np.where(cost > 0, form.col_lower, np.where(cost < 0, form.col_upper, 0.0))
     if not np.isfinite(cheapest).all():
         return form
+    # Every column of a better point costs at least its cheapest value, so none can cost more than this above it.
     excess = flip * (objective - form.c0) - float(cost @ cheapest)
-    # Within this step a continuous column moves no row by more than a solver's tolerance.
+    # The smallest step that matters. Within it a continuous column moves no row by more than a solver's tolerance, and
+    # an integer column cannot move at all.
     entries = np.zeros(form.shape[1])
     np.maximum.at(entries, conditioned.A.indices, np.abs(conditioned.A.data))
     smallest_step = np.where(
         form.integrality == 1, 1.0 - INTEGER_TOLERANCE, COLUMN_TOLERANCE / np.maximum(entries, 1.0)
     )
+    # The margin of 1e-6 covers the rounding of the excess.
     is_dear = np.abs(cost) * smallest_step > excess * (1.0 + 1e-6)
     if not is_dear.any() or excess < 0.0:
         return form
@@ -169,21 +214,23 @@ def fix_dear_columns(conditioned: ScaledForm, objective: float) -> StandardForm:
 
 
 def can_be_unbounded(form: StandardForm) -> bool:
-    """Return whether the objective improves towards a side on which some column has no bound."""
+    """Return whether a column without a bound on one side improves the objective in that direction."""
     c = form.c if form.sense == "min" else -form.c
     return bool(((c < 0) & np.isposinf(form.col_upper) | (c > 0) & np.isneginf(form.col_lower)).any())
 
 
 def recession_form(form: StandardForm) -> StandardForm:
-    """Return the linear program over the directions in which a feasible point can go without end.
+    """Return the linear program over the directions in which a feasible point can move without limit.
 
-    Its optimum is 0 unless the linear relaxation improves along one of them: then the form is unbounded or infeasible.
+    Its optimum is 0 unless the objective improves along one of these directions. If it does, the form is unbounded or
+    infeasible.
     """
 
     def replace_finite(sides: Floats, without: float) -> Floats:
-        """Replace finite sides by 0, and missing ones by ``without``."""
+        """Return 0 for finite sides, and ``without`` for infinite ones."""
         return np.where(np.isfinite(sides), 0.0, without)
 
+    # Only directions matter, not lengths, so a box of size 1 is enough.
     return evolve(
         form,
         c0=0.0,
@@ -196,13 +243,18 @@ def recession_form(form: StandardForm) -> StandardForm:
 
 
 def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float]:
-    """Check a solver's vector against bounds, integers and rows.
+    """Check a solver's vector against the bounds, the integrality and the rows of a model.
+
+    Args:
+        conditioned: The scaled model.
+        vector: The point, shape (n,).
 
     Returns:
-        The vector, put exactly inside its bounds and onto its integers, and the largest violation of a scaled row.
+        The vector, moved exactly into its bounds and onto integers, and the largest violation of a scaled row.
 
     Raises:
-        SolverError: It misses one of them by more than rounding. The message names the worst row or column.
+        SolverError: The vector violates one of them by more than its tolerance. The message names the worst row or
+            column.
     """
     form = conditioned.form
     vector = np.array(vector, dtype=np.float64)
@@ -225,13 +277,23 @@ def check_vector(conditioned: ScaledForm, vector: Floats) -> tuple[Floats, float
     x = np.where(is_integer, rounded, clipped)
     violation = _check_rows(form, conditioned.A, conditioned.row_lower, conditioned.row_upper, x)
     rows = conditioned.wide_rows[conditioned.row_scale[conditioned.wide_rows] != 1.0]
-    if len(rows):  # the solver's tolerance on a scaled row can be much in the row's own units
+    # A violation within the tolerance of a scaled row can be large in the row's own units, so wide rows are checked in
+    # these too.
+    if len(rows):
         _check_rows(form, form.A[rows], form.row_lower[rows], form.row_upper[rows], x, rows)
     return x, violation
 
 
 def _check_rows(form: StandardForm, matrix: Any, lower: Floats, upper: Floats, x: Floats, numbers: Any = None) -> float:
-    """Return the largest violation of a row; SolverError if one is more than rounding."""
+    """Return the largest violation of a row, or raise a SolverError if a violation exceeds its tolerance.
+
+    Args:
+        form: The form, for the names and coefficients in the message.
+        matrix: The rows to check, scaled or in their own units, CSR, shape (rows, n).
+        lower, upper: Sides of these rows, shape (rows,).
+        x: The point, shape (n,).
+        numbers: For each row to check, its number in the form; None if all rows of the form are checked in order.
+    """
     activity = matrix @ x
     violations = np.maximum(np.maximum(lower - activity, activity - upper), 0.0)
     magnitude = np.asarray(abs(matrix) @ np.abs(x))

@@ -1,4 +1,4 @@
-"""Look up backends by name: the registered kinds of role ``"solver"``."""
+"""Look up solver backends by name. A backend is anything that is registered under the role ``"solver"``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Explain why a model is infeasible, in terms of its families, rows and variables.
 
-Families are left out one by one as in a deletion filter for irreducible infeasible subsystems.
+Families are left out one by one, as in the deletion filter for irreducible infeasible subsystems.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from privopt.dsl.outcome import Outcome
 from privopt.execution.clock import clock, limit
 
 MAX_SHOWN_NAMES = 6
+"""Largest number of rows or variables that a message names; the others are counted."""
 
 
 @frozen(kw_only=True)
@@ -33,12 +34,12 @@ class Clash:
     """Families of constraints that cannot be satisfied together.
 
     Attributes:
-        families: irreducible where ``irreducible``: without any one of them the rest has a solution.
-        rows: rows of them that clash already, where an irreducible set was cheap to find.
-        bounds: columns whose bounds take part.
-        irreducible: whether the families were reduced to the end in the time given.
-        confirmed: whether HiGHS finds the model infeasible too (without costs, and in the time given).
-        contradicted: whether HiGHS finds a feasible point instead.
+        families: Names of the families. If ``irreducible`` is true, omitting any of them leaves a feasible model.
+        rows: Names of an irreducible set of clashing rows in these families, if it was cheap to find.
+        bounds: Names of columns whose bounds contribute to the clash.
+        irreducible: Whether the set of families was fully reduced within the time limit.
+        confirmed: Whether HiGHS also finds the model infeasible (without costs and within the time limit).
+        contradicted: Whether HiGHS finds a feasible point.
     """
 
     families: tuple[str, ...]
@@ -49,6 +50,7 @@ class Clash:
     contradicted: bool = False
 
     def __str__(self) -> str:
+        """Return a text that names the clashing families, rows and bounds, for the error of an infeasible model."""
         if not self.confirmed:
             return "the solver finds no point that satisfies all rows (a second solver does not confirm it)"
         names = " and ".join(self.families) if self.families else "the bounds of the variables alone"
@@ -61,7 +63,7 @@ class Clash:
 
 
 def _abbreviate_names(names: tuple[str, ...]) -> str:
-    """List the first names, and count the others."""
+    """Return the first names as text, followed by the number of the others."""
     suffix = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
     return ", ".join(names[:MAX_SHOWN_NAMES]) + suffix
 
@@ -69,7 +71,11 @@ def _abbreviate_names(names: tuple[str, ...]) -> str:
 def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
     """Find the families of an infeasible model that clash, by leaving each out in turn.
 
-    Rows come from HiGHS' irreducible infeasible subsystem of the LP relaxation, where that is infeasible already.
+    Rows are named only if the LP relaxation is infeasible; they come from HiGHS's irreducible infeasible subsystem.
+
+    Args:
+        form: The infeasible model.
+        time_limit: Seconds for the search. If they do not suffice, families that the clash does not need may remain.
     """
     result: Clash | None = None
     with limit(time_limit):
@@ -78,7 +84,8 @@ def find_clash(form: StandardForm, *, time_limit: float = 20.0) -> Clash:
 
 
 def _find_clash(form: StandardForm) -> Clash:
-    """Find the clash within the time limit of the current scope."""
+    """Find the families, rows and bounds that clash, within the time limit of the current scope."""
+    # Bounds that exclude one another clash without any row.
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
     crossed_columns = np.flatnonzero(lower > upper)
     if len(crossed_columns):
@@ -101,56 +108,68 @@ def _find_clash(form: StandardForm) -> Clash:
 
 
 class _Probe:
-    """The model's relaxation without costs, from which rows can be lifted."""
+    """The linear relaxation without costs, solved repeatedly with some rows lifted (their sides made infinite).
+
+    Attributes:
+        arrays: The model, as ``problem_arrays`` returns it, with all costs 0.
+        solver: The HiGHS instance, which starts warm from one solve to the next.
+    """
 
     def __init__(self, conditioned: ScaledForm) -> None:
+        """Load the relaxation into a HiGHS instance."""
         self.arrays = problem_arrays(conditioned)
+        # Copies, because an _IntegerProbe changes them in place.
         self.arrays |= {name: self.arrays[name].copy() for name in ("row_lower", "row_upper")}
         self.arrays["c"] = np.zeros_like(conditioned.c)
         self.load_solver()
 
     @property
     def remaining_seconds(self) -> float:
-        """Seconds that the next question may take."""
+        """Seconds that the enclosing time limits leave for the next solve, but at least 0.1."""
         return max(clock().left, 0.1)
 
     def load_solver(self) -> None:
-        """Load the model into a solver that is changed and solved again."""
+        """Load the relaxation into a HiGHS instance, which is then changed and solved repeatedly."""
         self.solver = new_solver()
         load_arrays(self.solver, self.arrays | {"integrality": np.zeros_like(self.arrays["integrality"])})
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of rows."""
+        """Set the sides of rows; infinite ones lift them."""
         self.solver.changeRowsBounds(len(rows), rows, lower, upper)
 
     def find_outcome(self) -> Outcome | None:
-        """Solve, and return HiGHS's outcome."""
+        """Solve the model as it is now, and return HiGHS's outcome; None if it gave up."""
+        # HiGHS's clock runs on over all solves of an instance.
         self.solver.setOptionValue("time_limit", self.solver.getRunTime() + self.remaining_seconds)
         run_solver(self.solver)
         return outcome_of(self.solver)
 
 
 class _IntegerProbe(_Probe):
-    """A probe with the integers. Each question is a solve from scratch, in a process that can be killed."""
+    """A probe of the model with its integer columns. Each solve is from scratch, in a process that can be killed."""
 
     def load_solver(self) -> None:
-        """Do nothing: each question loads the model anew."""
+        """Do nothing: each solve loads the model anew."""
 
     def set_row_bounds(self, rows: Indices, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of rows."""
+        """Set the sides of rows; infinite ones lift them."""
         self.arrays["row_lower"][rows], self.arrays["row_upper"][rows] = lower, upper
 
     def find_outcome(self) -> Outcome | None:
-        """Solve, and return HiGHS's outcome."""
+        """Solve the model as it is now, and return HiGHS's outcome; None if it gave up."""
         settings = settings_of(tolerance=ROW_TOLERANCE, threads=1, seed=0) | {"time_limit": self.remaining_seconds}
         return solve_arrays(self.arrays, settings).outcome
 
 
 def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str], bool]:
-    """Leave out each family that the clash does not need.
+    """Return the families that remain after leaving out those that the clash does not need (a deletion filter).
+
+    Args:
+        probe: The infeasible model, in which unnecessary families stay lifted.
+        conditioned: The scaled form, for the sides of the rows.
 
     Returns:
-        The remaining families, and whether the reduction is complete.
+        The remaining families in the model's order, and whether the reduction is complete.
     """
     form = conditioned.form
     families, is_complete = [], True
@@ -164,10 +183,11 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
         if not len(rows):
             continue
         infinite = np.full(len(rows), np.inf)
-        # The family is lifted. If the rest is still infeasible, the clash does not need it.
+        # The family is lifted: its rows bound nothing. If the rest is still infeasible, the clash does not need it.
         probe.set_row_bounds(rows, -infinite, infinite)
         outcome = probe.find_outcome()
         if outcome is not Outcome.INFEASIBLE:
+            # A question that was stopped leaves open whether the clash needs the family.
             is_complete = is_complete and outcome is Outcome.OPTIMAL
             families.append(block.name)
             probe.set_row_bounds(rows, conditioned.row_lower[rows], conditioned.row_upper[rows])
@@ -176,16 +196,35 @@ def _reduce_families(probe: _Probe, conditioned: ScaledForm) -> tuple[list[str],
 
 
 def _find_subsystem(conditioned: ScaledForm, families: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rows and columns of an irreducible infeasible subsystem, if HiGHS finds one in time."""
+    """Return the rows and columns of an irreducible infeasible subsystem of some families, if HiGHS finds one in time.
+
+    A model may be infeasible for several reasons. So the rows of all other families are lifted, to find rows for the
+    same reason that the families show.
+
+    Args:
+        conditioned: The scaled form, whose linear relaxation is infeasible.
+        families: Names of the families that clash.
+
+    Returns:
+        Names of the rows, and of the columns whose bounds contribute; both are empty if HiGHS finds no subsystem.
+    """
     form = conditioned.form
     remaining_seconds = clock().left
+    # On a large matrix the search takes too long for a message.
     if remaining_seconds < 0.5 or form.A.nnz > 2_000_000:
         return (), ()
     solver = new_solver()
     solver.setOptionValue("iis_time_limit", remaining_seconds)
     solver.setOptionValue("time_limit", remaining_seconds)
+    # From the whole linear program (2), and irreducible (4).
     solver.setOptionValue("iis_strategy", 2 + 4)
-    load_arrays(solver, problem_arrays(conditioned, integers=False))
+    arrays = problem_arrays(conditioned, integers=False)
+    is_lifted = np.ones(len(arrays["row_lower"]), dtype=np.bool_)
+    for block in form.families:
+        is_lifted[block.start : block.stop] = block.name not in families
+    arrays["row_lower"] = np.where(is_lifted, -np.inf, arrays["row_lower"])
+    arrays["row_upper"] = np.where(is_lifted, np.inf, arrays["row_upper"])
+    load_arrays(solver, arrays)
     _, iis = solver.getIis()
     if not iis.valid_:
         return (), ()

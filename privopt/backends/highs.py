@@ -1,4 +1,4 @@
-"""The HiGHS backend through highspy: LPs, integer programs, and a session that re-solves a changed model warm."""
+"""The HiGHS backend through highspy, for LPs and integer programs, and its sessions with warm starts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scipy.sparse import csr_array
 from privopt.arrays import Floats, Ints
 from privopt.backends._highs_calls import (
     BEARING,
+    LOG_FILE,
     ROW_TOLERANCE,
     check_status,
     create_solver,
@@ -20,21 +21,24 @@ from privopt.backends._highs_calls import (
     new_solver,
     outcome_of,
     problem_arrays,
+    read_basis,
     run_solver,
+    set_basis,
     settings_of,
     solve_arrays,
 )
 from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, RejectedAnswerError, can_be_unbounded
-from privopt.backends.session import Answer, Basis, Session
+from privopt.backends.session import Answer, Session
 from privopt.dsl.condition import ScaledForm, condition
 from privopt.dsl.form import StandardForm
+from privopt.dsl.outcome import Basis
 from privopt.errors import SolverError
-from privopt.execution.clock import granted
+from privopt.execution.clock import cap_time_limit
 
 __all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "new_solver"]
 
 LAST_TRY_TOLERANCE = 1e-7
-"""Tolerance of a session's last attempt; bounds are proved from multipliers, so that they stay true."""
+"""Tolerance of a session's last attempt. Bounds remain valid with it, because they are proved from multipliers."""
 
 
 class Highs(Backend):
@@ -42,7 +46,7 @@ class Highs(Backend):
 
     name = "highs"
     substitute = "cbc"
-    capabilities = Capabilities(bearing=BEARING)
+    capabilities = Capabilities(bearing=BEARING, warm_start=True)
     attempts = 3
 
     def version(self) -> str:
@@ -56,15 +60,33 @@ class Highs(Backend):
         tolerance: float = ROW_TOLERANCE,
         options: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Return a model in this process that starts warm from one solve to the next."""
+        """Return a session in this process, in which each solve starts from the result of the last one.
+
+        Args:
+            form: The initial model, without integer columns.
+            tolerance: Tolerance on scaled rows and reduced costs.
+            options: Further options of HiGHS by name.
+        """
         return HighsSession(form, tolerance=tolerance, options=options)
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
-        """Solve in this process, or in a worker process that can be killed if the model has integers."""
+        """Solve an LP in this process, and an integer program in a worker process that can be killed.
+
+        Args:
+            conditioned: The scaled form.
+            options: Options of the solve.
+            attempt: Number of the settings, from 0 to 2.
+
+        Raises:
+            RejectedAnswerError: HiGHS calls a linear program infeasible in the first attempt. The next attempt checks
+                this.
+        """
         started = time.monotonic()
+        # The second attempt goes without presolve, which calls some models infeasible or wrong points optimal. The
+        # third one has a looser tolerance.
         tolerance, presolve = ((ROW_TOLERANCE, "choose"), (ROW_TOLERANCE, "off"), (1e-7, "choose"))[attempt]
         if conditioned.form.is_mip and len(conditioned.wide_rows):
-            # presolve takes 1e-9 x <= y for x = 0 where x is binary, and calls a wrong point optimal
+            # Presolve takes 1e-9 x <= y for x = 0 if x is binary, and calls a wrong point optimal.
             presolve = "off"
         settings = settings_of(
             tolerance=tolerance,
@@ -74,14 +96,25 @@ class Highs(Backend):
             gap=options.gap,
             presolve=presolve,
         )
+        settings |= {"output_flag": True, LOG_FILE: options.log_file} if options.log_file else {}
         arrays = problem_arrays(conditioned)
-        raw = solve_arrays(arrays, settings | {"time_limit": _highs_limit(options.time_limit, started)})
+        # A later attempt starts anew, because the basis may be what misled the first one.
+        basis = options.basis if attempt == 0 and options.method != "ipm" and not conditioned.form.is_mip else None
+        if basis is not None and (len(basis.rows), len(basis.columns)) != conditioned.form.shape:
+            basis = None  # that of another form, such as the recession form of this one
+        if basis is not None:
+            # HiGHS then takes the primal simplex method if the basis is feasible, as after a change of costs.
+            settings["simplex_strategy"] = 0
+        settings["time_limit"] = _highs_limit(options.time_limit, started)
+        raw = solve_arrays(arrays, settings, basis)
         outcome = raw.outcome
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
-            # presolve takes rows that rounding alone makes clash for a proof: the simplex is asked too
+            # Presolve calls a model infeasible if rows clash by rounding alone. The error leads to the next attempt,
+            # which asks the simplex without presolve.
             raise RejectedAnswerError("highs calls the model infeasible in presolve; no time was left for its simplex")
         if raw.either or (outcome is Outcome.INFEASIBLE and presolve != "off" and can_be_unbounded(conditioned.form)):
-            # presolve calls some unbounded models infeasible: a solve without costs tells
+            # Presolve calls some unbounded models infeasible. A solve without costs tells: it is never unbounded, so a
+            # feasible point means that the model with its costs is.
             free_settings = settings_of(tolerance=ROW_TOLERANCE, threads=options.threads, seed=options.seed)
             free_settings["time_limit"] = _highs_limit(options.time_limit, started)
             outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"])}, free_settings).outcome
@@ -91,12 +124,12 @@ class Highs(Backend):
 
 
 def _highs_limit(seconds: float | None, started: float) -> float:
-    """Return the time limit for HiGHS; for integer programs the parent process enforces the limit itself."""
+    """Return the seconds that remain of a time limit that began at ``started``; infinite without a limit."""
     return np.inf if seconds is None else max(seconds - (time.monotonic() - started), 0.0)
 
 
 class HighsSession(Session):
-    """A model inside HiGHS. Rows are scaled as in every backend (``condition``).
+    """A model loaded in HiGHS, which solves it from the last basis after changes. Rows are scaled by ``condition``.
 
     >>> import numpy as np
     >>> form = StandardForm(c=[1.0, 1.0], A=[[1, 2]], row_lower=[2], row_upper=[np.inf], col_lower=[0, 0],
@@ -116,8 +149,16 @@ class HighsSession(Session):
         tolerance: float = ROW_TOLERANCE,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        """Load a form into a HiGHS instance.
+
+        Args:
+            form: The initial model.
+            tolerance: Tolerance on scaled rows and reduced costs.
+            options: Further options of HiGHS by name.
+        """
         conditioned = condition(form, BEARING)
         self._form, self._tolerance = form, tolerance
+        # Whether the model must be passed to HiGHS again before the next solve (see _reload_model).
         self._is_stale = False
         self._row_scale = conditioned.row_scale
         self._flip = 1.0 if form.sense == "min" else -1.0
@@ -125,6 +166,7 @@ class HighsSession(Session):
         for name, value in (options or {}).items():
             check_status(self._solver.setOptionValue(name, value), f"set {name}")
         load_arrays(self._solver, problem_arrays(conditioned))
+        # Costs are not scaled here, so that those that are changed later fit them.
         self.change_costs(np.arange(form.shape[1]), form.c)
 
     @property
@@ -133,20 +175,21 @@ class HighsSession(Session):
         return int(self._solver.getNumRow()), int(self._solver.getNumCol())
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """See :class:`Session`."""
+        """Change the objective's coefficients of some columns; ``values`` are in the form's sense."""
         index = np.asarray(columns, dtype=np.int32)
+        # HiGHS minimises, so the costs of a maximum are negated.
         costs = np.broadcast_to(np.asarray(values, dtype=np.float64), index.shape) * self._flip
         if len(index):
             check_status(self._solver.changeColsCost(len(index), index, np.ascontiguousarray(costs)), "change costs")
 
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """See :class:`Session`."""
+        """Change the bounds of some columns. ``lower`` and ``upper`` have one number per column, or one for all."""
         index, low, high = _bound_arrays(columns, lower, upper)
         if len(index):
             check_status(self._solver.changeColsBounds(len(index), index, low, high), "change column bounds")
 
     def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
-        """See :class:`Session`."""
+        """Change the sides of some rows, in the rows' own units, to ``lower`` and ``upper``."""
         index, low, high = _bound_arrays(rows, lower, upper)
         if len(index):
             scale = self._row_scale[index]
@@ -155,9 +198,9 @@ class HighsSession(Session):
             )
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """See :class:`Session`."""
+        """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns)."""
         rows = matrix.tocsr()
-        # Rows that are added later are not scaled.
+        # Rows that are added later are not scaled: their factor is 1.
         count = rows.shape[0]
         if count:
             _, low, high = _bound_arrays(np.arange(count), lower, upper)
@@ -168,7 +211,13 @@ class HighsSession(Session):
     def add_columns(
         self, costs: Floats | float, lower: Floats | float, upper: Floats | float, matrix: csr_array
     ) -> None:
-        """See :class:`Session`."""
+        """Append columns.
+
+        Args:
+            costs: Their coefficients in the objective, in the form's sense; one for each, or one for all.
+            lower, upper: Their bounds, likewise.
+            matrix: Their entries in the rows' own units, sparse, shape (all rows, new columns).
+        """
         columns = matrix.tocsc(copy=True)
         count = columns.shape[1]
         if count:
@@ -180,7 +229,7 @@ class HighsSession(Session):
             check_status(added, "add columns")
 
     def delete_rows(self, rows: Ints) -> None:
-        """See :class:`Session`."""
+        """Remove rows; those behind them move up."""
         index = np.unique(np.asarray(rows, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteRows(len(index), index), "delete rows")
@@ -188,42 +237,35 @@ class HighsSession(Session):
             self._is_stale = True
 
     def delete_columns(self, columns: Ints) -> None:
-        """See :class:`Session`."""
+        """Remove columns; those behind them move up."""
         index = np.unique(np.asarray(columns, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteCols(len(index), index), "delete columns")
 
     @property
-    def basis(self) -> Basis:
+    def basis(self) -> Basis | None:
         """The basis after the last solve."""
-        solver_basis = self._solver.getBasis()
-        columns, rows = (
-            np.array([int(s) for s in part], dtype=np.int8)
-            for part in (solver_basis.col_status, solver_basis.row_status)
-        )
-        return Basis(columns=columns, rows=rows)
+        return read_basis(self._solver)
 
     def _start_from(self, basis: Basis) -> None:
-        """Load a basis. The solver's own state is cleared, so that the answer depends on the basis alone."""
-        import highspy
-
-        kinds = [highspy.HighsBasisStatus(number) for number in range(5)]
-        solver_basis = highspy.HighsBasis()
-        solver_basis.col_status = [kinds[s] for s in basis.columns.tolist()]
-        solver_basis.row_status = [kinds[s] for s in basis.rows.tolist()]
-        solver_basis.valid = True
+        """Load a basis. The solver's own state is cleared, so that the answer depends only on the basis."""
         check_status(self._solver.clearSolver(), "forget")
-        check_status(self._solver.setBasis(solver_basis), "take the basis")
+        set_basis(self._solver, basis)
 
     def _reload_model(self, tolerance: float) -> None:
-        """Pass the model to HiGHS again, because HiGHS keeps the scaling of the rows that it saw first."""
+        """Pass the model to HiGHS again with a tolerance, because HiGHS would keep the scaling of the first rows."""
         check_status(self._solver.passModel(self._solver.getLp()), "take the model again")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             check_status(self._solver.setOptionValue(name, tolerance), f"set {name}")
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """See :class:`Session`. If HiGHS gives up, the model is reloaded, then solved with a looser tolerance."""
-        time_limit, started = granted(time_limit), time.monotonic()
+        """Solve the model as it is now. If HiGHS gives up, the model is reloaded, then solved with a looser tolerance.
+
+        Args:
+            time_limit: Seconds for all attempts together; None for the time that the enclosing time limits leave.
+            basis: The basis to start from, without HiGHS's own state; None to continue from that state.
+        """
+        time_limit, started = cap_time_limit(time_limit), time.monotonic()
         if self._is_stale:
             self._reload_model(self._tolerance)
             self._is_stale = False
@@ -232,7 +274,8 @@ class HighsSession(Session):
         try:
             return self._solve_once(time_limit, started)
         except SolverError:
-            self._is_stale = True  # the next solve begins as if this had not been
+            # The next solve reloads the model, so that it does not depend on this failure.
+            self._is_stale = True
             self._reload_model(self._tolerance)
         try:
             return self._solve_once(time_limit, started)
@@ -241,14 +284,22 @@ class HighsSession(Session):
             return self._solve_once(time_limit, started)
 
     def _solve_once(self, time_limit: float | None, started: float) -> Answer:
+        """Run HiGHS once, and again without presolve if it cannot tell the outcome or has no Farkas ray.
+
+        Args:
+            time_limit: Seconds since ``started``; None for no limit.
+            started: Clock reading at the start of the whole solve.
+
+        Raises:
+            SolverError: HiGHS gave up.
+        """
         # HiGHS's clock runs on over all solves of an instance.
-        """Run HiGHS once, and once more without presolve if it cannot tell the outcome or has no ray."""
         limit = np.inf if time_limit is None else self._solver.getRunTime() + _highs_limit(time_limit, started)
         check_status(self._solver.setOptionValue("time_limit", float(limit)), "set time_limit")
         run_solver(self._solver)
         outcome = outcome_of(self._solver)
         if outcome is None or (outcome is Outcome.INFEASIBLE and not self._solver.getDualRay()[1]):
-            # presolve cannot always tell infeasible from unbounded, and drops the ray
+            # Presolve cannot always tell infeasible from unbounded, and drops the ray.
             self._solve_without_presolve()
             outcome = outcome_of(self._solver)
         if outcome is None:
@@ -256,14 +307,17 @@ class HighsSession(Session):
         return self._read_answer(outcome, time.monotonic() - started)
 
     def _read_answer(self, outcome: Outcome, seconds: float) -> Answer:
-        """Read the answer in the form's sense and units."""
+        """Return HiGHS's answer in the rows, sense and units of the form; ``seconds`` is the duration of the solve."""
         info = self._solver.getInfo()
+        # HiGHS gives -1 for a count that it does not have.
         iterations = max(info.simplex_iteration_count, 0) + max(info.ipm_iteration_count, 0)
         if outcome is Outcome.INFEASIBLE:
             return Answer(outcome=outcome, ray=self._read_ray(), iterations=iterations, seconds=seconds)
         if outcome in (Outcome.UNBOUNDED, Outcome.STOPPED):
             return Answer(outcome=outcome, iterations=iterations, seconds=seconds)
         solution = self._solver.getSolution()
+        # HiGHS minimises over scaled rows: its multipliers and reduced costs change their sign for a maximum, and each
+        # multiplier is times the scale of its row.
         has_duals = outcome is Outcome.OPTIMAL and bool(solution.dual_valid)
         return Answer(
             outcome=outcome,
@@ -276,20 +330,25 @@ class HighsSession(Session):
         )
 
     def _solve_without_presolve(self) -> None:
-        """Solve again from a cleared state, without presolve."""
+        """Run HiGHS again from a cleared state and without presolve."""
         check_status(self._solver.setOptionValue("presolve", "off"), "set presolve")
         self._solver.clearSolver()
         run_solver(self._solver)
         check_status(self._solver.setOptionValue("presolve", "choose"), "set presolve")
 
     def _read_ray(self) -> Floats | None:
-        """Return the Farkas multipliers of the form's rows, or None if HiGHS has none."""
+        """Return Farkas multipliers of the form's rows, which prove that it is infeasible; None if HiGHS has none."""
         _, has_ray, ray = self._solver.getDualRay()
         return np.array(ray, dtype=np.float64) * self._row_scale if has_ray else None
 
 
 def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
-    """Return how many entries a sparse matrix has, where each row (or column) begins, their places, and themselves."""
+    """Return the arrays of a CSR (CSC) matrix with the types that HiGHS expects.
+
+    Returns:
+        The number of entries, the number of the first entry of each row (column), the column (row) of each entry, and
+        the value of each entry.
+    """
     return (
         matrix.nnz,
         matrix.indptr[:-1].astype(np.int32),
@@ -299,7 +358,12 @@ def _sparse_arrays(matrix: Any) -> tuple[int, Any, Any, Floats]:
 
 
 def _bound_arrays(places: Any, lower: Floats | float, upper: Floats | float) -> tuple[Any, Floats, Floats]:
-    """Broadcast bounds to HiGHS's arrays for the given rows or columns."""
+    """Return the numbers and bounds of rows or columns with the types that HiGHS expects.
+
+    Args:
+        places: Numbers of the rows or columns, shape (k,).
+        lower, upper: Bounds of these rows or columns: one number for all, or one for each.
+    """
     index = np.asarray(places, dtype=np.int32)
     low, high = (
         np.ascontiguousarray(np.broadcast_to(np.asarray(v, dtype=np.float64), index.shape)) for v in (lower, upper)

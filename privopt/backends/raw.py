@@ -1,25 +1,30 @@
-"""The raw answer of a solver, before its checks, and the errors of answers that fail them."""
+"""The raw answer of a solver, before it is checked, and the errors for answers that fail the checks."""
 
 from __future__ import annotations
 
 from attrs import frozen
 
 from privopt.arrays import Floats
-from privopt.dsl.outcome import Outcome, Result
+from privopt.dsl.outcome import Basis, Outcome, Result
 from privopt.errors import SolverError
 
 
 @frozen(eq=False, kw_only=True)
 class Raw:
-    """A solver's own answer, on the scaled rows.
+    """A solver's own answer, on the scaled rows, before any check.
 
     Attributes:
-        outcome: None if it gave up.
-        x, bound, duals, reduced: if it has them.
-        iterations, seconds: of the solve.
-        message: in its own words.
-        interrupted: whether an interrupt ended it.
-        either: whether it calls the model infeasible or unbounded, and does not know which.
+        outcome: How the solve ended; None if the solver gave up.
+        x: The point, shape (n,), or None.
+        bound: Bound on the optimum of the scaled costs, or None.
+        duals: Multipliers of the scaled rows, shape (m,), or None.
+        reduced: Reduced costs of the scaled form, shape (n,), or None.
+        iterations: Simplex and interior-point iterations.
+        seconds: Time that the solve took.
+        message: A message of the solver, such as the name of its status.
+        interrupted: Whether an interrupt ended the solve.
+        basis: The basis of an optimal linear program, or None.
+        either: Whether the solver only knows that the model is either infeasible or unbounded.
     """
 
     outcome: Outcome | None
@@ -31,6 +36,7 @@ class Raw:
     seconds: float = 0.0
     message: str = ""
     interrupted: bool = False
+    basis: Basis | None = None
     either: bool = False
 
 
@@ -42,7 +48,7 @@ class FailedCheckError(RejectedAnswerError):
     """A solver's answer contradicts itself or the model.
 
     Attributes:
-        point: The answer's vector as a feasible result, if it satisfies rows, bounds and integers; else None.
+        point: The answer's vector as a feasible result, if it satisfies rows, bounds and integrality; else None.
     """
 
     def __init__(self, message: str, point: Result | None = None) -> None:

@@ -1,4 +1,4 @@
-"""An LP that is changed and solved again, as decomposition and column generation do."""
+"""Sessions: an LP is loaded once, then changed and solved repeatedly, as in decomposition and column generation."""
 
 from __future__ import annotations
 
@@ -6,34 +6,16 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 from attrs import evolve, frozen
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
 from privopt.dsl.form import StandardForm
-from privopt.dsl.outcome import Outcome
+from privopt.dsl.outcome import Basis, Outcome
 from privopt.dsl.solution import Solver
-from privopt.errors import SolverError
+from privopt.errors import ModelError, SolverError
 
 MISS_TOLERANCE = 1e-7
-"""Infeasibility below this is the solver's tolerance."""
-
-
-@frozen(eq=False, kw_only=True)
-class Basis:
-    """A basis as arrays that can be sent: each column and row is 0 lower, 1 basic, 2 upper or 3 free at 0."""
-
-    columns: NDArray[np.int8]
-    rows: NDArray[np.int8]
-
-    def resized(self, rows: int) -> Basis:
-        """Return the basis with appended rows, which are basic."""
-        extra_count = rows - len(self.rows)
-        return (
-            evolve(self, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
-            if extra_count > 0
-            else self
-        )
+"""A model is regarded as feasible if its rows can be satisfied up to this total violation."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -41,12 +23,16 @@ class Answer:
     """The answer of one solve of a session, in the rows, units and sense of the form.
 
     Attributes:
-        outcome: as of ``Result``.
-        x, objective: if optimal or feasible.
-        duals, reduced: if optimal.
-        ray: if infeasible, Farkas multipliers y of the rows: for no x within its bounds does
-            ``min over rows of y A x`` reach ``y b`` (signs as of duals of a minimum).
-        iterations, seconds: of this solve.
+        outcome: How the solve ended, such as optimal or infeasible.
+        x: The point, shape (n,), if the outcome is optimal or feasible.
+        objective: The form's objective at x.
+        duals: Multipliers of the rows, shape (m,), if the outcome is optimal.
+        reduced: Reduced costs, shape (n,), if the outcome is optimal.
+        ray: Farkas multipliers y of the rows, shape (m,), if the model is infeasible. For every x within its bounds,
+            ``y A x`` is smaller than the rows' sides require (with the lower side for a positive multiplier, and the
+            upper side for a negative one).
+        iterations: Number of simplex and interior-point iterations of this solve.
+        seconds: Seconds that this solve took.
     """
 
     outcome: Outcome
@@ -60,23 +46,23 @@ class Answer:
 
 
 class Session(ABC):
-    """A model inside a solver, created by :meth:`privopt.backends.Backend.session`.
+    """A model that stays loaded in a solver, to be changed and solved repeatedly.
 
-    Answers are not checked against the rows: a user of a session proves its own bounds. Rows that are added later are
-    taken as they are, while the first rows may be scaled.
+    Sessions are created by :meth:`privopt.backends.Backend.session`. Answers are not checked against the rows, so the
+    user of a session must prove bounds itself. The first rows may be scaled; rows that are added later are not.
     """
 
     @abstractmethod
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """Change the objective's coefficients, in the form's sense."""
+        """Change the objective's coefficients of some columns; ``values`` are in the form's sense."""
 
     @abstractmethod
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of columns."""
+        """Change the bounds of some columns to ``lower`` and ``upper``."""
 
     @abstractmethod
     def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
-        """Change the bounds of rows."""
+        """Change the sides of some rows to ``lower`` and ``upper``, in the rows' own units."""
 
     @abstractmethod
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
@@ -86,7 +72,13 @@ class Session(ABC):
     def add_columns(
         self, costs: Floats | float, lower: Floats | float, upper: Floats | float, matrix: csr_array
     ) -> None:
-        """Append columns; ``matrix`` (sparse, all rows by new columns) holds their entries."""
+        """Append continuous columns.
+
+        Args:
+            costs: Their coefficients in the objective, in the form's sense; one for each, or one for all.
+            lower, upper: Their bounds, likewise.
+            matrix: Their entries, sparse, shape (all rows, new columns).
+        """
 
     @abstractmethod
     def delete_rows(self, rows: Ints) -> None:
@@ -106,44 +98,44 @@ class Session(ABC):
         """Solve the model as it is now.
 
         Args:
-            time_limit: seconds of wall time; what the scopes of time around leave, if that is less.
-            basis: to start from, and from nothing else, so that the answer does not depend on what was solved before.
-                None: from the last basis if there is one for the model as it is, else from new.
+            time_limit: Seconds of wall time, or the time that the enclosing time limits leave, if that is less.
+            basis: The basis to start from. The answer then does not depend on earlier solves. None to start from the
+                last basis, if it fits the changed model, and from scratch otherwise.
         """
 
 
 class ColdSession(Session):
     """A session of a backend without warm starts: every solve starts from scratch.
 
-    Rays come from the elastic form, which pays for every missed row.
+    The Farkas ray of an infeasible model comes from its elastic form, in which rows may be violated at a cost.
 
     Attributes:
-        form: the model as it is now.
+        form: The model as it is now.
     """
 
     def __init__(self, solver: Solver, form: StandardForm) -> None:
         self._solver, self.form = solver, form
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
-        """See :class:`Session`."""
+        """Change the objective's coefficients of some columns; ``values`` are in the form's sense."""
         costs = self.form.c.copy()
         costs[columns] = values
         self.form = evolve(self.form, c=costs)
 
     def change_column_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
-        """See :class:`Session`."""
+        """Change the bounds of some columns to ``lower`` and ``upper``."""
         low, high = self.form.col_lower.copy(), self.form.col_upper.copy()
         low[columns], high[columns] = lower, upper
         self.form = evolve(self.form, col_lower=low, col_upper=high)
 
     def change_row_bounds(self, rows: Ints, lower: Floats, upper: Floats) -> None:
-        """See :class:`Session`."""
+        """Change the sides of some rows to ``lower`` and ``upper``."""
         low, high = self.form.row_lower.copy(), self.form.row_upper.copy()
         low[rows], high[rows] = lower, upper
         self.form = evolve(self.form, row_lower=low, row_upper=high)
 
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
-        """See :class:`Session`."""
+        """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns). Sides are broadcast to all rows."""
         from scipy import sparse
 
         form, count = self.form, matrix.shape[0]
@@ -157,10 +149,26 @@ class ColdSession(Session):
     def add_columns(
         self, costs: Floats | float, lower: Floats | float, upper: Floats | float, matrix: csr_array
     ) -> None:
-        """See :class:`Session`."""
+        """Append continuous columns.
+
+        Args:
+            costs: Their coefficients in the objective, in the form's sense; one for each, or one for all.
+            lower, upper: Their bounds, likewise.
+            matrix: Their entries, sparse, shape (all rows, new columns).
+
+        Raises:
+            ModelError: A column has an entry in a privacy row ``z_i <= exp(L) z_j``.
+        """
         from scipy import sparse
 
         form, count = self.form, matrix.shape[1]
+        has_entry = np.asarray(abs(matrix).sum(axis=1)).ravel() > 0
+        for block in form.families:
+            # The coefficients of privacy rows are computed from their exponents, so that other entries would be lost.
+            if block.log_ratio is not None and has_entry[block.start : block.stop].any():
+                raise ModelError(
+                    f"privacy rows of {block.name} have two columns each: an added one must not be in them"
+                )
         self.form = evolve(
             form,
             c=np.concatenate([form.c, np.broadcast_to(costs, count)]),
@@ -171,14 +179,18 @@ class ColdSession(Session):
         )
 
     def delete_rows(self, rows: Ints) -> None:
-        """See :class:`Session`."""
+        """Remove rows; those behind them move up."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
         self.form = evolve(
-            form, A=form.A[remaining], row_lower=form.row_lower[remaining], row_upper=form.row_upper[remaining]
+            form,
+            A=form.A[remaining],
+            row_lower=form.row_lower[remaining],
+            row_upper=form.row_upper[remaining],
+            families=tuple(block.keep_rows(remaining) for block in form.families),
         )
 
     def delete_columns(self, columns: Ints) -> None:
-        """See :class:`Session`."""
+        """Remove columns; those behind them move up."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
         self.form = evolve(
             form,
@@ -187,7 +199,9 @@ class ColdSession(Session):
             col_lower=form.col_lower[remaining],
             col_upper=form.col_upper[remaining],
             integrality=form.integrality[remaining],
+            # Blocks of variables would name the wrong columns.
             variables=(),
+            families=tuple(block.keep_columns(remaining) for block in form.families),
         )
 
     @property
@@ -196,9 +210,14 @@ class ColdSession(Session):
         return None
 
     def solve(self, *, time_limit: float | None = None, basis: Basis | None = None) -> Answer:
-        """See :class:`Session`."""
+        """Solve the model as it is now, from scratch; ``basis`` is ignored.
+
+        Raises:
+            SolverError: The solver calls the model infeasible, although its rows can all be satisfied.
+        """
         result = self._solver.solve(self.form, time_limit=_positive_limit(time_limit))
         ray = None
+        # A backend's answer has no ray, so it comes from a second solve.
         if result.outcome is Outcome.INFEASIBLE:
             ray = elastic_ray(self.form, self._solver, time_limit)
             if ray is None:
@@ -216,7 +235,16 @@ class ColdSession(Session):
 
 
 def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
-    """Return multipliers of the elastic form, which minimises the total violation of rows; None if that is 0."""
+    """Return Farkas multipliers of an infeasible model's rows, shape (m,); None if its rows can all be satisfied.
+
+    The result has the multipliers of the elastic form, which minimises the sum of the violations of all rows. It is
+    also None if the elastic form is not solved to optimality.
+
+    Args:
+        form: The model, whose costs are ignored.
+        solver: The solver for the elastic form.
+        time_limit: Seconds; None for no limit.
+    """
     from scipy import sparse
 
     # Every row may be missed upwards or downwards at a cost of 1: the optimum's multipliers are a Farkas ray.
@@ -230,6 +258,7 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
         col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
         col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),
         integrality=np.zeros(n + 2 * m, dtype=np.uint8),
+        # With columns for what it is missed by, a row is no privacy row any more.
         families=(),
         variables=(),
     )
@@ -240,4 +269,5 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
 
 
 def _positive_limit(seconds: float | None) -> float | None:
+    """Return a time limit of at least 0.01 s, because backends refuse a limit of 0."""
     return None if seconds is None else max(seconds, 0.01)

@@ -1,4 +1,4 @@
-"""Solve in a worker process, so that a solver's crash, overrun or ignored interrupt does no harm.
+"""Run a solver in a worker process, so that it can crash, overrun its time limit or ignore interrupts without harm.
 
 Idle workers are reused, because starting one takes longer than most solves.
 """
@@ -24,21 +24,21 @@ from privopt.execution.clock import DaemonCall, clock
 from privopt.execution.worker import DeadWorkerError, Worker, settle
 
 MAX_SOLVES_PER_WORKER: Final = 200
-"""After so many solves a worker is replaced."""
+"""Number of solves after which a worker process is replaced by a new one."""
 MAX_IDLE_WORKERS: Final = 2
-"""So many workers wait for the next solve."""
+"""Largest number of idle workers that are kept for each solver; further ones are closed."""
 GRACE_SECONDS: Final = 2.0
-"""What a solve may take beyond its limit, for loading and tear-down, before the worker is killed."""
+"""Seconds after the time limit of a solve at which its worker is killed. They allow for loading and cleaning up."""
 
 
 @define
 class Reply:
-    """The result of asking a worker.
+    """A worker's reply to a problem.
 
     Attributes:
-        answer: of the solver; None if the worker was ended before.
-        latest: the last thing said before the answer, None if nothing was.
-        interrupted: whether an interrupt ended it.
+        answer: The solver's answer; None if the worker was killed before it had an answer.
+        latest: The last progress that the worker reported before its answer; None if it reported none.
+        interrupted: Whether an interrupt ended the solve.
     """
 
     answer: dict[str, Any] | None = None
@@ -47,9 +47,10 @@ class Reply:
 
 
 class _Idle:
-    """Workers that wait for their next problem, by solver."""
+    """A pool of the idle workers of this process, by solver."""
 
     def __init__(self) -> None:
+        """Create an empty pool. Workers are started when they are needed."""
         self.lock = threading.Lock()
         self.workers: dict[str, list[Worker]] = {}
 
@@ -65,7 +66,7 @@ class _Idle:
         return Worker(quiet=True)
 
     def give_back(self, solver: str, worker: Worker) -> None:
-        """Keep a worker for the next problem, or close it if it is dead, used up or one too many."""
+        """Keep a worker for the next problem, or close it if it is dead or worn out or the pool is full."""
         with self.lock:
             waiting = self.workers.setdefault(solver, [])
             if worker.alive() and worker.answered < MAX_SOLVES_PER_WORKER and len(waiting) < MAX_IDLE_WORKERS:
@@ -74,14 +75,15 @@ class _Idle:
         worker.close()
 
     def close(self) -> None:
-        """Close all waiting workers."""
+        """Close all idle workers."""
         with self.lock:
             for worker in [w for waiting in self.workers.values() for w in waiting]:
                 worker.close()
             self.workers.clear()
 
     def forget(self) -> None:
-        """Drop the workers in a forked child, because they belong to the parent."""
+        """Empty the pool without closing its workers, in a forked child: they belong to the parent process."""
+        # The parent's lock may be held by a thread that the child does not have.
         self.lock = threading.Lock()
         self.workers = {}
 
@@ -93,48 +95,54 @@ if hasattr(os, "register_at_fork"):
 
 
 def _solve_problem(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem with its solver's module (runs in the worker)."""
+    """Solve a problem with the module that ``problem["solver"]`` names. This function runs in the worker process."""
     answer: dict[str, Any] = import_module(problem["solver"]).answer(problem)
     return answer
 
 
 def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
-    """Solve a problem in a worker process.
+    """Solve a problem in a worker process, and kill the process if it overruns its time limit.
 
     Args:
-        solver: in words; each has workers of its own, for solvers do not share a process.
-        problem: arrays, and under ``solver`` the module whose ``answer(problem)`` solves them; it may
-            :func:`privopt.execution.worker.send_progress` a better point meanwhile, and is loaded in the worker alone.
-        limit: seconds of wall time that the solver was given; GRACE_SECONDS later the worker is killed.
+        solver: The solver's name. Each solver has its own workers, because solvers do not share a process.
+        problem: Arrays of the problem, and under ``solver`` the name of the module whose ``answer(problem)`` solves it.
+            Only the worker imports this module, which may report better points by
+            :func:`privopt.execution.worker.send_progress`.
+        limit: The solver's time limit in seconds; the worker is killed GRACE_SECONDS later. None for no limit.
 
     Returns:
-        The answer; none, where the worker was killed at the limit or by an interrupt.
+        The reply. Its answer is None if the worker was killed at the limit or because of an interrupt.
 
     Raises:
-        SolverDiedError: the process died.
-        RejectedAnswerError: the solver ended its process itself, by abort: other settings may do.
-        SolverError: the solver refused the problem.
-        KeyboardInterrupt: an interrupt came, and the solver had nothing to hand over.
+        SolverDiedError: The worker process died.
+        RejectedAnswerError: The solver aborted its process, so that other settings may succeed.
+        SolverError: The solver refused the problem.
+        KeyboardInterrupt: An interrupt came before the solver had reported anything.
     """
     worker = idle.take_worker(solver)
     answer: Future[dict[str, Any]] = Future()
     is_late, is_interrupted, scope = False, False, clock()
+    # In another thread, so that this one can watch the clock and receive interrupts.
     DaemonCall(partial(settle, answer, worker.call, _solve_problem, (problem,)))
     latest_end = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
-    try:  # short waits, on the future: a signal may reach another thread, and an interrupted join takes ours for ended
+    # The waits are short, because a signal may reach another thread first. They are on the future and not on the
+    # thread, because an interrupted join of a thread takes it for ended.
+    try:
         while not (answer.done() or is_late):
             wait([answer], timeout=min(0.2, max(latest_end - time.monotonic(), 0.0)))
-            is_late = not answer.done() and (time.monotonic() >= latest_end or scope.cancelled)
+            is_late = not answer.done() and (time.monotonic() >= latest_end or scope.is_cancelled)
     except KeyboardInterrupt:
         is_interrupted = True
     finally:
-        if not answer.done():  # no solver outlives the call
+        # No solver may outlive the call.
+        if not answer.done():
             worker.process.kill()
     error, latest = answer.exception(), worker.latest
     is_dead = isinstance(error, DeadWorkerError)
     # Read before the worker is closed, which closes the file of its errors.
     death_text = worker.death() if is_dead and not (is_late or is_interrupted) else ""
-    if is_dead or is_late:  # one that was killed may still look alive for a moment
+    # A worker that was killed may still look alive for a moment, so it is never given back.
+    if is_dead or is_late:
         worker.close()
     else:
         idle.give_back(solver, worker)
@@ -145,6 +153,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
         raise error
     if error is not None and not is_dead:
         raise SolverError(f"{solver} failed: {error!r}") from error
+    # If there is an answer or an earlier point, the reply has it, and says that an interrupt came.
     if is_interrupted and error is not None and latest is None:
         raise KeyboardInterrupt
     return Reply(answer=None if error is not None else answer.result(), latest=latest, interrupted=is_interrupted)

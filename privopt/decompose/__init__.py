@@ -1,1 +1,1 @@
-"""Benders decomposition of privopt's models: many cuts a round, checkpoints, workers that may be lost."""
+"""Benders decomposition of privopt's models, with many cuts per round, checkpoints, and tolerance of lost workers."""

@@ -1,12 +1,12 @@
-"""Benders decomposition of a compiled model whose columns are split into complicating ones and blocks.
+"""Benders decomposition of a compiled model whose columns are split into complicating columns and blocks.
 
 Each round solves the master, then every block at a query point, and adds one cut for each block (multi-cut). An
-infeasible block gives a feasibility cut from its ray. The method is stabilised by in-out steps (Ben-Ameur and Neto
+infeasible block gives a feasibility cut from its dual ray. The method is stabilised by in-out steps (Ben-Ameur and Neto
 2007), and cuts are moved towards a core point (Magnanti and Wong 1981).
 
-Every lower bound is evaluated on the whole form from the multipliers of master and cuts together, so that it is valid
+Every lower bound is evaluated on the whole form from the combined multipliers of master and cuts, so it is valid
 whatever the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole form splits
-into one valid cut for each block: ``Start`` takes such vectors, and a hook may supply more in every round (cross
+into one valid cut for each block. ``Start`` takes such vectors, and a hook may supply more in every round (cross
 decomposition, Van Roy 1983).
 """
 
@@ -32,21 +32,25 @@ from privopt.decompose.state import State
 from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, clock, limit
-from privopt.execution.memory import resident
+from privopt.execution.resources import resident
 from privopt.interfaces import Decomposed, Decomposer, SolveContext
 
 __all__ = ["Benders", "Start", "ValidRows"]
 
 LARGEST_BOX: Final = 1e8
-"""Columns without bounds are kept within it, at most."""
+"""The largest box: columns without bounds are kept between minus and plus this. An optimum there means no bound."""
 MEMORY_GROWTH_FACTOR: Final = 2.0
-"""Under a limit on memory a round begins where so many times the growth of the largest one so far is left."""
+"""Under a memory limit a round only begins if so many times the largest growth of a round so far is still free."""
 MAX_STALLED_ROUNDS: Final = 10
-"""Rounds without a better bound or point after which cuts count for nothing: far out, rounding makes them."""
+"""After so many rounds without a better bound or point, new cuts are no longer regarded as progress.
 
-#: (multipliers of the best bound, best point), both of the form as it was given -> what to use beside them
+Far from the optimum, rounding alone can produce cuts."""
+
 Hook = Callable[[Floats | None, Floats | None], Start | None]
+"""Takes the multipliers of the best bound and the best point, both of the form as it was given, and returns further
+points and multipliers to use, or None."""
 Separator = Callable[[Floats], ValidRows | None]
+"""Takes the master's point and returns valid rows that it violates, or None."""
 
 
 @frozen(kw_only=True)
@@ -61,12 +65,13 @@ class Benders(Decomposer):
     2.5
 
     Attributes:
-        solver: "highs" (warm) or "cbc" (from new each time, elastic blocks for rays); None: the context's.
-        rounds: at most.
-        checkpoint_every: seconds between checkpoints, where the context has a folder for them.
-        clean_after: a cut without a multiplier in this number of master solves is dropped, while a block has more than
-            ``keep`` cuts.
-        keep: see there.
+        solver: "highs" (warm starts) or "cbc" (cold starts, with elastic blocks instead of rays); "" for the context's
+            solver.
+        rounds: The largest number of rounds.
+        checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
+        clean_after: A row whose multiplier was 0 in this number of master solves is dropped, as long as the master has
+            more than ``keep`` rows per block on average.
+        keep: Number of rows per block up to which no row is dropped.
     """
 
     solver: str = ""
@@ -85,23 +90,23 @@ class Benders(Decomposer):
         valid: Separator | None = None,
         improve: Hook | None = None,
     ) -> Decomposed:
-        """Solve a form whose columns outside ``blocks`` are complicating.
+        """Solve a form whose blocks are independent once the complicating columns (those in no block) are fixed.
 
         Args:
-            form: linear, without integer columns.
-            blocks: column numbers of each block; no row may join two blocks.
-            context: gap, executor, progress, checkpoint and resume.
-            start: a feasible point and multipliers to begin with.
-            valid: called with the master's z (scaled as the form), gives rows over the complicating columns that it
-                misses, with their proof, or None.
-            improve: called once a round with the multipliers of the best bound and the best x; what it brings is
-                checked and used.
+            form: The model: linear, without integer columns.
+            blocks: Column numbers of each block; no row may join two blocks.
+            context: Gap, executor, progress, checkpoint and resume.
+            start: A feasible point and multipliers to begin with.
+            valid: Called with the master's values of the complicating columns, shape (|Y|,). Returns valid rows, with
+                their proof, that the values violate, or None. A row over these columns is valid if the form implies it.
+            improve: Called once per round with the multipliers of the best bound and with the best point. The points
+                and multipliers that it returns are checked and used.
 
         Raises:
-            InfeasibleError, UnboundedError: the form is.
-            StoppedError: stopped with nothing feasible.
+            InfeasibleError, UnboundedError: the form has no feasible point, or is unbounded.
+            StoppedError: a limit was reached before a feasible point was found.
             ModelError: the blocks do not split the form.
-            SolverError: a solver failed, or bounds crossed.
+            SolverError: a solver failed, or the bounds contradict each other.
         """
         options = self if self.solver else evolve(self, solver=context.solver)
         run = _Run(options, split_form(form, blocks), context, valid, improve)
@@ -109,11 +114,39 @@ class Benders(Decomposer):
 
 
 class _Run:
-    """One run of the decomposition: its master, blocks, state and limits."""
+    """One run of the decomposition: its master, blocks, state and limits.
+
+    Attributes:
+        options: The settings, with the solver's name.
+        split: The form, split into complicating columns and blocks. It is minimised, with costs scaled to a largest one
+            of 1.
+        context: Gap, executor, progress, limits and checkpoint folder of the run.
+        valid: The caller's function that finds valid rows violated by the master's point; None if there is no such
+            function.
+        improve: The caller's function that gives further points and multipliers in each round; None if there is no such
+            function.
+        master: The master problem.
+        state: Bounds, best point and log.
+        blocks: The blocks on their workers.
+        start_time: Clock reading at the start, or at the resume.
+        stalled_rounds: Rounds since the bound or the point last improved.
+        max_growth: The largest growth of memory in a round so far, in bytes.
+        is_memory_full: Whether the run ended because there was no memory for another round.
+        last_save_time: Clock reading at the last checkpoint.
+    """
 
     def __init__(
         self, options: Benders, split: Split, context: SolveContext, valid: Separator | None, improve: Hook | None
     ) -> None:
+        """Create the master and the blocks of a run that has not begun.
+
+        Args:
+            options: The settings, with the solver's name.
+            split: The form, split into complicating columns and blocks.
+            context: Gap, executor, progress, limits and checkpoint folder of the run.
+            valid: Finds valid rows violated by the master's point; None if there is no such function.
+            improve: Gives further points and multipliers in each round; None if there is no such function.
+        """
         self.options, self.split, self.context = options, split, context
         self.valid, self.improve = valid, improve
         self.master = Master(split, options.solver)
@@ -122,22 +155,27 @@ class _Run:
         self.start_time = time.monotonic()
         self.stalled_rounds = 0
         self.max_growth, self.is_memory_full = 0, False
-        self.last_save_time = -np.inf  # the first round is kept at once
+        self.last_save_time = -np.inf  # The first round is saved at once.
 
     # --- bounds -------------------------------------------------------------------------------------
 
     def has_reached_gap(self) -> bool:
-        """Return whether the gap that was asked for is reached."""
+        """Return whether the best point and the proved bound are within the requested relative gap."""
         state = self.state
         if not (np.isfinite(state.upper) and np.isfinite(state.lower)):
             return False
         constant = self.split.form.c0
-        # The gap is relative to the objective with its constant, as the user sees it.
+        # The gap is relative to the objective with its constant, as the user sees it; the second term, 1e-12 in the
+        # user's units, keeps the size above 0 if the objective is 0.
         size = max(abs(state.upper + constant), 1e-12 * abs(self.split.scale))
         return bool(state.upper - state.lower <= self.context.gap * size)
 
     def use_start(self, start: Start, *, cuts: bool = True) -> bool:
-        """Use a point and multipliers of the whole form from outside.
+        """Use a point and multipliers of the whole form that come from a start or a hook and not from a round.
+
+        Args:
+            start: A feasible point, and multipliers in the user's units.
+            cuts: Whether the multipliers also give a cut for each block.
 
         Returns:
             Whether the point or the bound is better than the known one.
@@ -147,7 +185,7 @@ class _Run:
             x = check_start(self.split.form, start.x)
             if self.state.lower_upper(float(self.split.form.c @ x), x):
                 is_better = True
-                # Queries start from the best known point.
+                # The next points at which blocks are solved lie between this one and the master's.
                 self.state.centre = x[self.split.outer]
         cuts_of_blocks = []
         # Any multipliers of the whole form, restricted to a block's rows, prove a cut of that block.
@@ -161,14 +199,19 @@ class _Run:
         return is_better
 
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
-        """Add cuts to the master."""
+        """Add cuts to the master, and count them."""
         self.master.add_cuts(cuts)
         self.state.cuts += len(cuts)
 
     # --- the run ------------------------------------------------------------------------------------
 
     def solve(self, form: StandardForm, start: Start | None) -> Decomposed:
-        """Run the decomposition from a checkpoint or a start to its end."""
+        """Run the decomposition from a checkpoint or a start to its end, and return the result.
+
+        Args:
+            form: The form as the user gave it.
+            start: A point and multipliers to begin with, unless a checkpoint is resumed.
+        """
         status = "stopped"
         try:
             with limit(self.context.remaining):
@@ -178,7 +221,8 @@ class _Run:
                     if not self.has_reached_gap():
                         self.add_cuts(self.blocks.relax_all(self.state))
                 status = self.run_rounds()
-        except (OutOfTime, KeyboardInterrupt):  # whoever goes on with what there is looks at the clock
+        except (OutOfTime, KeyboardInterrupt):
+            # A feasible point so far is returned as a stopped result.
             if self.state.x is None:
                 raise
         if status == "stopped":
@@ -188,7 +232,11 @@ class _Run:
         return self.build_result(form, status)
 
     def run_rounds(self) -> str:
-        """Run rounds until there is a reason to stop, and return the status."""
+        """Run rounds until there is a reason to stop, and return the status: "optimal", "feasible" or "stopped".
+
+        "Feasible" means that the gap is not reached although time is left, because rounds make no progress, or the
+        limit of rounds or memory is reached.
+        """
         stalled_rounds = 0
         for _ in range(self.options.rounds):
             if self.has_reached_gap():
@@ -203,7 +251,8 @@ class _Run:
                 self.log_round()
                 if self.has_reached_gap():
                     return "optimal"
-            # The growth of a round is only known afterwards, so that the largest one so far is assumed of the next.
+            # How much memory a round adds is only known afterwards, so the next one is expected to add as much as the
+            # largest so far.
             if MEMORY_GROWTH_FACTOR * self.max_growth > self.context.free_memory:
                 self.is_memory_full = True
                 return "feasible"
@@ -220,26 +269,31 @@ class _Run:
         return "feasible"
 
     def log_round(self) -> None:
-        """Append to the trajectory and report progress."""
+        """Append the bounds to the trajectory, in the user's units and sense, and report progress to the caller."""
         state = self.state
+        # If the user maximises, the scale is negative and the two bounds change places.
         first, second = self.to_user_units(state.lower), self.to_user_units(state.upper)
         lower, upper = min(first, second), max(first, second)
         state.trajectory.append((self.total_seconds(), lower, upper))
         self.context.report("benders", state.rounds, lower, upper)
 
     def total_seconds(self) -> float:
-        """Return the seconds that were spent, including those before a resume."""
+        """Return the seconds spent so far, including those before a resume."""
         return self.state.seconds + time.monotonic() - self.start_time
 
     def to_user_units(self, value: float) -> float:
-        """Convert a scaled cost to the user's units."""
+        """Convert a scaled cost (without the constant) to the user's objective."""
         return float((value + self.split.form.c0) / self.split.scale)
 
     def run_round(self) -> bool | None:
         """Run one round: solve the master, choose a query, solve the blocks, and add their cuts.
 
+        The master proposes values z of the complicating columns (those that join the blocks) and an estimate w of each
+        block's cost. The query is the point at which the blocks are solved. The blocks' multipliers give cuts, which
+        raise the master's estimates or exclude its point.
+
         Returns:
-            Whether a bound, the point or a cut moved the run on; None if time ran out.
+            Whether the round made progress by a bound, a point or a cut; None if time ran out.
         """
         state = self.state
         answer = self.solve_master()
@@ -254,6 +308,7 @@ class _Run:
         if answers is None:
             return None
         is_feasible = all(a.outcome is Outcome.OPTIMAL for a in answers)
+        # The query and the blocks' optima together are a feasible point of the whole form.
         if is_feasible:
             x = np.zeros(self.split.form.shape[1])
             x[self.split.outer] = query
@@ -262,16 +317,18 @@ class _Run:
             if self.state.lower_upper(float(self.split.form.c @ x), x) or state.centre is None:
                 state.centre, has_moved = query, True
         cuts = [cut for answer_of_block in answers for cut in answer_of_block.cuts]
-        # In-out: a query between centre and master point may give cuts that do not cut off the master's point.
+        # In-out steps (Ben-Ameur and Neto 2007): a query between the centre and the master's point may give cuts that
+        # do not cut off the master's point.
         is_separated = any(_is_cut_off(cut, answer.z, answer.w) for cut in cuts)
         self.add_cuts(
             [cut for cut in cuts if _is_cut_off(cut, answer.z, answer.w) or _is_cut_off(cut, query, answer.w)]
         )
         if not is_feasible:
-            # An infeasible query was too far from the centre, which is feasible.
+            # The query was too far from the centre, which is feasible: later queries go less far.
             state.share = max(0.1, 0.7 * state.share)
         self.stalled_rounds = 0 if has_moved else self.stalled_rounds + 1
-        # Nothing separates the master's point: first move queries all the way to it, then widen the box.
+        # No cut excludes the master's point, or nothing has improved for many rounds: queries move towards the
+        # master's point. If they are there already, its box around unbounded columns is too small.
         if is_feasible and (not is_separated or self.stalled_rounds >= MAX_STALLED_ROUNDS):
             is_full_step, state.share = state.share >= 1.0, min(1.0, 2.0 * state.share)
             has_moved = has_moved or not is_full_step or self.widen_box(answer.z)
@@ -281,20 +338,28 @@ class _Run:
         return has_moved or is_separated
 
     def choose_query(self, z: Floats) -> Floats:
-        """Return the query point: on the line from the best point to the master's, at ``share``."""
+        """Return the values of the complicating columns at which the blocks are solved: an in-out step.
+
+        The query lies on the line from the best known point (the centre) to the master's point, at the fraction
+        ``share`` of the way.
+
+        Args:
+            z: The master's values of the complicating columns, shape (|Y|,).
+        """
         state = self.state
         if state.centre is None or state.share >= 1.0:
             return z
         return np.asarray(state.centre + state.share * (z - state.centre))
 
     def solve_blocks(self, z: Floats) -> list[BlockAnswer] | None:
-        """Solve every block at ``z``. Returns None if time ran out.
+        """Solve every block with the complicating columns at ``z``, shape (|Y|,). Return None if time ran out.
 
         Raises:
-            UnboundedError: a block has no bound.
+            UnboundedError: A block and the form are unbounded.
+            InfeasibleError: A block is unbounded, and the form has no feasible point.
         """
         state = self.state
-        # At the centre itself there is no direction towards the core.
+        # The centre is the core point towards which cuts are moved. At the centre itself there is no direction.
         core = state.centre if state.centre is not z else None
         answers = self.blocks.solve_all(state, z, core)
         for number, answer in enumerate(answers):
@@ -303,14 +368,20 @@ class _Run:
         return None if any(a.outcome in (Outcome.STOPPED, Outcome.FEASIBLE) for a in answers) else answers
 
     def solve_master(self) -> MasterAnswer | None:
-        """Return the master's minimum once no valid row is missed, or None if time ran out.
+        """Solve the master until no valid row is violated, and return its minimum, or None if time ran out.
+
+        Valid rows are rows over the complicating columns that the whole form implies. The caller's ``valid`` finds
+        those that the master's point violates.
 
         Raises:
-            InfeasibleError: The master has no solution, so that the whole form has none.
+            InfeasibleError: The master is infeasible, and therefore the whole form is too.
             UnboundedError: The whole form is unbounded.
+            SolverError: The solver calls the master infeasible although a feasible point is known.
         """
         times = self.state.master_times
         times.append(0.0)
+        # Each pass widens the box or adds valid rows. After 50 passes the last answer counts: valid rows that it still
+        # violates would only raise its bound.
         for _ in range(50):
             answer = self.master.solve()
             times[-1] += answer.seconds
@@ -323,6 +394,7 @@ class _Run:
                     raise SolverError("the master is called infeasible although a feasible point is known")
                 raise InfeasibleError(f"the model has no solution: {explain_clash(self.split)}")
             if answer.outcome is Outcome.UNBOUNDED:
+                # The first box comes when the master has no bound without one; it is widened up to the largest.
                 if LARGEST_BOX <= self.master.box < np.inf:
                     self.raise_unbounded("the master")
                 self.master.set_box(1e3 if np.isinf(self.master.box) else self.master.box * 100)
@@ -338,6 +410,12 @@ class _Run:
     def widen_box(self, z: Floats) -> bool:
         """Widen the box if the master's optimum lies on it.
 
+        The box keeps unbounded complicating columns between minus and plus its size, because without it the master
+        could be unbounded.
+
+        Args:
+            z: The master's values of the complicating columns, shape (|Y|,).
+
         Returns:
             Whether the box was widened.
 
@@ -352,17 +430,19 @@ class _Run:
         return True
 
     def raise_unbounded(self, part: str) -> None:
-        """Raise the error that an unbounded part means for the whole form.
+        """Raise the error that follows for the whole form from an unbounded part, which ``part`` names in the message.
 
         Raises:
-            UnboundedError, InfeasibleError, SolverError: as of :func:`privopt.decompose.diagnose.tell_unbounded`.
+            UnboundedError: The form is unbounded.
+            InfeasibleError: The form has no feasible point.
+            SolverError: The form has an optimum, but the solver does not find it.
         """
         tell_unbounded(self.split, self.options.solver, part, LARGEST_BOX)
 
     # --- checkpoints and the end --------------------------------------------------------------------
 
     def save_checkpoint(self, *, always: bool = False) -> None:
-        """Write a checkpoint if one is due, or always if ``always``."""
+        """Write a checkpoint if the last one is old enough or ``always`` is set; do nothing without a folder."""
         folder = self.context.checkpoint
         if folder is None or (not always and time.monotonic() - self.last_save_time < self.options.checkpoint_every):
             return
@@ -370,7 +450,7 @@ class _Run:
         self.last_save_time = time.monotonic()
 
     def resume_from_checkpoint(self) -> bool:
-        """Load the checkpoint if the context asks to resume and there is one.
+        """Load the checkpoint, if there is one and the context asks to resume.
 
         Returns:
             Whether a checkpoint was loaded.
@@ -384,9 +464,15 @@ class _Run:
         return True
 
     def build_result(self, form: StandardForm, status: str) -> Decomposed:
-        """Return the result in the user's units."""
+        """Return the result in the user's units.
+
+        Args:
+            form: The form as the user gave it, whose costs are not scaled.
+            status: How the run ended: "optimal", "feasible" or "stopped".
+        """
         state = self.state
         assert state.x is not None
+        # The state has scaled costs, always minimised; here they become the user's again.
         bound = self.to_user_units(state.lower) if np.isfinite(state.lower) else None
         return Decomposed(
             status=status,
@@ -413,6 +499,13 @@ class _Run:
 
 
 def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
-    """Return whether a point of the master violates a cut."""
+    """Return whether the master's point violates a cut by more than rounding.
+
+    Args:
+        cut: The cut.
+        z: Values of the complicating columns, shape (|Y|,).
+        w: The master's cost estimate of each block, shape (blocks,).
+    """
+    # ``w`` is not a number until its block has a first cut, which always counts.
     value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])
     return not np.isfinite(height) or value - height > 1e-9 * (1.0 + abs(height))

@@ -16,7 +16,7 @@ from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
 CORE_POINT_STEP = 1e-4
-"""How far the point is moved towards the core for the cut that no other dominates there."""
+"""Part of the way to the core point at which multipliers are computed, so that no other cut dominates theirs there."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -24,11 +24,13 @@ class BlockAnswer:
     """The answer of a block at a point.
 
     Attributes:
-        outcome: optimal, infeasible, unbounded or stopped.
-        x: its own columns, where optimal. value: what they cost.
-        cuts: those that its multipliers prove.
-        basis: to start from next time.
-        seconds: in the solver. iterations: of it.
+        outcome: How the solve ended: optimal, infeasible, unbounded or stopped.
+        x: The block's own columns, shape (n_l,), if optimal.
+        value: The scaled cost of the block's columns; infinite if there is no solution.
+        cuts: The cuts that the multipliers prove.
+        basis: The basis from which the next solve of the block can start.
+        seconds: Time in the solver.
+        iterations: Number of iterations of the solver.
     """
 
     outcome: Outcome
@@ -41,7 +43,10 @@ class BlockAnswer:
 
 
 def _session_of(token: str, piece: Piece, solver: str) -> Session:
-    """Return the block's session from the worker's state, or create it if this worker has none."""
+    """Return the block's solver session from the worker's state, after creating it if necessary.
+
+    ``token`` identifies the run; ``solver`` is the solver's name.
+    """
     state = worker_state()
     key = ("benders", token, piece.number)
     if key not in state:
@@ -51,7 +56,7 @@ def _session_of(token: str, piece: Piece, solver: str) -> Session:
 
 
 def _set_row_sides(session: Session, piece: Piece, z: Floats) -> None:
-    """Shift the rows' sides to the complicating columns at ``z``."""
+    """Set the sides of the session's rows for the values ``z`` of the complicating columns, shape (|Y|,)."""
     lower, upper = piece.sides(z)
     session.change_row_bounds(np.arange(len(lower)), lower, upper)
 
@@ -67,16 +72,16 @@ def solve_block(
     """Solve a block with the complicating columns at ``z``.
 
     Args:
-        token: of the run: blocks of one run are kept apart from those of others.
-        piece: the block.
-        solver: name.
-        z: complicating columns.
-        core: a point well inside; the cut is taken a little towards it, where it is not dominated
-            (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). None for the plain cut.
-        basis: to start from.
+        token: Identifies the run, so that a worker keeps its sessions apart from those of other runs.
+        piece: The block's rows and columns.
+        solver: The solver's name.
+        z: Values of the complicating columns, shape (|Y|,).
+        core: A point well inside the feasible region. The cut is computed slightly towards this point, where no other
+            cut dominates it (Magnanti and Wong 1981, in the form of Sherali and Lunday 2013). None for the plain cut.
+        basis: The basis to start from; None to continue from the session's last one.
 
     Raises:
-        SolverError: the solver failed, or its multipliers prove nothing.
+        SolverError: The solver failed, or its multipliers prove nothing.
     """
     session = _session_of(token, piece, solver)
     _set_row_sides(session, piece, z)
@@ -85,17 +90,19 @@ def solve_block(
     seconds, iterations = answer.seconds, answer.iterations
     if answer.outcome is Outcome.INFEASIBLE:
         cut = _feasibility_cut(piece, answer.ray, z) or _elastic_cut(piece, solver, z)
-        cuts = [cut] if cut is not None else []  # none if the miss is only rounding; the run then queries elsewhere
+        # If the block misses its rows by rounding alone, nothing proves a cut. The run then queries elsewhere.
+        cuts = [cut] if cut is not None else []
         return BlockAnswer(
             outcome=answer.outcome, cuts=tuple(cuts), basis=final_basis, seconds=seconds, iterations=iterations
         )
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return BlockAnswer(outcome=answer.outcome, seconds=seconds, iterations=iterations)
+    # Solvers may leave the bounds by a tolerance; the cost of the clipped point is what counts.
     x = np.clip(answer.x, piece.form.col_lower, piece.form.col_upper)
     plain_cut = cut_of(piece, answer.duals)
     cuts = [plain_cut] if plain_cut is not None else []
     # A degenerate block has many optimal multipliers. Those at a point moved towards the core give a Pareto-optimal
-    # cut.
+    # cut. It needs a second solve, for which there must be time.
     if core is not None and clock().left > 0.0:
         _set_row_sides(session, piece, z + CORE_POINT_STEP * (core - z))
         core_answer = session.solve(basis=final_basis)
@@ -119,10 +126,15 @@ def solve_block(
 
 
 def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
-    """Return the cut that a ray proves at ``z``, whatever sign the solver gives rays."""
+    """Return the feasibility cut that a dual ray of the block proves at ``z``, or None if it proves no cut.
+
+    A dual ray consists of multipliers that prove that the block has no solution at ``z``. Solvers differ in the sign of
+    rays, so both signs are tried.
+    """
     if ray is None:
         return None
     for sign in (1.0, -1.0):
+        # A ray may have any length: scaled, so that tolerances mean the same for every block.
         size = float(np.abs(ray).max(initial=0.0)) or 1.0
         cut = cut_of(piece, sign * ray / size, feasibility=True)
         if cut is not None and cut.value(z) > 0:
@@ -131,14 +143,26 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
 
 
 def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
-    """Return a feasibility cut from the elastic form, for a ray that is not exact enough."""
+    """Return a feasibility cut at ``z`` from the block's elastic form, for use when the solver's ray is too inexact.
+
+    The elastic form penalises every violated row. The multipliers of its optimum prove that the block has no solution.
+    """
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))
     return _feasibility_cut(piece, ray, z)
 
 
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
-    """Solve the block without the rows that join it to complicating columns, for a constant lower bound."""
+    """Solve a block without the rows that join it to complicating columns, for a constant lower bound on its cost.
+
+    The bound is the block's first cut. If the remaining rows have no solution, the cut says that the block is
+    infeasible for all values of the complicating columns.
+
+    Args:
+        token: Identifies the run, so that a worker keeps its sessions apart from those of other runs.
+        piece: The block's rows and columns.
+        solver: The solver's name.
+    """
     session = _session_of(token, piece, solver)
     # Without its coupling rows a block does not depend on z, so that its bound is a constant cut.
     is_coupled = np.diff(piece.coupling.indptr) > 0
@@ -150,6 +174,7 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
     answer = session.solve()
     final_basis = session.basis
     cuts: tuple[Cut, ...] = ()
+    # Rows that join the block to complicating columns have no sides now; multipliers on them could only be rounding.
     if answer.duals is not None:
         constant_cut = cut_of(piece, np.where(is_coupled, 0.0, answer.duals))
         cuts = (constant_cut,) if constant_cut is not None else ()
@@ -164,7 +189,13 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
 
 
 def _choose_sign(piece: Piece, ray: Any, is_coupled: Any) -> Floats:
-    """Return the ray with the sign that proves more."""
+    """Return the ray, with the sign that proves more, restricted to rows without complicating columns.
+
+    Args:
+        piece: The block.
+        ray: Multipliers of the block's rows, shape (m_l,), of either sign.
+        is_coupled: Whether a row has complicating columns, shape (m_l,).
+    """
     signed_rays = [np.where(is_coupled, 0.0, sign * ray) for sign in (1.0, -1.0)]
     values = []
     for signed_ray in signed_rays:

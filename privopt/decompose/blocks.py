@@ -16,10 +16,18 @@ from privopt.interfaces import SolveContext
 
 
 class Blocks:
-    """The blocks of a split form. Each block stays on the worker that keeps it warm."""
+    """The blocks of a split form, solved on workers. Each block stays on the worker whose solver has loaded it."""
 
     def __init__(self, split: Split, solver: str, context: SolveContext) -> None:
+        """Send each block to the executor.
+
+        Args:
+            split: The form and its blocks.
+            solver: Name of the solver that the workers use.
+            context: The context of the run, with the executor.
+        """
         self.split, self.solver, self.context = split, solver, context
+        # Tells this run's sessions on a worker from those of other runs.
         self._token = uuid4().hex
         self._pieces = [context.executor.hold(piece) for piece in split.pieces]
 
@@ -27,7 +35,12 @@ class Blocks:
         return len(self._pieces)
 
     def _run_on_all(self, function: Callable[..., BlockAnswer], arguments: Sequence[Any]) -> list[BlockAnswer]:
-        """Call a function with token, block and arguments for every block."""
+        """Call a function with the token, block and extra arguments for every block, in parallel; return all answers.
+
+        Args:
+            function: ``relax_block`` or ``solve_block``.
+            arguments: A tuple of extra arguments for each block.
+        """
         submit, token = self.context.executor.submit, self._token
         futures = [
             # The key makes the executor send a block to the same worker each time.
@@ -39,8 +52,10 @@ class Blocks:
     def relax_all(self, state: State) -> list[Cut]:
         """Return a constant cut for every block, from its rows without complicating columns.
 
+        The solve times of the blocks are added to ``state``.
+
         Raises:
-            InfeasibleError: A block has no solution, whatever the complicating columns are.
+            InfeasibleError: A block has no solution for any values of the complicating columns.
         """
         cuts: list[Cut] = []
         for number, answer in enumerate(self._run_on_all(relax_block, [(self.solver,)] * len(self))):
@@ -51,12 +66,19 @@ class Blocks:
         return cuts
 
     def solve_all(self, state: State, z: Floats, core: Floats | None) -> list[BlockAnswer]:
-        """Solve every block at ``z``, with cuts moved towards ``core``."""
+        """Solve every block with the complicating columns at ``z``, and update times and bases in ``state``.
+
+        Args:
+            state: The state of the run.
+            z: Values of the complicating columns, shape (|Y|,).
+            core: The point towards which cuts are moved, shape (|Y|,); None for plain cuts.
+        """
         answers = self._run_on_all(solve_block, [(self.solver, z, core, basis) for basis in state.bases])
         for number, answer in enumerate(answers):
             state.block_times[number] += answer.seconds
             if answer.outcome is Outcome.OPTIMAL and not state.first_feasible[number]:
                 state.first_feasible[number] = state.rounds
+            # The basis of an interrupted solve may be that of no vertex, so the one before is kept.
             if answer.outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE):
                 state.bases[number] = answer.basis
         return answers

@@ -1,4 +1,4 @@
-"""Checkpoints of a Benders run: cuts, bases and the best point in one file, written completely or not at all."""
+"""Checkpoints of a Benders run: cuts, bases and the best point in one file, which is written atomically."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from privopt.files.archive import read_npz
 from privopt.files.regular import open_private, private_folder
 
 NAME: Final = "benders.npz"
+# The fields of State that are numbers, and those that are vectors or None.
 _NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")
 _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
 
 def fingerprint(split: Split) -> str:
-    """Return a hash of the form and its blocks, which identifies the problem of a checkpoint."""
+    """Return a SHA-256 hash of the form and its blocks, which identifies the problem that a checkpoint belongs to."""
     form, digest = split.form, hashlib.sha256()
     arrays = (
         form.c,
@@ -38,13 +39,21 @@ def fingerprint(split: Split) -> str:
         split.outer,
         *(piece.columns for piece in split.pieces),
     )
+    # The exact bytes: a problem that differs in the last bit is another one, whose cuts may differ.
     for array in arrays:
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 
 
 def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -> None:
-    """Replace ``folder/benders.npz``. It contains parts of private matrices, so only its owner can read it."""
+    """Write ``folder/benders.npz``. It contains parts of private matrices, so only its owner can read it.
+
+    Args:
+        folder: The folder of checkpoints; it is created if it does not exist.
+        split: The problem, whose fingerprint is stored.
+        master: The master problem, whose appended rows and basis are stored.
+        state: Bounds, best point, bases and log.
+    """
     private_folder(folder)
     parts: dict[str, Any] = {name: np.asarray(getattr(state, name)) for name in _NUMBERS}
     parts["form"] = np.asarray(fingerprint(split))
@@ -53,6 +62,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
     for name in _VECTORS:
         if getattr(state, name) is not None:
             parts[name] = getattr(state, name)
+    # Bases of the blocks by number, and the master's as number -1.
     for number, basis in [*enumerate(state.bases), (-1, master.basis)]:
         if basis is not None:
             parts[f"basis_{number}_columns"], parts[f"basis_{number}_rows"] = basis.columns, basis.rows
@@ -62,7 +72,8 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
     parts["kind"] = np.array([-1 if r.cut is None else int(r.cut.feasibility) for r in rows], dtype=np.int8)
     parts["block"] = np.array([-1 if r.cut is None else r.cut.block for r in rows], dtype=np.int64)
     parts["upper_side"] = np.array([r.upper for r in rows])
-    # A cut is stored by its multipliers, a valid row by its slope and its proof.
+    # One entry for each appended row of the master. The kind is -1 for a valid row, 0 for an optimality cut and 1 for a
+    # feasibility cut. A cut is stored by its multipliers, a valid row by its slope and its proof.
     proofs = [(r.proof_rows, r.proof) if r.cut is None else (r.cut.rows, r.cut.duals) for r in rows]
     for name, lists in (
         ("places", [r.places for r in rows]),
@@ -71,6 +82,7 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
         ("proof", [p for _, p in proofs]),
     ):
         parts[name] = np.concatenate(lists) if lists else np.zeros(0)
+    # Slopes and proofs of all rows follow one another; row r has those from start[r] to start[r + 1].
     parts["slope_start"] = np.cumsum([0, *(len(r.places) for r in rows)])
     parts["proof_start"] = np.cumsum([0, *(len(p) for p, _ in proofs)])
     with open_private(folder / NAME) as file:
@@ -78,13 +90,18 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
 
 
 def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
-    """Restore a fresh master and return the state.
+    """Restore a fresh master from ``folder/benders.npz``, and return the state.
 
-    No claim of the file is trusted. Bounds are evaluated again from its multipliers and its point, cuts are derived
-    again from their multipliers, and valid rows must follow from their proof.
+    No claim in the file is trusted. Bounds are recomputed from the stored multipliers and point, cuts are derived again
+    from their multipliers, and valid rows must follow from their proof.
+
+    Args:
+        folder: The folder of checkpoints.
+        split: The problem, which must be the one that the checkpoint was written for.
+        master: A new master, to which the stored rows are added.
 
     Returns:
-        The state; None without a checkpoint.
+        The state, or None if there is no checkpoint.
 
     Raises:
         InputError: The file belongs to another problem, cannot be read, or contradicts the problem.
@@ -108,17 +125,20 @@ def read_checkpoint(folder: Path, split: Split, master: Master) -> State | None:
 
 
 def _restore_state(split: Split, parts: dict[str, Any]) -> State:
-    """Return the state, with the bounds that its point and its multipliers prove.
+    """Return the state of a checkpoint, with the bounds that the stored point and multipliers prove.
+
+    ``parts`` are the arrays of the file by name.
 
     Raises:
-        ValueError: an array of another size, or a number out of range.
-        UsageError: the point misses a row.
+        ValueError: An array has the wrong size, or a number is out of range.
+        UsageError: The point violates a row.
     """
     blocks, (m, n) = len(split.pieces), split.form.shape
     sizes = {"x": n, "duals": m, "centre": len(split.outer), "block_times": blocks, "first_feasible": blocks}
     for name, size in sizes.items():
         if name in parts and (parts[name].shape != (size,) or not np.isfinite(parts[name]).all()):
             raise ValueError(f"{name} is not {size} finite numbers")
+    # Bounds, point and multipliers are not taken from the file as they are, so the state begins without them.
     query_share = float(parts["share"])
     if not 0.0 < query_share <= 1.0:
         raise ValueError(f"share {query_share}")
@@ -138,22 +158,25 @@ def _restore_state(split: Split, parts: dict[str, Any]) -> State:
     if "x" in parts:
         x = check_start(split.form, parts["x"])
         state.lower_upper(float(split.form.c @ x), x)
+    # The bound is computed again from the multipliers: a forged one in the file has no effect.
     if "duals" in parts:
         state.raise_lower(*prove_bound(split, parts["duals"]))
     return state
 
 
 def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
-    """Return a stored basis: a block's by its number, the master's by -1."""
+    """Return the stored basis of block ``number``, or of the master if ``number`` is -1."""
     columns = parts.get(f"basis_{number}_columns")
     return None if columns is None else Basis(columns=columns, rows=parts[f"basis_{number}_rows"])
 
 
 def _restore_master(master: Master, parts: dict[str, Any]) -> None:
-    """Restore the box, the appended rows in their order, and the basis.
+    """Restore the master's box, its appended rows in order, and its basis.
+
+    ``parts`` are the arrays of the file by name, as :func:`write_checkpoint` describes them.
 
     Raises:
-        ValueError: a row does not follow from its proof.
+        ValueError: A row does not follow from its proof.
     """
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))
@@ -164,6 +187,7 @@ def _restore_master(master: Master, parts: dict[str, Any]) -> None:
         rows, multipliers = parts["proof_rows"][proof].astype(np.int64), parts["proof"][proof]
         duals = np.zeros(split.form.shape[0])
         duals[rows] = multipliers
+        # A valid row; the others are cuts, of kind 1 if they are feasibility cuts.
         if kind < 0:
             places, values = parts["places"][slope].astype(np.int64), parts["slope"][slope]
             upper = float(parts["upper_side"][r])

@@ -1,4 +1,4 @@
-"""The Benders master problem: complicating columns ``z``, one column ``w`` for each block, valid rows, cuts."""
+"""The Benders master problem: complicating columns ``z``, one column ``w`` for each block, valid rows and cuts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from privopt.dsl.duality import weak_duality
 from privopt.dsl.form import StandardForm
 
 MULTIPLIER_TOLERANCE = 1e-12
-"""Multipliers up to this count as none."""
+"""A multiplier of at most this size means that the row is not active."""
 
 IMPLIED_TOLERANCE = 1e-6
-"""A valid row may promise more than its proof by this, relative: it is added in doubles."""
+"""A valid row may state this much more than its proof gives, relative to 1 plus its side: both are sums in doubles."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -28,11 +28,11 @@ class ValidRows:
     """Rows over the complicating columns that the whole form implies: ``matrix z <= upper``.
 
     Attributes:
-        matrix: CSR, (rows, |Y|).
-        upper: shape (rows,).
-        proof: CSR, (rows, m): the combination of the form's rows (multipliers of a minimum's signs, so none above 0
-            on ``<=`` rows) that, negated, gives each row. It keeps the bounds honest: without it they would rest on
-            the caller's word.
+        matrix: The rows' coefficients, CSR (rows, |Y|).
+        upper: The rows' right-hand sides, shape (rows,).
+        proof: CSR (rows, m). Row i has the multipliers of the form's rows whose negated combination is valid row i. The
+            signs are those of a minimum, so no multiplier of a ``<=`` row is above 0. Bounds are computed from these
+            multipliers, so they do not depend on the caller's claim.
     """
 
     matrix: Any
@@ -45,7 +45,14 @@ class ValidRows:
 
 @frozen(eq=False, kw_only=True)
 class _Row:
-    """One appended row: a cut, or a valid row with its proof."""
+    """One row that was appended to the master: a cut, or a valid row with its proof.
+
+    Attributes:
+        cut: The cut; None for a valid row.
+        places, slope: The complicating columns with a nonzero coefficient, and these coefficients.
+        upper: Right-hand side of ``slope z - w <= upper`` (optimality cut) or ``slope z <= upper`` (other rows).
+        proof_rows, proof: For a valid row, the form's rows that prove it, and their multipliers; empty for a cut.
+    """
 
     cut: Cut | None = None
     places: Ints
@@ -56,7 +63,7 @@ class _Row:
 
     @property
     def scale(self) -> float:
-        """The factor by which the solver's row is multiplied."""
+        """The factor by which the row is multiplied, so that steep cuts stay within the solver's range."""
         return row_scale(float(np.abs(self.slope).max(initial=0.0)))
 
 
@@ -65,11 +72,13 @@ class MasterAnswer:
     """The answer of the master.
 
     Attributes:
-        outcome: of the solve.
-        z: complicating columns; w: one a block (NaN if no cut speaks of it).
-        bound: proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
-        duals: (m,) multipliers of the whole form's rows that prove it.
-        active: which appended rows have a multiplier.
+        outcome: How the solve ended.
+        z: Values of the complicating columns, shape (|Y|,).
+        w: The master's cost estimate of each block, shape (blocks,); NaN if the block has no cut.
+        bound: Proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
+        duals: Multipliers of the whole form's rows that prove the bound, shape (m,).
+        active: Whether each appended row has a nonzero multiplier.
+        seconds: Time in the solver.
     """
 
     outcome: Outcome
@@ -82,11 +91,14 @@ class MasterAnswer:
 
 
 def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
-    """Return the lower bound that multipliers prove, and the multipliers that prove it.
+    """Return the lower bound that multipliers prove, and the multipliers used for the proof.
 
-    The bound is without the constant c0, and -inf if nothing is proved. Privacy rows whose exponents exceed what
-    solvers can represent were tightened when the multipliers were computed. Multipliers of such rows are omitted if
-    that gives a better bound.
+    The bound excludes the constant c0, and is -inf if nothing is proved. Privacy rows whose exponents exceed the range
+    of solvers are tightened before a solve. Multipliers of such rows are omitted if that gives a better bound.
+
+    Args:
+        split: The whole form; its costs are scaled and minimised.
+        duals: Multipliers of the form's rows, shape (m,), which need not be accurate.
     """
     form = split.form
     best_bound, best_duals = -np.inf, duals
@@ -111,9 +123,17 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
 def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: Floats) -> bool:
     """Return whether ``slope z <= upper`` over the complicating columns follows from the form's rows.
 
-    The multipliers are the proof: what their combination of rows leaves of other columns, or of the slope, is bounded
-    by the columns' bounds.
+    The multipliers are the proof. Where the combination of rows differs from the slope, or has other columns, the
+    difference is bounded by means of the columns' bounds.
+
+    Args:
+        split: The whole form.
+        places: Positions, among the complicating columns, of those with a nonzero coefficient.
+        slope: The coefficients of these columns.
+        upper: The right-hand side.
+        duals: Multipliers of the form's rows, shape (m,).
     """
+    # The maximum of slope z is minus the minimum of -slope z, for which the multipliers prove a lower bound.
     cost = np.zeros_like(split.form.c)
     np.add.at(cost, split.outer[places], -slope)
     lower_bound, _ = weak_duality(split.form, cost, duals, split.lower, split.upper, slack=REDUCED_COST_TOLERANCE)
@@ -121,9 +141,23 @@ def is_implied(split: Split, places: Ints, slope: Floats, upper: float, duals: F
 
 
 class Master:
-    """The master problem, which is changed and solved again."""
+    """The master problem, which is extended and solved again in every round.
+
+    It minimises the cost of the complicating columns z plus an estimate w of each block's cost, subject to the rows
+    over z alone, to cuts, and to valid rows.
+
+    Attributes:
+        split: The whole form and its blocks.
+        solver: Name of the solver.
+        rows: The appended rows, in the solver's order.
+        idle: For each appended row, the number of solves since its multiplier was last nonzero.
+        basis: The basis of the last optimum; None before the first one.
+        box: The largest absolute value allowed for columns without bounds; infinite at first.
+        blocks: Number of blocks.
+    """
 
     def __init__(self, split: Split, solver: str) -> None:
+        """Load the master without any cut into a solver session."""
         self.split, self.solver = split, solver
         self.rows: list[_Row] = []
         self.idle: list[int] = []
@@ -144,7 +178,11 @@ class Master:
         return bool(self._has_cut.all())
 
     def _make_form(self) -> StandardForm:
-        """Return the master without cuts. Columns ``w`` are fixed at 0 until their block has a cut."""
+        """Return the master without cuts: the complicating columns, then a column ``w`` for each block.
+
+        A column ``w`` is fixed at 0 until its block has a cut.
+        """
+        # The cost of each w is 1: the master minimises the cost of z plus the blocks' estimated costs.
         inner, m = self.split.outer_form, self.blocks
         return StandardForm(
             c=np.concatenate([inner.c, np.ones(m)]),
@@ -158,7 +196,7 @@ class Master:
         )
 
     def set_box(self, size: float) -> None:
-        """Bound columns without bounds by ``size``. A bound that uses the box is not a bound of the form."""
+        """Bound columns without bounds by minus and plus ``size``. A bound that depends on this box proves nothing."""
         self.box = size
         inner = self.split.outer_form
         self._engine.change_column_bounds(
@@ -166,7 +204,11 @@ class Master:
         )
 
     def add_cuts(self, cuts: Sequence[Cut]) -> None:
-        """Append cuts."""
+        """Append cuts of blocks.
+
+        An optimality cut ``constant + slope z <= w`` bounds the block's cost w; a feasibility cut ``constant + slope z
+        <= 0`` excludes values z for which the block has no solution.
+        """
         none = np.zeros(0, dtype=np.int64)
         self._append_rows(
             [
@@ -178,10 +220,11 @@ class Master:
         )
 
     def add_valid(self, valid: ValidRows) -> None:
-        """Append rows that the form implies."""
+        """Append rows over the complicating columns that the whole form implies, with their proofs."""
         matrix, proof = valid.matrix.tocsr(), valid.proof.tocsr()
         rows = []
         for r in range(len(valid)):
+            # CSR: the entries of row r are those from indptr[r] to indptr[r + 1].
             entries = slice(matrix.indptr[r], matrix.indptr[r + 1])
             proof_entries = slice(proof.indptr[r], proof.indptr[r + 1])
             rows.append(
@@ -196,11 +239,14 @@ class Master:
         self._append_rows(rows)
 
     def put_valid(self, places: Ints, slope: Floats, upper: float, rows: Ints, proof: Floats) -> None:
-        """Append one valid row from its parts."""
+        """Append one valid row ``slope z[places] <= upper`` from its parts, as stored in a checkpoint.
+
+        ``rows`` and ``proof`` are the form's rows that prove it, and their multipliers.
+        """
         self._append_rows([_Row(places=places, slope=slope, upper=upper, proof_rows=rows, proof=proof)])
 
     def _append_rows(self, rows: Sequence[_Row]) -> None:
-        """Append rows, and free the column ``w`` of each block that gets its first cut."""
+        """Append rows to the solver's model, and free the column ``w`` of each block that gets its first cut."""
         if not rows:
             return
         cut_blocks = {row.cut.block for row in rows if row.cut is not None and not row.cut.feasibility}
@@ -217,7 +263,10 @@ class Master:
         self.idle.extend([0] * len(rows))
 
     def _row_matrix(self, rows: Sequence[_Row]) -> Any:
-        """Rows as ``slope z - w <= upper`` (cuts) and ``slope z <= upper`` (valid rows), each times its scale."""
+        """Return the matrix of rows ``slope z - w`` (optimality cuts) and ``slope z`` (others), each times its scale.
+
+        The shape is (rows, |Y| + blocks).
+        """
         slopes = sparse_rows(rows, self.width)  # type: ignore[arg-type]
         block_of_cut = [
             (r, row.cut.block) for r, row in enumerate(rows) if row.cut is not None and not row.cut.feasibility
@@ -230,7 +279,7 @@ class Master:
         return (scales @ sparse.hstack([slopes, negated_w])).tocsr()
 
     def solve(self) -> MasterAnswer:
-        """Minimise. The bound is evaluated from the multipliers on the whole form, not taken from the solver."""
+        """Minimise the master. The bound is evaluated from the multipliers, not taken from the solver."""
         answer = self._engine.solve(basis=self.basis)
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             return MasterAnswer(outcome=answer.outcome, seconds=answer.seconds)
@@ -239,9 +288,12 @@ class Master:
         z = np.clip(answer.x[: self.width], inner.col_lower, inner.col_upper)
         w = np.where(self._has_cut, answer.x[self.width :], np.nan)
         inner_count = inner.shape[0]
+        # Multipliers of <= rows are at most 0 in a minimum. Negated, and with the row's scale undone, they are weights
+        # of cuts.
         weights = -answer.duals[inner_count:] * np.array([row.scale for row in self.rows])
         active = np.abs(weights) > MULTIPLIER_TOLERANCE
         self.idle = [0 if on else age + 1 for on, age in zip(active.tolist(), self.idle, strict=True)]
+        # The bound is proved from the form's own rows, so an inexact answer of the solver can only weaken it.
         bound, duals = -np.inf, self._combine_duals(answer.duals[:inner_count], weights)
         if duals is not None:
             bound, duals = prove_bound(self.split, duals)
@@ -250,10 +302,14 @@ class Master:
         )
 
     def _combine_duals(self, outer: Floats, weights: Floats) -> Floats | None:
-        """Return multipliers of the whole form.
+        """Return multipliers of the whole form's rows, shape (m,), from the master's, or None if they prove no bound.
 
-        A cut is a combination of block rows, so that cuts weighted to 1 for each block add up to multipliers of all
+        A cut is a combination of block rows. So cuts whose weights sum to 1 for each block add up to multipliers of all
         rows.
+
+        Args:
+            outer: Multipliers of the rows that have only complicating columns.
+            weights: Weights of the appended rows, positive if active, shape (appended rows,).
         """
         if not self.has_all_cuts:
             return None
@@ -273,23 +329,26 @@ class Master:
             if row.cut is None:
                 duals[row.proof_rows] += weight * row.proof
             else:
+                # Optimality cuts are weighted to exactly 1 for each block; feasibility cuts may have any weight.
                 normalized_weight = weight if row.cut.feasibility else weight / weight_sums[row.cut.block]
                 duals[row.cut.rows] += normalized_weight * row.cut.duals
         return duals
 
     def drop_idle_rows(self, age: int, min_rows: int) -> int:
-        """Drop rows that had no multiplier in the last ``age`` solves, while more than ``min_rows`` remain.
+        """Drop appended rows whose multiplier was 0 in the last ``age`` solves, while more than ``min_rows`` remain.
 
         Returns:
             The number of dropped rows.
         """
         removable = [r for r, idle in enumerate(self.idle) if idle >= age]
+        # The oldest rows go first: rows are in the order in which they were added.
         removable = removable[: max(0, len(self.rows) - min_rows)]
         if not removable or self.basis is None:
             return 0
         inner_count = self.split.outer_form.shape[0]
         places = np.array(removable) + inner_count
-        is_basic = self.basis.rows[places] == 1  # a basis loses a row only where its slack is basic
+        # The basis remains valid without a row only if the row's slack is basic (status 1).
+        is_basic = self.basis.rows[places] == 1
         removable, places = [r for r, b in zip(removable, is_basic.tolist(), strict=True) if b], places[is_basic]
         self._engine.delete_rows(places)
         self.basis = Basis(columns=self.basis.columns, rows=np.delete(self.basis.rows, places))

@@ -1,4 +1,4 @@
-"""The starting points of a Benders decomposition, and their check."""
+"""Starting points of a Benders decomposition, and a function that checks them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
 FEASIBILITY_TOLERANCE: Final = 1e-6
-"""A start may miss rows by this, relative."""
+"""A start may miss a row by this, relative to 1 plus the sum of the absolute values of its terms."""
 
 
 @frozen(kw_only=True, eq=False)
 class Start:
-    """A point and multipliers to start with, or to add during the rounds.
+    """A point and multipliers to start with, or to use during the rounds.
 
     Attributes:
-        x: (n,) a feasible point of the whole form, or None.
-        multipliers: (m,) vectors of multipliers of the whole form's rows (signs as of ``Solution.duals``); each gives a
-            bound and one cut a block, whatever they are.
+        x: A feasible point of the whole form, shape (n,), or None.
+        multipliers: Vectors of multipliers of the whole form's rows, shape (m,) each, with the signs of
+            ``Solution.duals``. Each vector gives a bound and one cut for each block, and need not be optimal or exact.
     """
 
     x: Floats | None = None
@@ -31,12 +31,15 @@ class Start:
 
 
 def check_start(form: StandardForm, start: Floats) -> Floats:
-    """Clip a start to its bounds, and check its rows.
+    """Clip a start to the column bounds, check its rows, and return it.
+
+    ``start`` is a point of the form, shape (n,).
 
     Raises:
-        UsageError: It misses a row by more than the tolerance.
+        UsageError: The point violates a row by more than the tolerance.
     """
     start = np.clip(np.asarray(start, dtype=np.float64), form.col_lower, form.col_upper)
+    # A miss is judged against the sum of the terms' sizes, because their rounding errors are in proportion to it.
     activity, size = form.A @ start, abs(form.A) @ np.abs(start)
     miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
     if (miss > FEASIBILITY_TOLERANCE * (1.0 + size)).any():

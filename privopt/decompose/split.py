@@ -22,10 +22,11 @@ from privopt.errors import ModelError
 __all__ = ["Cut", "Piece", "Split", "cut_of", "restrict", "split_form"]
 
 MIN_CUT_COEFFICIENT = 1e-9
-"""Coefficients of a cut up to this are taken out of it, in favour of validity: HiGHS would drop them in silence."""
+"""Smaller coefficients are taken out of a cut so that it stays valid, because HiGHS would silently drop them."""
 
 STEEP, STEEPEST = 2.0**40, 2.0**66
-"""Cuts steeper than the first are scaled down to it, so that HiGHS takes them; beyond the second there is none."""
+"""Cuts with a coefficient above the first are scaled down to it, so that HiGHS takes them; those above the second are
+not used."""
 
 REDUCED_COST_TOLERANCE = 1e-9
 """A reduced cost up to this, on a column without the bound it calls for, is the solver's rounding."""
@@ -33,16 +34,16 @@ REDUCED_COST_TOLERANCE = 1e-9
 
 @frozen(eq=False, kw_only=True)
 class Piece:
-    """One block: minimise ``form.c x`` over rows of ``form`` whose sides are shifted by ``-coupling z``.
+    """One block: minimise ``form.c x`` subject to the rows of ``form`` with sides shifted by ``-coupling z``.
 
     Attributes:
-        number: of the block.
-        columns: in the whole form, of the block's own columns, shape (n_l,).
-        rows: in the whole form, shape (m_l,).
-        form: over the block's own columns, sides as for z = 0.
-        coupling: CSR (m_l, |Y|), over the complicating columns.
-        lower, upper: bounds of the own columns that the whole form implies, shape (n_l,).
-        outer_lower, outer_upper: the same of the complicating columns, shape (|Y|,).
+        number: The block's number, from 0.
+        columns: Numbers of the block's own columns in the whole form, shape (n_l,).
+        rows: Numbers of the block's rows in the whole form, shape (m_l,).
+        form: The block's rows over its own columns, with the sides for z = 0.
+        coupling: The rows' coefficients of the complicating columns z, CSR (m_l, |Y|).
+        lower, upper: Bounds of the block's own columns that the whole form implies, shape (n_l,).
+        outer_lower, outer_upper: Bounds of the complicating columns that the whole form implies, shape (|Y|,).
     """
 
     number: int
@@ -56,23 +57,23 @@ class Piece:
     outer_upper: Floats
 
     def sides(self, z: Floats) -> tuple[Floats, Floats]:
-        """Return the row sides with the complicating columns at ``z``."""
+        """Return the lower and upper sides of the block's rows with the complicating columns at ``z``, shape (|Y|,)."""
         shift = self.coupling @ z
         return self.form.row_lower - shift, self.form.row_upper - shift
 
 
 @frozen(eq=False, kw_only=True)
 class Split:
-    """A form split into blocks; always a minimisation.
+    """A form split into complicating columns and blocks; always a minimisation.
 
     Attributes:
-        form: the whole, minimised, costs scaled to a largest one of 1.
-        scale: costs of ``form`` are the user's times this (negative if the user maximises).
-        outer: complicating columns, shape (|Y|,).
-        outer_rows: rows over them alone.
-        outer_form: these rows and columns.
-        pieces: the blocks.
-        lower, upper: bounds of all columns that the form implies.
+        form: The whole form, minimised, with costs scaled to a largest one of 1.
+        scale: The factor from the user's costs to those of ``form`` (negative if the user maximises).
+        outer: Numbers of the complicating columns, shape (|Y|,).
+        outer_rows: Numbers of the rows that have only complicating columns.
+        outer_form: The form of these rows and columns.
+        pieces: The blocks.
+        lower, upper: Bounds of all columns that the form implies, shape (n,).
     """
 
     form: StandardForm
@@ -90,11 +91,11 @@ class Cut:
     """``w_block >= constant + slope z``, or ``0 >= constant + slope z`` for a feasibility cut, with its multipliers.
 
     Attributes:
-        block: number of the block.
-        feasibility: whether it is one.
-        constant: its constant.
-        places, slope: sparse slope over the complicating columns.
-        rows, duals: sparse multipliers over the whole form's rows.
+        block: Number of the block.
+        feasibility: Whether the cut is a feasibility cut, which excludes z for which the block has no solution.
+        constant: The value of the right-hand side at z = 0.
+        places, slope: The complicating columns with a nonzero coefficient, and these coefficients.
+        rows, duals: The rows of the whole form with nonzero multipliers, and these multipliers, which prove the cut.
     """
 
     block: int
@@ -106,16 +107,24 @@ class Cut:
     duals: Floats
 
     def value(self, z: Floats) -> float:
-        """Evaluate the right-hand side at ``z``."""
+        """Return the right-hand side of the cut at ``z``, shape (|Y|,)."""
         return self.constant + float(self.slope @ z[self.places])
 
 
 def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardForm, Ints]:
-    """Return some rows and columns of a form. Privacy rows keep their exponents if both of their columns remain.
+    """Restrict a form to some rows and columns. Privacy rows keep their exponents if both their columns remain.
+
+    A privacy row is ``z_i <= exp(L) z_j``. Its exponent L is stored separately, and is lost if the row becomes a plain
+    row.
+
+    Args:
+        form: The form.
+        rows, columns: Numbers of the rows and columns to select.
 
     Returns:
-        The form, and the rows in its order (rows of one family stay together).
+        The new form, and the selected rows in its order: plain rows first, then the privacy rows of each family.
     """
+    # The new number of each column, -1 for a column that is left out.
     new_columns = np.full(form.shape[1], -1, dtype=np.int64)
     new_columns[columns] = np.arange(len(columns))
     is_privacy = np.zeros(form.shape[0], dtype=bool)
@@ -143,6 +152,7 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
                     right=right_columns[block_rows],
                 )
             )
+    # The families were made before their first rows were known, and are placed one after another here.
     plain_rows = rows[~is_privacy[rows]]
     order = np.concatenate([plain_rows, *grouped]).astype(np.int64)
     start = len(plain_rows)
@@ -166,18 +176,21 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
 
 
 def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
-    """Split a form into blocks of columns and the complicating columns, which are all others.
+    """Split a form into the given blocks of columns and the complicating columns, which are all other columns.
+
+    With fixed complicating columns, each block is a separate linear program.
 
     Args:
-        form: the model; without integer columns.
-        blocks: column numbers of each block; a column may be in one block only.
+        form: The model, without integer columns.
+        blocks: Column numbers of each block; a column may be in one block only.
 
     Raises:
-        ModelError: a column in two blocks or out of range, a row that joins two blocks, integer columns.
+        ModelError: A column is in two blocks or out of range, a row joins two blocks, or there are integer columns.
     """
     if form.is_mip:
         raise ModelError("Benders decomposition takes no integer columns: its cuts come from multipliers")
     n = form.shape[1]
+    # The block of each column, -1 for a complicating one.
     owner = np.full(n, -1, dtype=np.int64)
     for number, block in enumerate(blocks):
         columns = np.asarray(block, dtype=np.int64)
@@ -190,8 +203,10 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
         owner[columns] = number
     # With a largest cost of 1, the solver's absolute tolerances are relative to the largest cost.
     largest = float(np.abs(form.c).max(initial=0.0))
+    # A negative scale turns a maximum into a minimum; everything from here on minimises.
     scale = (1.0 if form.sense == "min" else -1.0) / (largest or 1.0)
     minimised = evolve(form, c=form.c * scale, c0=form.c0 * scale, sense="min")
+    # The block of each row, -1 for rows over complicating columns alone.
     row_owner = _row_owners(minimised, owner)
     lower, upper = implied_bounds(minimised)
     outer = np.flatnonzero(owner < 0)
@@ -227,7 +242,13 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
 
 
 def _row_owners(form: StandardForm, owner: Ints) -> Ints:
-    """Return the block of each row, or -1 if it has only complicating columns."""
+    """Return the block of each row, shape (m,), or -1 for a row with only complicating columns.
+
+    ``owner`` has the block of each column, -1 for a complicating column.
+
+    Raises:
+        ModelError: A row has columns of two blocks.
+    """
     rows = np.repeat(np.arange(form.shape[0]), np.diff(form.A.indptr))
     entry_owners = owner[form.A.indices]
     is_in_block = entry_owners >= 0
@@ -249,8 +270,15 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
 def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | None:
     """Return the cut that multipliers of a block's rows prove by weak duality, or None if they prove nothing.
 
-    Any multipliers are valid, also those of a solver that is slightly wrong: the bounds of the block's columns take up
-    the reduced costs. Multipliers of the wrong sign count as 0.
+    A cut is a lower bound on the block's cost that is linear in the complicating columns. Any multipliers give a valid
+    cut, even inexact ones, because the bounds of the block's columns compensate for nonzero reduced costs. Multipliers
+    of the wrong sign are treated as 0.
+
+    Args:
+        piece: The block.
+        duals: Multipliers of the block's rows, shape (m_l,).
+        feasibility: Whether to make a feasibility cut, for which the block's costs are treated as 0. Where the value of
+            such a cut is above 0, the block has no solution.
     """
     form = piece.form
     cost = np.zeros_like(form.c) if feasibility else form.c
@@ -258,19 +286,21 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     if constant == -np.inf:
         return None
     nonzero = np.flatnonzero(y)
+    # Sides are shifted by -coupling z, so the multipliers weigh the columns of z with the opposite sign.
     slope = -np.asarray(piece.coupling.T @ y)
     places = np.flatnonzero(slope)
     largest = float(np.abs(slope[places]).max(initial=0.0))
+    # Too steep for the solver even when scaled.
     if largest > STEEPEST:
         return None
-    small = places[np.abs(slope[places]) <= MIN_CUT_COEFFICIENT / row_scale(largest)]
-    # A dropped coefficient is replaced by its smallest value over the column's bounds, which keeps the cut valid.
-    if small.size:
-        extremes = np.where(slope[small] > 0, piece.outer_lower[small], piece.outer_upper[small])
-        is_finite = np.isfinite(extremes)
-        constant += float(slope[small][is_finite] @ extremes[is_finite])
-        slope[small] = 0.0
-        places = np.flatnonzero(slope)
+    # The solver gets the cut times its scale, so its smallest coefficient is larger in the cut's own units.
+    min_coefficient = MIN_CUT_COEFFICIENT / row_scale(largest)
+    small = places[np.abs(slope[places]) <= min_coefficient]
+    moved_constant = _move_small_terms(slope, small, 2.0 * min_coefficient, piece.outer_lower, piece.outer_upper)
+    if moved_constant == -np.inf:
+        return None
+    constant += moved_constant
+    places = np.flatnonzero(slope)
     return Cut(
         block=piece.number,
         feasibility=feasibility,
@@ -282,8 +312,42 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     )
 
 
+def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats, upper: Floats) -> float:
+    """Remove small coefficients from a slope, in place, and return the amount to add to the cut's constant.
+
+    To keep the cut valid, each term is replaced by its minimum over its column's bounds. If the bound at which the
+    minimum lies is infinite, the coefficient is made steeper instead, which weakens the cut on the side of the other
+    bound.
+
+    Args:
+        slope: Coefficients of the complicating columns, shape (|Y|,); changed.
+        small: Positions of the coefficients to remove.
+        steeper: Size of a coefficient that solvers do not drop.
+        lower, upper: Bounds of the complicating columns, shape (|Y|,).
+
+    Returns:
+        The amount to add to the constant; minus infinity if a column has no bound at all, so that no valid cut remains.
+    """
+    gain = 0.0
+    for column in small:
+        coefficient = float(slope[column])
+        # The bound at which the term is smallest, and the opposite one.
+        lowest, opposite = (lower, upper) if coefficient > 0.0 else (upper, lower)
+        if np.isfinite(lowest[column]):
+            gain += coefficient * float(lowest[column])
+            slope[column] = 0.0
+        elif np.isfinite(opposite[column]):
+            # coefficient z >= steep z + (coefficient - steep) times the bound on the other side, for every z.
+            steep = float(np.copysign(steeper, coefficient))
+            gain += (coefficient - steep) * float(opposite[column])
+            slope[column] = steep
+        else:
+            return -np.inf
+    return gain
+
+
 def row_scale(largest: float) -> float:
-    """Return a power of two that reduces a coefficient above ``STEEP`` to it.
+    """Return the power of two that scales a row's largest coefficient down to ``STEEP``; 1 if it is no larger.
 
     >>> row_scale(8.0), row_scale(2.0**41)
     (1.0, 0.5)
@@ -292,7 +356,7 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the slopes of cuts as CSR, one row for each cut."""
+    """Return the slopes of cuts as a CSR matrix, one row for each cut, shape (cuts, width)."""
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.concatenate([cut.places for cut in cuts]) if cuts else np.zeros(0, dtype=np.int64)

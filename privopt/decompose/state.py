@@ -1,4 +1,4 @@
-"""The state of a Benders run: bounds, best point, state of each block, and the log of its rounds."""
+"""The state of a Benders run: bounds, best point, state of each block, and the log of all rounds."""
 
 from __future__ import annotations
 
@@ -13,24 +13,29 @@ from privopt.backends import Basis
 from privopt.errors import SolverError
 
 BOUND_TOLERANCE: Final = 1e-6
-"""Bounds that cross by more than this, relative to the size of the costs, are a fault; by less, rounding."""
+"""Bounds that cross by more than this, relative to their size if that is above 1, are a fault; by less, rounding."""
 
 
 @define(eq=False)
 class State:
-    """The state between rounds, apart from the cuts in the master (scaled costs, minimised).
+    """The state of a run between rounds, except for the cuts in the master. Costs are scaled and minimised.
 
     Attributes:
-        lower, upper: proved and found.
-        x: best point. duals: multipliers behind the bound. centre: complicating columns that queries lean on.
-        share: position of a query between the centre (0) and the master's point (1).
-        bases: of each block.
-        trajectory: (seconds, lower, upper) in the user's units.
-        seconds: of the run before it was resumed.
-        master_times: (rounds,) seconds in the master.
-        block_times: (blocks,) seconds in each block, all rounds together.
-        first_feasible: (blocks,) round in which each block was feasible first; 0 if it was not yet.
-        cuts, dropped: made, and cleaned away.
+        lower: The proved lower bound on the optimum.
+        upper: The cost of the best point.
+        x: The best point, shape (n,); None before the first one.
+        duals: Multipliers of the form's rows that prove the bound, shape (m,).
+        centre: The complicating columns of a feasible point, shape (|Y|,), from which queries start.
+        share: Position of a query between the centre (0) and the master's point (1).
+        rounds: Number of rounds so far.
+        bases: The last basis of each block.
+        trajectory: Tuples (seconds, lower, upper) in the user's units.
+        seconds: Time that the run took before it was resumed.
+        master_times: Seconds in the master, for each round.
+        block_times: Seconds in each block, summed over all rounds, shape (blocks,).
+        first_feasible: First round in which each block was feasible, shape (blocks,); 0 if there was no such round yet.
+        cuts: Number of added cuts.
+        dropped: Number of idle rows dropped from the master.
     """
 
     lower: float = -np.inf
@@ -51,20 +56,21 @@ class State:
 
     @classmethod
     def begin(cls, blocks: int) -> State:
-        """Return the state of a run that knows nothing yet."""
+        """Return the state of a new run with the given number of blocks, without a point or bound."""
         return cls(bases=[None] * blocks, block_times=np.zeros(blocks), first_feasible=np.zeros(blocks, dtype=np.int64))
 
     def raise_lower(self, bound: float, duals: Floats | None) -> bool:
-        """Use a lower bound if it is better.
+        """Store a proved lower bound, with the multipliers that prove it, if it is better than the known one.
 
         Returns:
             Whether it is better.
 
         Raises:
-            SolverError: It lies above the best point by more than rounding.
+            SolverError: The bound lies above the best point's cost by more than rounding.
         """
         if bound <= self.lower:
             return False
+        # A wrong bound must stop the run: the gap would be met by an error.
         if bound > self.upper + BOUND_TOLERANCE * max(1.0, abs(self.upper)):
             raise SolverError(f"bounds crossed: {bound:.12g} was proved, {self.upper:.12g} found (scaled costs)")
         # Within the tolerance a crossing is rounding: the bounds meet.
@@ -72,17 +78,18 @@ class State:
         return True
 
     def lower_upper(self, value: float, point: Floats) -> bool:
-        """Use a point if it is better.
+        """Store a feasible point and its cost if it is better than the best point so far.
 
         Returns:
             Whether it is better.
 
         Raises:
-            SolverError: It lies below the proved bound by more than rounding.
+            SolverError: The cost lies below the proved bound by more than rounding.
         """
         if value >= self.upper:
             return False
         if value < self.lower - BOUND_TOLERANCE * max(1.0, abs(self.lower)):
             raise SolverError(f"bounds crossed: {self.lower:.12g} was proved, {value:.12g} found (scaled costs)")
+        # Within the tolerance a crossing is rounding: the bounds meet.
         self.upper, self.x = max(value, self.lower), point
         return True

@@ -1,7 +1,7 @@
-"""The modelling language: write the formula once, in sympy, and get arrays.
+"""The modelling language: models are written as sympy formulas and compiled to arrays.
 
-Names are imported when they are first used, so that solvers' processes, which need the forms and the conditioning,
-do not load sympy.
+Names are imported when they are first used, so that the solvers' processes, which need only the compiled forms and the
+row scaling, do not load sympy.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sympy import exp, log, sqrt
+    from sympy import log, sqrt
 
     from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
-    from privopt.dsl.linear import Eq, Ge, Le, total
-    from privopt.dsl.lowering import implies
+    from privopt.dsl.linear import Eq, Ge, Le, exp, total
+    from privopt.dsl.lowering import between, implies
     from privopt.dsl.model import Model
-    from privopt.dsl.solution import Solution
+    from privopt.dsl.model_files import write_form
+    from privopt.dsl.solution import Solution, solve_form
     from privopt.dsl.symbols import Index, IndexSet, Param, Variable
 
 __all__ = [
@@ -32,27 +33,32 @@ __all__ = [
     "StandardForm",
     "Variable",
     "VariableBlock",
+    "between",
     "exp",
     "implies",
     "log",
+    "solve_form",
     "sqrt",
     "total",
+    "write_form",
 ]
 
 _HOMES = {
     "privopt.dsl.form": ("FamilyBlock", "StandardForm", "VariableBlock"),
-    "privopt.dsl.linear": ("Eq", "Ge", "Le", "total"),
-    "privopt.dsl.lowering": ("implies",),
+    "privopt.dsl.linear": ("Eq", "Ge", "Le", "exp", "total"),
+    "privopt.dsl.lowering": ("between", "implies"),
     "privopt.dsl.model": ("Model",),
+    "privopt.dsl.model_files": ("write_form",),
     "privopt.dsl.sets": ("IndexSet",),
-    "privopt.dsl.solution": ("Solution",),
+    "privopt.dsl.solution": ("Solution", "solve_form"),
     "privopt.dsl.symbols": ("Index", "Param", "Variable"),
-    "sympy": ("exp", "log", "sqrt"),
+    "sympy": ("log", "sqrt"),
 }
 
 
 # not lazy-loader: docs/adr/0008
 def __getattr__(name: str) -> Any:
+    """Import a name of ``__all__`` from its module when it is first used."""
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

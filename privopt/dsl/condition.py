@@ -1,9 +1,9 @@
-"""Scale a model's rows for a solver; privacy rows are only ever tightened, and what that costs is bounded.
+"""Scale a model's rows for a solver. Privacy rows are only ever tightened, and the cost of this is bounded.
 
-Privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are written out here from L itself. A row may be tightened, never
-loosened, and never dropped: the factor is rounded down, and beyond the solver's reach L is cut at a cap, since a
-smaller factor is stricter. Cutting ``L = eps d`` at a cap is the same as the metric ``min(d, cap / eps)``, so what
-is feasible for it is private for d too.
+The coefficients of privacy rows ``z_i <= exp(L) z_j`` (z_j >= 0) are computed here from L itself. Such a row may be
+tightened, but never loosened or dropped: the factor is rounded down, and an L beyond the solver's range is cut at a
+cap, since a smaller factor is stricter. Cutting ``L = eps d`` at a cap is the same as replacing the metric d by
+``min(d, cap / eps)``, so a point that is feasible for the cut rows is private for d too.
 
 Measured on unit grids (3 x 3 to 8 x 8) where the optimum is known: HiGHS drops coefficients below 1e-9 and refuses
 those from 1e15 on. With plain rows ``z_i - e^L z_j`` it is exact up to L = 24 and calls 900 times the optimum optimal
@@ -28,6 +28,7 @@ WIDE_ROW_ADVICE = (
     "rescale the row; replace a big-M by implies(binary, relation), which takes the smallest M that the bounds of the "
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
 )
+# Eight units of rounding (2**-53), by which _privacy_rows rounds exponents down.
 _UP = 2.0**-50
 MIP_COST = 2.0**13
 """The largest cost of an integer program is scaled up to this if it is smaller."""
@@ -35,12 +36,13 @@ MIP_COST = 2.0**13
 
 @frozen(kw_only=True)
 class CoefficientRange:
-    """The range of numbers that a solver can work with.
+    """The range of coefficients that a solver can work with.
 
     Attributes:
-        smallest: coefficients below it are dropped by the solver.
-        largest: coefficients from it on are refused, or kill it.
-        log_cap: the largest L that a privacy row may have; beyond it the row is tightened to the cap.
+        smallest: The solver drops smaller coefficients.
+        largest: The solver refuses coefficients of this size or larger, or crashes on them.
+        log_cap: The largest exponent L of a privacy row ``z_i <= exp(L) z_j``. Rows with a larger exponent are
+            tightened to the cap.
     """
 
     smallest: float = 1e-9
@@ -50,15 +52,15 @@ class CoefficientRange:
 
 @frozen(kw_only=True)
 class TightenedRows:
-    """The privacy rows that were tightened, and what that costs.
+    """A report on the privacy rows that were tightened, and the cost of tightening them.
 
     Attributes:
-        rows: how many.
-        log_cap: the cap.
-        largest_log: the largest exponent among them.
-        families: where they are.
-        cost: upper bound on what it adds to the objective, in its units; None before a solve, and where the
-            multipliers bound nothing.
+        rows: Number of tightened rows.
+        log_cap: The cap at which their exponents were cut.
+        largest_log: The largest absolute exponent among the tightened rows.
+        families: Names of the families with tightened rows.
+        cost: Upper bound on the amount by which tightening worsens the objective, in its units; None before a solve,
+            or if the multipliers prove no bound.
     """
 
     rows: int
@@ -68,6 +70,7 @@ class TightenedRows:
     cost: float | None = None
 
     def __str__(self) -> str:
+        """Return a text that says how many rows were tightened, and the bound on the cost."""
         cost = "not bounded" if self.cost is None else f"at most {self.cost:.3g}"
         return (
             f"{self.rows} privacy rows of {', '.join(self.families)} tightened from exponents up to "
@@ -77,17 +80,18 @@ class TightenedRows:
 
 @frozen(eq=False, kw_only=True)
 class ScaledForm:
-    """A form as a solver gets it (minimise ``c x`` over scaled rows), and the way back.
+    """A form as a solver receives it (minimise ``c x`` over scaled rows), and conversions of the solver's results.
 
     Attributes:
-        c: costs, scaled by ``cost_scale`` and negated if the form maximises, shape (n,).
-        A, row_lower, row_upper: scaled rows.
-        row_scale: each row was multiplied by it, shape (m,): a multiplier y of a scaled row means ``y * row_scale``
-            for the row itself.
-        cost_scale: the costs were multiplied by it (negative if the form maximises).
-        tightened: numbers of the tightened rows.
-        tightening: the report on them; None if there are none.
-        wide_rows: numbers of the rows, other than privacy rows, whose coefficients differ by more than 1e7.
+        form: The form before scaling.
+        c: The scaled costs, which are to be minimised, shape (n,).
+        A, row_lower, row_upper: The scaled rows: CSR (m, n), and their sides, shape (m,).
+        row_scale: Factor by which each row was multiplied, shape (m,). A multiplier y of a scaled row is the multiplier
+            ``y * row_scale`` of the row itself, apart from the scale of the costs.
+        cost_scale: Factor by which the costs were multiplied, negative if the form maximises.
+        tightened: Numbers of the tightened rows.
+        tightening: The report on the tightened rows; None if there are none.
+        wide_rows: Numbers of the rows, other than privacy rows, whose coefficients differ by a factor above 1e7.
     """
 
     form: StandardForm
@@ -102,20 +106,23 @@ class ScaledForm:
     wide_rows: Ints
 
     def with_cost_scale(self, scale: float) -> ScaledForm:
-        """Return the same with other scaled costs.
+        """Return this form with its costs scaled by another factor.
 
         Args:
-            scale: Positive; its sign becomes negative if the form maximises.
+            scale: The positive factor. It is negated if the form maximises, because solvers minimise.
         """
         signed_scale = scale if self.form.sense == "min" else -scale
         return evolve(self, c=self.form.c * signed_scale, cost_scale=signed_scale)
 
     def duals(self, scaled: Floats) -> Floats:
-        """Return the rows' multipliers: the change of the objective, in the form's sense, for each unit of a side."""
+        """Return the multipliers of the form's own rows for given multipliers of the scaled rows, shape (m,).
+
+        A multiplier of a row is the change of the form's objective per unit by which the row's side is moved.
+        """
         return scaled * self.row_scale / self.cost_scale
 
     def reduced_costs(self, scaled: Floats) -> Floats:
-        """Return reduced costs in the objective's units and sense."""
+        """Convert reduced costs of the scaled problem, shape (n,), to the objective's units and sense."""
         return scaled / self.cost_scale
 
     def objective(self, point: Floats) -> float:
@@ -123,15 +130,20 @@ class ScaledForm:
         return float(self.form.c @ point) + self.form.c0
 
     def bound(self, scaled: float) -> float:
-        """Return a bound on the scaled costs as a bound on the objective."""
+        """Convert a bound on the scaled costs to a bound on the form's objective, including its constant."""
         return scaled / self.cost_scale + self.form.c0
 
 
 def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
-    """Scale a form for a solver.
+    """Scale the rows and costs of a form so that a solver in double precision can work with them.
+
+    Args:
+        form: The form as it was compiled.
+        bearing: The coefficients that the solver can work with, and its cap on the exponents of privacy rows.
 
     Raises:
-        SolverError: a row that is not a privacy row spans more than the solver can work with; row and term are named.
+        SolverError: The coefficients of a row other than a privacy row differ by more than the solver can handle; the
+            message names the row and the terms.
     """
     m, n = form.shape
     data = form.A.data.copy()
@@ -145,8 +157,10 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
             continue
         rows = np.arange(block.start, block.stop)
         is_privacy[rows] = True
+        # Rows a z_left - b z_right <= 0; cut tells which exponents exceeded the cap.
         a, b, row_scale, cut = _privacy_rows(block.log_ratio, bearing)
-        is_same_column = block.left == block.right  # z <= exp(L) z: nothing, or z <= 0
+        # If both columns are the same, z <= exp(L) z says nothing for L >= 0, and z <= 0 for L < 0.
+        is_same_column = block.left == block.right
         a, b, cut = (
             np.where(is_same_column & (block.log_ratio >= 0), 0.0, a),
             np.where(is_same_column, 0.0, b),
@@ -158,8 +172,10 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
             tightened.append(rows[cut])
             names.append(block.name)
             largest = max(largest, float(np.abs(block.log_ratio[cut]).max()))
+    # The row of each stored matrix entry, shape (nnz,).
     row_of = np.repeat(np.arange(m), np.diff(form.A.indptr))
     is_wide = _general_rows(form, bearing, data, scale, is_privacy, row_of)
+    # Other rows are scaled by powers of two, which is exact. Entries of privacy rows are written anew below.
     data *= np.where(is_privacy, 0.0, scale)[row_of]
     matrix = sparse.csr_matrix((data, form.A.indices.copy(), form.A.indptr.copy()), shape=(m, n))
     if parts:
@@ -183,10 +199,10 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
 
 
 def _cost_scale(form: StandardForm) -> float:
-    """Return the factor of the costs, a power of two; negative to maximise.
+    """Return the factor for scaling the costs: a power of two, negative if the form maximises.
 
-    A solver's tolerances on costs are absolute, so that a cost that scaling makes small is no longer minimised. With
-    all costs divided by a penalty of 1e5, both solvers call wrong points optimal.
+    A solver's tolerances on costs are absolute, so a solver ignores costs that scaling makes small. With all costs
+    divided by a penalty of 1e5, both solvers call wrong points optimal.
     """
     sizes = np.abs(form.c[form.c != 0])
     largest, smallest = float(sizes.max(initial=0.0)), float(sizes.min(initial=np.inf))
@@ -198,38 +214,52 @@ def _cost_scale(form: StandardForm) -> float:
     elif largest < 0.1:
         scale = 1.0 / largest
     else:
-        # A wrong optimum of a linear program is found by its multipliers, so that its costs may be scaled further.
+        # Costs up to 1e4 suit the solvers as they are. Larger ones are scaled down, but none below about 1e-3. If that
+        # makes a wrong point look optimal, its multipliers show it, unlike in an integer program.
         scale = min(1.0, max(1.0 / largest, 1e-3 / smallest)) if largest > 1e4 else 1.0
+    # Multiplying by a power of two is exact.
     scale = float(2.0 ** np.round(np.log2(scale)))
     return scale if form.sense == "min" else -scale
 
 
 def _privacy_rows(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats, Floats, Floats, Bools]:
-    """Return rows ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding.
+    """Return the coefficients of rows ``a z_i - b z_j <= 0`` with ``b / a <= e^L`` even after rounding.
+
+    ``log_ratio`` has the exponent L of each row, shape (rows,).
 
     Returns:
         The coefficients a and b, the scale of each row, and whether its exponent was cut at the cap.
     """
     cap = bearing.log_cap
     is_above_cap, is_below_cap = log_ratio > cap, log_ratio < -cap
-    # rounded down by more than exp and the product that made L can err
-    slack = _UP * (4.0 + np.minimum(np.abs(log_ratio), cap))  # beyond the cap its own error cannot reach it
+    # The exponent is rounded down by more than the errors of exp and of the product that made L. Beyond the cap, the
+    # error of L itself has no effect, because L is cut.
+    slack = _UP * (4.0 + np.minimum(np.abs(log_ratio), cap))
     safe_log = np.clip(log_ratio, -cap, cap) - slack
     # Split evenly, both coefficients of a row stay within e^(cap/2) of 1.
     shift = safe_log / 2
     a, b = np.exp(-shift), np.exp(safe_log - shift)
     # Below -cap the factor is too small for the solver: the row becomes z_i <= 0, which is stricter.
     b = np.where(is_below_cap, 0.0, b)
+    # Multiplied by a, the row z_i - (b / a) z_j <= 0 is a z_i - b z_j <= 0, so a is its scale.
     return a, b, a.copy(), is_above_cap | is_below_cap
 
 
 def _with_privacy(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
-    """Return the matrix with its privacy rows rewritten from their exponents."""
+    """Return the matrix with its privacy rows replaced by ones computed from their exponents.
+
+    Args:
+        matrix: CSR (m, n), all rows scaled.
+        is_privacy_entry: For each stored entry whether it belongs to a privacy row, shape (nnz,).
+        parts: For each privacy family its row numbers, left columns, right columns, and coefficients a and b, of rows
+            ``a x[left] - b x[right] <= 0``.
+    """
     rows = np.concatenate([p[0] for p in parts])
     data = matrix.data.copy()
     data[is_privacy_entry] = 0.0
     # Only the entries of other rows stay; those of privacy rows are computed again from their exponents.
     general_rows = sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+    # Without entries of other rows, an empty matrix saves adding one full of stored zeros.
     if len(rows) == matrix.shape[0] or not (~is_privacy_entry).any():
         general_rows = sparse.csr_matrix(matrix.shape)
     left_columns, right_columns = np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
@@ -243,20 +273,33 @@ def _with_privacy(matrix: Any, is_privacy_entry: Any, parts: Any) -> Any:
 def _general_rows(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, is_privacy: Bools, row_of: Ints
 ) -> Bools:
-    """Scale rows outside the solver's range of coefficients by powers of two; drop entries too small to matter.
+    """Scale rows with very large or small coefficients by powers of two, and drop entries too small to matter.
+
+    Only general rows, which are all rows but privacy rows, are scaled.
+
+    Args:
+        form: The form, whose column bounds tell which entries can matter.
+        bearing: The coefficients that the solver can work with.
+        data: The matrix entries, shape (nnz,); dropped ones are set to 0 in place.
+        scale: Factor of each row, shape (m,); set in place.
+        is_privacy: Whether a row is a privacy row, shape (m,); these are left alone.
+        row_of: The row of each entry, shape (nnz,).
 
     Returns:
-        Whether the coefficients of a row differ by more than 1e7, for each row; False for rows of a linear program
-        that is not scaled.
+        Whether the coefficients of each row differ by a factor above 1e7, shape (m,). All are False for a linear
+        program whose rows need no scaling.
     """
     size = np.abs(data)
     live = (size > 0) & ~is_privacy[row_of]
+    # Coefficients between 1e-7 and 1e7 are within every solver's range, so a linear program with no others keeps its
+    # rows as they are. Integer programs are always examined, because their wide rows are reported.
     if not form.is_mip and not (live & ((size < 1e-7) | (size > 1e7))).any():
         return np.zeros(len(scale), dtype=bool)
     max_sizes, min_sizes = np.zeros(len(scale)), np.full(len(scale), np.inf)
     np.maximum.at(max_sizes, row_of[live], size[live])
     np.minimum.at(min_sizes, row_of[live], size[live])
     is_out_of_range = (max_sizes > 0) & ((min_sizes < 1e-7) | (max_sizes > 1e7))
+    # In logarithms to base 2: the middle is the geometric mean of the smallest and the largest coefficient.
     log_middles = (np.log2(max_sizes[is_out_of_range]) + np.log2(min_sizes[is_out_of_range])) / 2
     # A narrow row is scaled by its largest coefficient, a wide one by the geometric mean of its extremes.
     is_narrow = min_sizes[is_out_of_range] >= 1e-7 * max_sizes[is_out_of_range]
@@ -266,6 +309,8 @@ def _general_rows(
     log_middles = np.where(is_too_large, log_middles, np.minimum(log_middles, 0.0))
     scale[is_out_of_range] = 2.0 ** -np.round(np.where(is_narrow, np.log2(max_sizes[is_out_of_range]), log_middles))
     is_too_wide = is_out_of_range & ((max_sizes * scale >= bearing.largest) | (min_sizes * scale <= bearing.smallest))
+    # A row that no scaling brings into the range is scaled by its largest coefficient. Its smallest ones are dropped,
+    # or the row is refused if they matter.
     if is_too_wide.any():
         scale[is_too_wide] = 2.0 ** -np.round(np.log2(max_sizes[is_too_wide]))
         _refuse_or_drop(form, bearing, data, scale, live & is_too_wide[row_of], row_of)
@@ -275,11 +320,25 @@ def _general_rows(
 def _refuse_or_drop(
     form: StandardForm, bearing: CoefficientRange, data: Floats, scale: Floats, live: Bools, row_of: Ints
 ) -> None:
-    """Drop entries that a solver would ignore if they cannot matter; refuse the row if they can."""
+    """Set entries that a solver would ignore to 0 if they cannot matter, and otherwise refuse their row.
+
+    Args:
+        form: The form, for its column bounds and for names in messages.
+        bearing: Scaled coefficients up to ``bearing.smallest`` are ignored by the solver.
+        data: The matrix entries before scaling, shape (nnz,); changed in place.
+        scale: Factor of each row, shape (m,).
+        live: Whether an entry is to be examined, shape (nnz,).
+        row_of: The row of each entry, shape (nnz,).
+
+    Raises:
+        SolverError: An entry is too small for the solver, and could move its row by more than 1e-10.
+    """
     columns = form.A.indices
     small = live & (np.abs(data) * scale[row_of] <= bearing.smallest)
     # A dropped entry moves its row by at most the coefficient times the largest value of the column.
     reach = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
+    # Harmless means that the row moves by at most 1e-10, both in its own units and scaled. A column without a bound has
+    # an infinite reach, so its entry is never harmless.
     with np.errstate(invalid="ignore"):
         harmless = small & (np.abs(data) * reach * np.maximum(1.0, scale[row_of]) <= 1e-10)
     harmful = np.flatnonzero(small & ~harmless)
@@ -296,14 +355,21 @@ def _refuse_or_drop(
 
 
 def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) -> float | None:
-    """Return an upper bound on what tightening added: the objective less a bound on the problem before it.
+    """Return an upper bound on how much tightening privacy rows worsened the objective; None if no bound is proved.
 
-    Two sets of multipliers are valid for the rows as they were meant: without those of the tightened rows, and with
-    them divided by how much the factor was cut. The better bound counts.
+    The result is the difference between the objective and a dual bound on the optimum of the untightened problem. Two
+    sets of multipliers are tried for that bound: the multipliers of the tightened rows are set to 0 in one, and divided
+    by the factor by which ``exp(L)`` was reduced in the other. The better of both bounds is used.
+
+    Args:
+        conditioned: The scaled form, with the numbers of the tightened rows.
+        duals: Multipliers of the form's own rows, in its sense, shape (m,).
+        objective: The objective that was reached, in the form's units.
     """
     form, rows = conditioned.form, conditioned.tightened
     logs = np.concatenate([b.log_ratio for b in form.families if b.log_ratio is not None])
     where = np.concatenate([np.arange(b.start, b.stop) for b in form.families if b.log_ratio is not None])
+    # By how much each row's exponent exceeded the cap.
     excess = np.zeros(form.shape[0])
     cap = conditioned.tightening.log_cap if conditioned.tightening else np.inf
     excess[where] = np.maximum(logs - cap, 0.0)
@@ -313,5 +379,6 @@ def tightening_cost(conditioned: ScaledForm, duals: Floats, objective: float) ->
         y = duals.copy()
         y[rows] = y[rows] * factor
         bounds.append(dual_bound(form, y))
+    # The better of the two bounds is the nearer one.
     gaps = [abs(objective - b) for b in bounds if np.isfinite(b)]
     return min(gaps) if gaps else None

@@ -6,6 +6,9 @@ the columns' bounds is a lower bound on ``c x``.
 
 from __future__ import annotations
 
+import math
+from typing import Final
+
 import numpy as np
 
 from privopt.arrays import Floats
@@ -17,18 +20,19 @@ def weak_duality(
 ) -> tuple[float, Floats]:
     """Return the lower bound that multipliers of a form's rows prove, for columns between ``lower`` and ``upper``.
 
-    The columns' bounds take up what the multipliers leave. Multipliers of the wrong sign count as 0.
+    Reduced costs ``cost - A'y`` need not vanish: each counts with the bound of its column. Multipliers of the wrong
+    sign count as 0.
 
     Args:
-        form: whose rows count, and nothing else.
-        cost: (n,) to be minimised.
-        duals: (m,) any multipliers.
-        lower, upper: (n,) bounds of the columns.
-        slack: a reduced cost up to this (times the largest multiplier, if that is above 1) on a column without the
-            bound that it calls for is the solver's rounding.
+        form: The form. Only its rows count, not its costs or bounds.
+        cost: Costs to be minimised, shape (n,).
+        duals: Multipliers of the rows, of any sign and size, shape (m,).
+        lower, upper: Bounds of the columns, shape (n,).
+        slack: Tolerance on the reduced costs of columns that lack the bound which their sign calls for. Up to this size
+            (times the largest multiplier, if that is above 1) they are regarded as rounding errors and count as 0.
 
     Returns:
-        The bound, -inf if there is none; and the multipliers without those of the wrong sign.
+        The lower bound, -inf if the multipliers prove none; and the multipliers, with 0 for those of the wrong sign.
     """
     # A multiplier needs a side to multiply: a positive one a lower side, a negative one an upper side.
     y = np.where((duals > 0) & ~np.isfinite(form.row_lower), 0.0, duals)
@@ -49,10 +53,12 @@ def weak_duality(
 
 
 def dual_bound(form: StandardForm, duals: Floats) -> float:
-    """Return a bound on the objective from any multipliers, in the form's sense; infinite if they prove nothing.
+    """Return the bound on the optimum that the given multipliers prove, in the form's sense; infinite for no bound.
 
-    Columns without a finite bound get one from rows of non-negative entries (as mass rows have) where there is such.
+    ``duals`` are multipliers of the rows, shape (m,). If a column has no upper bound, one is derived from rows with
+    non-negative entries (such as "the probabilities of a record sum to 1") where possible.
     """
+    # A maximum is the minimum of the negated costs, and the multipliers change their sign with the costs.
     flip = 1.0 if form.sense == "min" else -1.0
     lower_bound, _ = weak_duality(form, flip * form.c, flip * duals, *implied_bounds(form))
     return flip * lower_bound + form.c0
@@ -61,8 +67,9 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
 def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, tolerance: float) -> float:
     """Return the bound on a linear program's optimum that a solver's multipliers prove, up to rounding.
 
-    Unlike :func:`dual_bound`, it forgives a reduced cost of a free column that is as small as rounding and the solver's
-    tolerance make it. The bound is lowered by what that reduced cost can be worth at ten times the point.
+    Unlike :func:`dual_bound`, it tolerates a reduced cost of an unbounded column if rounding and the solver's tolerance
+    explain its size. The bound is weakened by the most that such reduced costs can contribute if these columns stay
+    within ten times the solver's point.
 
     Args:
         form: The linear program.
@@ -71,7 +78,7 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
         tolerance: The solver's tolerance on reduced costs, in units of the objective.
 
     Returns:
-        The bound in the form's own sense; infinite if the multipliers prove nothing.
+        The bound in the form's own sense; infinite if the multipliers prove no bound.
     """
     strict_bound = dual_bound(form, duals)
     if np.isfinite(strict_bound):
@@ -79,15 +86,18 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     flip = 1.0 if form.sense == "min" else -1.0
     cost, y = flip * form.c, flip * duals
     lower, upper = implied_bounds(form)
+    # The multipliers that weak_duality would use, because their reduced costs are needed here.
     y = np.where(((y > 0) & ~np.isfinite(form.row_lower)) | ((y < 0) & ~np.isfinite(form.row_upper)), 0.0, y)
     reduced = cost - form.A.T @ y
     unbounded = np.flatnonzero(~np.isfinite(np.where(reduced > 0, lower, upper)) & (reduced != 0))
+    # The sum of the sizes of a reduced cost's terms: its rounding error is in proportion to it.
     magnitude = np.abs(cost[unbounded]) + abs(form.A[:, unbounded]).T @ np.abs(y)
     if (np.abs(reduced[unbounded]) > 2 * tolerance + 1e-9 * magnitude).any():
-        return -flip * np.inf
+        return -flip * np.inf  # No bound: -inf for a minimum, inf for a maximum.
+    # Ten times the solver's point stands for how large a free column may become; the bound is lowered by that much.
     reach = 10.0 * np.maximum(np.abs(point[unbounded]), 1.0)
     worth = float(np.abs(reduced[unbounded]) @ reach)
-    # weak_duality counts a column at 0 if it is given 0 for the bound that the column lacks
+    # weak_duality counts a column at 0 if it is given 0 for the bound that the column lacks.
     lower, upper = lower.copy(), upper.copy()
     lower[unbounded] = np.where(np.isfinite(lower[unbounded]), lower[unbounded], 0.0)
     upper[unbounded] = np.where(np.isfinite(upper[unbounded]), upper[unbounded], 0.0)
@@ -95,8 +105,73 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     return flip * (lower_bound - worth) + form.c0
 
 
+ULP: Final = 2.0**-52
+"""Relative distance of two neighbouring doubles near 1; each rounded operation is off by at most half of it."""
+
+MAX_LOG_RATIO: Final = 700.0
+"""The largest exponent of a privacy row that the matrix represents. Beyond it, the matrix has a smaller factor, because
+exp would soon overflow a double."""
+
+
+def rigorous_bound(form: StandardForm, duals: Floats) -> float:
+    """Return a bound on a linear program's optimum that holds despite all rounding errors; infinite for no bound.
+
+    It is the bound of :func:`dual_bound`, lowered (raised for a maximum) by bounds on the rounding errors of each step.
+    Costs may differ from their true values by a few units in the last place, and so may entries of privacy rows, which
+    are doubles near ``exp(eps d)``. Sides of rows and bounds of columns are taken as exact. The multipliers may be any
+    numbers.
+
+    Args:
+        form: The linear program. The bound also holds if some of its columns must be integers.
+        duals: Multipliers of its rows, in its own sense, shape (m,).
+    """
+    flip = 1.0 if form.sense == "min" else -1.0
+    cost, y, matrix = flip * form.c, flip * duals, form.A.tocsr(copy=True)
+    lower, upper = form.col_lower, implied_bounds(form)[1]
+    # A bound that follows from a row was rounded when it was computed.
+    upper = np.where(upper < form.col_upper, np.nextafter(upper, np.inf), upper)
+    entry_error = np.full(matrix.shape[0], 8 * ULP)
+    is_usable = np.isfinite(y)
+    for family in form.families:
+        if family.log_ratio is not None:
+            # An exponent is off by some units in its last place, which exp multiplies by the exponent.
+            entry_error[family.start : family.stop] += 4 * ULP * np.abs(np.minimum(family.log_ratio, MAX_LOG_RATIO))
+            is_usable[family.start : family.stop] &= family.log_ratio <= MAX_LOG_RATIO
+    row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    is_usable[row_of[~np.isfinite(matrix.data)]] = False
+    # Rows without multipliers prove nothing and cost nothing, and inf times 0 must not become NaN.
+    matrix.data[~is_usable[row_of]] = 0.0
+    y = np.where(is_usable, y, 0.0)
+    y = np.where(((y > 0) & ~np.isfinite(form.row_lower)) | ((y < 0) & ~np.isfinite(form.row_upper)), 0.0, y)
+    reduced = cost - matrix.T @ y
+    # A sum of k terms is off by at most k units in the last place of the sum of their absolute values.
+    terms = np.diff(matrix.tocsc().indptr) + 8
+    sizes = np.abs(cost) + abs(matrix).T @ np.abs(y)
+    error = terms * ULP * sizes + abs(matrix).T @ (entry_error * np.abs(y)) * (1 + terms * ULP)
+    is_free_of_error = sizes == 0
+    error = np.where(is_free_of_error, 0.0, error + np.finfo(float).tiny)
+    products = [
+        np.where((end == 0) | (bounds == 0), 0.0, end * np.where(end == 0, 1.0, bounds))
+        for end in (reduced - error, reduced + error)
+        for bounds in (lower, upper)
+    ]
+    smallest = np.minimum.reduce(products)
+    active = np.flatnonzero(y)
+    sides = np.where(y[active] > 0, form.row_lower[active], form.row_upper[active])
+    parts = np.concatenate([smallest, y[active] * sides])
+    if not np.isfinite(parts).all():
+        return -flip * np.inf
+    # fsum is exact up to its last rounding; each product was rounded once, and underflow loses less than tiny.
+    slack = 2 * ULP * math.fsum(np.abs(parts).tolist()) + len(parts) * np.finfo(float).tiny
+    lower_bound = math.fsum([*parts.tolist(), flip * form.c0, -slack - 2 * ULP * abs(form.c0)])
+    return float(flip * np.nextafter(lower_bound, -np.inf))
+
+
 def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
-    """Return the column bounds, with upper ones from rows ``sum a x <= b`` of non-negative entries and columns."""
+    """Return bounds of the columns, shape (n,) each, with missing upper bounds derived from rows where possible.
+
+    A row ``sum a x <= b`` of non-negative coefficients and columns implies ``x <= b / a`` for each of its columns.
+    """
     lower, upper = form.col_lower, form.col_upper.copy()
     matrix = form.A
     if not np.isinf(upper).any() or matrix.nnz == 0:
@@ -106,6 +181,7 @@ def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
     has_negative = np.zeros(matrix.shape[0], dtype=bool)
     has_negative[row_of[(matrix.data < 0) | (lower[matrix.indices] < 0)]] = True
     is_usable = ~has_negative[row_of] & np.isfinite(form.row_upper)[row_of] & (matrix.data > 0)
+    # A tiny coefficient gives an infinite bound, which is no bound.
     with np.errstate(over="ignore"):
         np.minimum.at(upper, matrix.indices[is_usable], form.row_upper[row_of[is_usable]] / matrix.data[is_usable])
     return lower, upper

@@ -1,6 +1,6 @@
-"""The standard form of a compiled model: arrays, with the labels of the formula.
+"""The standard form of a compiled model: arrays, with the names and labels of the formula.
 
-Solvers and their processes get this form. Results are reported back under its names.
+Solvers and their processes receive this form, and results are reported under its names.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
@@ -20,16 +20,19 @@ from privopt.errors import ModelError
 __all__ = ["FamilyBlock", "Floats", "StandardForm", "VariableBlock", "round_integer_bounds"]
 
 BOUND_ROUNDING = 1e-9
-"""A bound of an integer column this close to an integer, relative to it if above 1, means that integer."""
+"""A bound of an integer column that is this close to an integer is rounded to it. The tolerance is relative for bounds
+above 1."""
 
 FamilyKind = Literal["rows", "privacy", "indicator", "piecewise", "block"]
 
 
 def _float_vector(value: ArrayLike) -> Floats:
+    """Convert to a read-only vector of doubles."""
     return read_only(np.ascontiguousarray(value, dtype=np.float64))
 
 
 def _flag_vector(value: ArrayLike) -> NDArray[np.uint8]:
+    """Convert to a read-only vector of bytes."""
     return read_only(np.ascontiguousarray(value, dtype=np.uint8))
 
 
@@ -38,8 +41,10 @@ def _csr_matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
     matrix = sparse.csr_matrix(value, dtype=np.float64)
     matrix.sum_duplicates()
     if not matrix.data.all():
+        # Zeros are eliminated in place, and the arrays may be the caller's.
         matrix = matrix.copy()
         matrix.eliminate_zeros()
+    # A form is immutable: its arrays are shared, not copied, wherever it goes.
     for part in (matrix.data, matrix.indices, matrix.indptr):
         part.flags.writeable = False
     return matrix
@@ -50,15 +55,15 @@ class FamilyBlock:
     """Rows ``start`` to ``stop`` of a form: one symbolic constraint over its index tuples.
 
     Attributes:
-        name: the family's name.
-        start, stop: its rows, half open.
-        indices: names of its indices, in the order of ``forall``.
-        sets: the set that each index runs over.
-        positions: for each index, the place (from 0) of each row, shape (stop - start,).
+        name: The family's name.
+        start, stop: The first row of the family, and one past the last.
+        indices: Names of the indices, in the order of ``forall``.
+        sets: The set that each index runs over.
+        positions: For each index, the position (from 0) of its value in every row, shape (stop - start,).
         kind: "rows", "privacy" (z_i <= exp(log_ratio) z_j), "indicator", "piecewise" or "block".
-        log_ratio: privacy rows only: eps d of each row, shape (stop - start,), natural logarithms. The matrix
-            holds exp of it where a double can; this array holds it always.
-        left, right: privacy rows only: the columns of z_i and of z_j, shape (stop - start,).
+        log_ratio: For privacy rows, the exponent of each row (such as eps d), shape (stop - start,). The matrix has
+            its exponential, for which large exponents are cut; this array has the exponent as it is.
+        left, right: For privacy rows, the columns of z_i and of z_j, shape (stop - start,).
     """
 
     name: str
@@ -76,24 +81,62 @@ class FamilyBlock:
         return self.stop - self.start
 
     def label(self, row: int) -> tuple[Hashable, ...]:
-        """Return the labels of a row, which is counted from the start of the family."""
+        """Return the labels of a row, one for each index. ``row`` counts from the start of the family."""
+        # The rows of a ready block (given as arrays, not as a formula) have no indices, so they are labelled by number.
         if not self.indices and len(self) > 1:
             return (row,)
         return tuple(s.labels[int(p[row])] for s, p in zip(self.sets, self.positions, strict=True))
 
     def row_name(self, row: int) -> str:
-        """Return the row's name in the formula's words, such as ``geo-ind[i='a', j='b', k='a']``."""
+        """Return the name of a row, such as ``geo-ind[i='a', j='b', k='a']``."""
         label = self.label(row)
         if not label:
             return self.name
         names = self.indices if len(self.indices) == len(label) else ("row",) * len(label)
         return f"{self.name}[{', '.join(f'{n}={x!r}' for n, x in zip(names, label, strict=True))}]"
 
-    def rows(self, labels: Sequence[Hashable]) -> Ints:
-        """Return the rows (from the start of the family) with these labels.
+    def keep_rows(self, remaining_rows: Ints) -> FamilyBlock:
+        """Return this block as it is after other rows of the form were deleted.
+
+        Args:
+            remaining_rows: Ascending numbers of the form's remaining rows, in this and in other blocks.
+        """
+        start, stop = np.searchsorted(remaining_rows, [self.start, self.stop]).tolist()
+        kept = remaining_rows[start:stop] - self.start
+        return evolve(
+            self,
+            start=start,
+            stop=stop,
+            positions=tuple(places[kept] for places in self.positions),
+            log_ratio=None if self.log_ratio is None else self.log_ratio[kept],
+            left=None if self.left is None else self.left[kept],
+            right=None if self.right is None else self.right[kept],
+        )
+
+    def keep_columns(self, remaining_columns: Ints) -> FamilyBlock:
+        """Return this block as it is after columns of the form were deleted.
+
+        Args:
+            remaining_columns: Ascending numbers of the form's remaining columns.
 
         Raises:
-            ModelError: No row has them.
+            ModelError: A privacy row of this block has a deleted column.
+        """
+        if self.left is None or self.right is None:
+            return self
+        if not (np.isin(self.left, remaining_columns).all() and np.isin(self.right, remaining_columns).all()):
+            raise ModelError(f"privacy rows of {self.name} compare a column that is deleted: delete these rows first")
+        return evolve(
+            self,
+            left=np.searchsorted(remaining_columns, self.left),
+            right=np.searchsorted(remaining_columns, self.right),
+        )
+
+    def rows(self, labels: Sequence[Hashable]) -> Ints:
+        """Return the numbers, counted from the start of the family, of the rows with these labels.
+
+        Raises:
+            ModelError: No row has these labels.
         """
         if not self.indices:
             rows = np.array([r for r in range(len(self)) if self.label(r) == tuple(labels)], dtype=np.int64)
@@ -111,7 +154,13 @@ class FamilyBlock:
 
 @frozen(eq=False, kw_only=True)
 class VariableBlock:
-    """Columns ``start`` to ``stop`` of a form: one variable over the product of its sets, row-major."""
+    """Columns ``start`` to ``stop`` of a form: one variable over the product of its sets, row-major.
+
+    Attributes:
+        name: The variable's name.
+        start: Number of its first column.
+        sets: The sets that the indices run over; () for a scalar.
+    """
 
     name: str
     start: int
@@ -128,16 +177,17 @@ class VariableBlock:
         return self.start + int(np.prod(self.shape, dtype=np.int64))
 
     def flat(self, labels: Sequence[Hashable]) -> int:
-        """Return the offset inside the block of the column with these labels."""
+        """Return the position within the block of the column with these labels."""
         if len(labels) != len(self.sets):
             raise ModelError(f"variable {self.name} has {len(self.sets)} indices, got {len(labels)} labels")
         offset = 0
         for index_set, label in zip(self.sets, labels, strict=True):
+            # Row-major, as Variable.columns numbers the columns.
             offset = offset * len(index_set) + index_set.position(label)
         return offset
 
     def column_name(self, offset: int) -> str:
-        """Return the column's name in the formula's words, such as ``z['a', 'b']``."""
+        """Return the name of a column, such as ``z['a', 'b']``. ``offset`` counts from the start of the block."""
         if not self.sets:
             return self.name
         places = np.unravel_index(offset, self.shape)
@@ -146,21 +196,21 @@ class VariableBlock:
 
 @frozen(eq=False, kw_only=True)
 class StandardForm:
-    """Optimise ``c x + c0`` subject to ``row_lower <= A x <= row_upper``, ``col_lower <= x <= col_upper``.
+    """An optimisation problem: ``c x + c0`` subject to ``row_lower <= A x <= row_upper, col_lower <= x <= col_upper``.
 
-    Arrays only, read-only, and picklable: this is what crosses to a solver or another process.
+    A form consists of read-only arrays and can be pickled, so that it can be sent to a solver in another process.
 
     Attributes:
-        c: objective, shape (n,), as the user wrote it (not negated if it is maximised).
-        c0: constant of the objective.
-        sense: "min" or "max".
+        c: Coefficients of the objective, shape (n,), as the user wrote them (not negated if it is maximised).
+        c0: Constant of the objective.
+        sense: Whether ``c x + c0`` is minimised ("min") or maximised ("max").
         A: scipy CSR matrix, shape (m, n). Privacy rows are ``z_i - exp(L) z_j <= 0``, with L cut at
             ``LARGEST_LOG`` so that the matrix is finite (a smaller factor is stricter).
-        row_lower, row_upper: shape (m,), with infinities.
-        col_lower, col_upper: shape (n,), with infinities.
-        integrality: shape (n,), uint8: 1 if the column takes integers only.
-        families: what the rows are, in order.
-        variables: what the columns are, in order.
+        row_lower, row_upper: Sides of the rows, shape (m,), infinite if a row has no such side.
+        col_lower, col_upper: Bounds of the columns, shape (n,), infinite if a column has no such bound.
+        integrality: 1 for columns that take only integers and 0 for others, shape (n,), uint8.
+        families: The families of rows, in order.
+        variables: The variables, in the order of their columns.
     """
 
     c: Floats = field(converter=_float_vector)
@@ -176,7 +226,9 @@ class StandardForm:
     variables: tuple[VariableBlock, ...] = ()
 
     def __attrs_post_init__(self) -> None:
+        """Check shapes and numbers; an error about a NaN or another impossible number names its row or column."""
         m, n = self.A.shape
+        # c, bounds and integrality have an entry for each column, sides one for each row.
         sizes = {"c": n, "col_lower": n, "col_upper": n, "integrality": n, "row_lower": m, "row_upper": m}
         for name, size in sizes.items():
             shape = getattr(self, name).shape
@@ -188,6 +240,7 @@ class StandardForm:
         self._check_infinite_sides()
         if not np.isfinite(self.A.data).all():
             entry = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
+            # Row r has the entries from indptr[r] on, so the row of an entry is one before the first larger start.
             row = int(np.searchsorted(self.A.indptr, entry, side="right")) - 1
             raise ModelError(
                 f"{self.row_name(row)}: the coefficient of "
@@ -200,7 +253,7 @@ class StandardForm:
             )
 
     def _check_infinite_sides(self) -> None:
-        """Refuse a lower bound or side of +inf, and an upper one of -inf: nothing satisfies them."""
+        """Raise a ModelError for a lower side or bound of +inf or an upper one of -inf, which no number satisfies."""
         for kind, side in (("row", "lower"), ("row", "upper"), ("col", "lower"), ("col", "upper")):
             name_of = self.row_name if kind == "row" else self.column_name
             values = getattr(self, f"{kind}_{side}")
@@ -240,14 +293,14 @@ class StandardForm:
         raise ModelError(f"no variable is called {name!r}; there are {names}")
 
     def row_name(self, row: int) -> str:
-        """Return the row's name in the formula's words, or its number if no family covers it."""
+        """Return the name of a row, or ``row`` and its number if it belongs to no family."""
         for block in self.families:
             if block.start <= row < block.stop:
                 return block.row_name(row - block.start)
         return f"row {row}"
 
     def column_name(self, column: int) -> str:
-        """Return the column's name in the formula's words, or its number if no variable covers it."""
+        """Return the name of a column, or ``column`` and its number if it belongs to no variable."""
         for block in self.variables:
             if block.start <= column < block.stop:
                 return block.column_name(column - block.start)
@@ -257,20 +310,22 @@ class StandardForm:
 def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any]) -> tuple[Floats, Floats]:
     """Round the bounds of integer columns inwards, to the first and the last integer between them.
 
-    Solvers take fractional bounds of integer columns and answer wrongly: HiGHS calls models with them infeasible.
+    Solvers accept fractional bounds of integer columns, but may return wrong answers: HiGHS calls such models
+    infeasible.
 
     Args:
         lower, upper: Bounds of the columns, shape (n,).
         is_integer: Nonzero where a column takes integers only, shape (n,).
 
     Returns:
-        The bounds; where no integer lies between them, the lower one is above the upper one.
+        The rounded lower and upper bounds. If no integer lies between them, the lower one is above the upper one.
     """
     is_integer_column = np.asarray(is_integer) != 0
     if not is_integer_column.any():
         return lower, upper
-    # 0.1 * 30 = 3.0000000000000004 is meant to be 3
+    # Bounds may carry rounding errors: 0.1 * 30 = 3.0000000000000004 is meant to be 3.
     with np.errstate(invalid="ignore"):
+        # At most 1e-6: of a bound of 1e9, the relative tolerance would be a whole integer.
         min_integers = np.ceil(lower - np.clip(BOUND_ROUNDING * np.abs(lower), BOUND_ROUNDING, 1e-6))
         max_integers = np.floor(upper + np.clip(BOUND_ROUNDING * np.abs(upper), BOUND_ROUNDING, 1e-6))
     min_integers, max_integers = (

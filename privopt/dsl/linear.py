@@ -1,6 +1,6 @@
-"""Turn a sympy expression into linear terms, and a coefficient into one NumPy function.
+"""Convert sympy expressions to linear terms, and coefficients to NumPy functions.
 
-Whether a family is linear is decided once, on its formula; rows are not looked at here.
+Whether a family is linear is decided once, from its formula, and not for each of its rows.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from privopt.arrays import Floats, Ints
 from privopt.dsl.symbols import Access, Index, IndexSet, Param, Restriction, Total, Variable
 from privopt.errors import ModelError
 
+# For each index the position (from 0) of its value in its set, in every row; all arrays have one shape.
 Places = Mapping[Index, Ints]
 
 Expression: TypeAlias = sympy.Expr | float
-"""What a formula may hold: sympy's expressions, numbers."""
+"""A part of a formula: a sympy expression or a number."""
 
 Where: TypeAlias = Ints | Iterable[object]
-"""Index tuples as :func:`read_tuples` reads them."""
+"""Index tuples in any of the forms that :func:`read_tuples` accepts."""
 
 
 def as_expression(value: Expression) -> sympy.Expr:
-    """Convert a number or sympy expression to an expression. Strings are refused, not parsed."""
+    """Convert a number or sympy expression to a sympy expression. Strings are refused, never parsed as formulas."""
     if isinstance(value, str):
         raise ModelError(f"an expression must be of variables, params and numbers, got the text {value!r}")
     try:
@@ -39,37 +40,57 @@ def as_expression(value: Expression) -> sympy.Expr:
     return expression
 
 
+def exp(exponent: Expression) -> sympy.Expr:
+    """Return e to the power of an expression or a number, and keep it as an exponential.
+
+    sympy would replace ``exp(1.0)`` by 2.718, and ``z_i <= exp(1.0) z_j`` would no longer be recognised as a privacy
+    row.
+
+    >>> exp(1.5)
+    exp(1.5)
+    """
+    expression = as_expression(exponent)
+    if not expression.is_number:
+        return sympy.exp(expression)
+    number = float(expression)
+    if not np.isfinite(number):
+        raise ModelError(f"exp({number}): the exponent must be finite")
+    # A parameter is not evaluated; it is printed as the number.
+    return sympy.exp(Param(str(exponent), None, number))
+
+
 def Le(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """Return ``left <= right`` without letting sympy rearrange it."""
+    """Return the relation ``left <= right`` as written. sympy's own operator would rearrange or evaluate it."""
     return sympy.Le(as_expression(left), as_expression(right), evaluate=False)
 
 
 def Ge(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """Return ``left >= right`` without letting sympy rearrange it."""
+    """Return the relation ``left >= right`` as written. sympy's own operator would rearrange or evaluate it."""
     return sympy.Ge(as_expression(left), as_expression(right), evaluate=False)
 
 
 def Eq(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
-    """Return ``left == right`` without letting sympy rearrange it."""
+    """Return the relation ``left == right`` as written. sympy's own ``Eq`` would rearrange or evaluate it."""
     return sympy.Eq(as_expression(left), as_expression(right), evaluate=False)
 
 
 def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
-    """Read the index tuples that a family or sum is restricted to.
+    """Read the index tuples that a family or sum is restricted to, in any of the forms that users may write.
 
     Args:
-        indices: what may be restricted; tuples of m entries restrict the first m of them.
-        where: integer array (P, m) of places, or a sequence of tuples of labels (scalars where m is 1), or a
-            pair ``(indices, tuples)`` that names its indices itself.
+        indices: Indices that may be restricted; tuples of m entries restrict the first m of them.
+        where: One of three forms: an integer array (P, m) of positions in the sets; a sequence of tuples of labels
+            (plain labels if m is 1); or a pair ``(indices, tuples)`` that names its indices itself.
 
     Returns:
-        The restricted indices, and for each its places, shape (P,).
+        The restricted indices, and for each of them the positions of its values, shape (P,).
     """
     tuples: Any = where
     names_indices = isinstance(tuples, tuple) and len(tuples) == 2 and _all_indices(tuples[0])
     if names_indices:
         restricted: tuple[Index, ...] = (tuples[0],) if isinstance(tuples[0], Index) else tuple(tuples[0])
         tuples = tuples[1]
+    # From here on, ``columns`` has the positions or labels of one index in all tuples, for each restricted index.
     if isinstance(tuples, np.ndarray):
         if tuples.dtype == bool:
             raise ModelError(
@@ -89,7 +110,9 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
                 )
             columns = [list(column) for column in zip(*sequences, strict=True)]
         else:
+            # One index: a label may also be written as a tuple of one entry.
             column = [x[0] if isinstance(x, tuple | list) and len(x) == 1 else x for x in entries]
+            # An empty sequence does not tell how many indices it restricts, so it restricts all.
             columns = [column] if entries else [np.zeros(0, np.int64)] * len(restricted if names_indices else indices)
     if not names_indices:
         restricted = tuple(indices[: len(columns)])
@@ -108,20 +131,21 @@ def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ..
 
 
 def _all_indices(value: object) -> bool:
-    """Return whether a value is an index, or a non-empty sequence of them."""
+    """Return whether a value is an index or a non-empty sequence of indices."""
     return isinstance(value, Index) or (
         isinstance(value, tuple | list) and bool(value) and all(isinstance(x, Index) for x in value)
     )
 
 
 def total(expression: Expression, *, over: Index | Sequence[Index], where: Where | None = None) -> Total:
-    """Sum an expression over all values of indices, or over given tuples of them.
+    """Return the sum of an expression over all values of the given indices, or over given tuples of index values.
 
     Args:
-        expression: what is summed.
-        over: the indices that are summed over.
-        where: tuples that count, as in ``Model.require``. Named as ``((i, k), tuples)`` they may speak of indices
-            outside the sum too: then each row sums over the tuples that agree with it.
+        expression: The expression that is summed.
+        over: The indices that are summed over.
+        where: The tuples of index values to sum over, as labels or positions; None for all. The form
+            ``((i, k), tuples)`` may also name indices that are not summed over. Each row then sums over the tuples that
+            agree with the values of these indices in the row.
     """
     indices = (over,) if isinstance(over, Index) else tuple(over)
     if not _all_indices(indices):
@@ -136,7 +160,7 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
 
 @frozen(eq=False)
 class SummedIndices:
-    """Indices that a term is summed over, and the tuples that count (None for all)."""
+    """Indices that a term is summed over, and the tuples of values that the sum is restricted to (None for all)."""
 
     over: tuple[Index, ...]
     restriction: Restriction | None
@@ -144,7 +168,14 @@ class SummedIndices:
 
 @frozen(eq=False)
 class Term:
-    """``coefficient * variable[indices]`` summed over ``bindings``, or a constant if it has no variable."""
+    """One linear term: ``coefficient * variable[indices]`` summed over ``bindings``; a constant has no variable.
+
+    Attributes:
+        coefficient: Expression in params, indices and numbers.
+        variable: The variable, or None for a constant.
+        indices: Index expressions of the variable, such as ``i`` or ``i + 1``; () for a scalar or a constant.
+        bindings: The sums around the term, from the outermost.
+    """
 
     coefficient: sympy.Expr
     variable: Variable | None
@@ -169,14 +200,14 @@ class Term:
 
 
 def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
-    """Split an expression into linear terms.
+    """Split an expression into linear terms, whose sum it is.
 
     Args:
-        expression: in variables, params, indices and numbers.
-        where: what the error names: the family or "objective".
+        expression: An expression in variables, params, indices and numbers.
+        where: The place that an error message names: the family or "objective".
 
     Raises:
-        ModelError: a product or function of variables; the term is named.
+        ModelError: A product or function of variables, which is not linear; the message names the term.
     """
     # A scalar variable stands for itself; others appear with their indices only.
     if isinstance(expression, Access | Variable):
@@ -187,6 +218,7 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
             return [Term(sympy.S.One, base, expression.indices if isinstance(expression, Access) else (), ())]
     if isinstance(expression, Total):
         binding = SummedIndices(expression.over, expression.restriction)
+        # A sum of terms is the sum of each term: the sum is noted on each of them.
         return [evolve(t, bindings=(binding, *t.bindings)) for t in linear_terms(expression.body, where)]
     if expression.is_Add:
         return [t for part in expression.args for t in linear_terms(part, where)]
@@ -206,18 +238,23 @@ def _variable_names(expression: sympy.Expr) -> str:
 
 
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
-    """Multiply out a product in which at most one factor has variables."""
+    """Multiply out a product in which at most one factor has variables, and return its terms.
+
+    ``where`` is the place that an error message names: the family or "objective".
+    """
     constant_factors = [x for x in expression.args if not x.has(Variable, Total)]
     variable_factors = [x for x in expression.args if x.has(Variable, Total)]
     if sum(x.has(Variable) for x in variable_factors) > 1:
         raise ModelError(
             f"{where}: the term {expression} is not linear: it multiplies variables ({_variable_names(expression)})"
         )
+    # Begin with the constant factors, then multiply the terms so far by the terms of one factor after another.
     terms = [Term(sympy.Mul(*constant_factors), None, (), ())]
     for factor in variable_factors:
         terms = [
             Term(
                 a.coefficient * b.coefficient,
+                # At most one of the two has a variable (checked above), and its indices come with it.
                 b.variable or a.variable,
                 b.indices or a.indices,
                 _merge_bindings(a, b, expression, where),
@@ -229,7 +266,16 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
 
 
 def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tuple[SummedIndices, ...]:
-    """Join the summed indices of two factors. An index of one sum must not occur outside it in the other."""
+    """Return the sums around the product of two terms: the sums of both terms, one inside the other.
+
+    Args:
+        a, b: A term of each factor.
+        expression: The whole product, for messages.
+        where: The place that an error message names.
+
+    Raises:
+        ModelError: An index that one factor sums over also occurs in the other factor.
+    """
     summed_indices = [{i for binding in t.bindings for i in binding.over} for t in (a, b)]
     # Factors are multiplied under one sum, so that an index that is bound in one would capture the other's.
     clash = (summed_indices[0] & (summed_indices[1] | b.free_indices())) | (summed_indices[1] & a.free_indices())
@@ -241,14 +287,19 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
 
 
 class Coefficient:
-    """One NumPy function of index arrays for one coefficient expression.
+    """A coefficient expression as a NumPy function of index arrays, compiled once for all rows of a family.
 
-    Numbers enter as the doubles they are: sympy prints 15 digits only, which would change them.
+    Numbers are passed to the function as arguments, because in its code sympy would print only 15 of their digits.
     """
 
     def __init__(self, expression: sympy.Expr, where: str) -> None:
+        """Compile an expression in params, indices and numbers; error messages name ``where``, such as the family."""
+        # Such as log(0) and sqrt(-1), which sympy evaluates before they get here.
+        if expression.has(sympy.zoo, sympy.nan, sympy.I):
+            raise ModelError(f"{where}: the coefficient {expression} must be a real number")
         self.expression = expression
         self.where = where
+        # Sorted, because the order of a set may differ between processes.
         self._accesses = sorted(expression.atoms(Access) | {p for p in expression.atoms(Param) if p.is_scalar}, key=str)
         for param in expression.atoms(Param):
             if not param.is_scalar and not any(isinstance(a, Access) and a.base is param for a in self._accesses):
@@ -267,6 +318,7 @@ class Coefficient:
                 "numbers that depend on an index enter as a param"
             )
         self._numbers = [float(x) for x in numbers]
+        # A coefficient made of integers only, such as -1, needs no compiled function.
         self._constant = float(body) if body.is_number and body.is_finite and not numbers else None
         self._function = (
             None
@@ -275,17 +327,46 @@ class Coefficient:
         )
 
     def __call__(self, places: Places, size: int) -> Floats:
-        """Return the values for ``size`` index tuples, given as one integer array for each index."""
+        """Return the coefficient of each index tuple, shape (size,).
+
+        ``places`` has the positions of the values of each index, shape (size,).
+        """
         if self._constant is not None or self._function is None:
             return np.full(size, self._constant, dtype=np.float64)
         values = [param_values(a, places, size, self.where) for a in self._accesses]
+        # Values that are not finite are found by the caller, which can name the entry.
         with np.errstate(all="ignore"):
             result = self._function(*values, *self._numbers)
         return np.ascontiguousarray(np.broadcast_to(np.asarray(result, dtype=np.float64), (size,)))
 
 
+class Coefficients:
+    """The NumPy functions of a model's coefficients, kept so that a model with new numbers compiles without sympy."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, dict[sympy.Expr, Coefficient]] = {}
+
+    def get(self, expression: sympy.Expr, where: str) -> Coefficient:
+        """Return the function of an expression; error messages of the function begin with ``where``."""
+        functions = self._functions.setdefault(where, {})
+        if expression not in functions:
+            functions[expression] = Coefficient(expression, where)
+        return functions[expression]
+
+    def drop(self, where: str) -> None:
+        """Drop the functions of a family or of the objective that was replaced or removed."""
+        self._functions.pop(where, None)
+
+
 def param_values(access: Param | Access, places: Places, size: int, where: str) -> Floats:
-    """Return the values of one param access, shape (size,)."""
+    """Return the values of a param for all index tuples, shape (size,).
+
+    Args:
+        access: The param with its index expressions, or a scalar param.
+        places: The positions of the values of each index, shape (size,).
+        size: Number of index tuples.
+        where: The place that an error message names: the family or "objective".
+    """
     if isinstance(access, Param):
         return np.broadcast_to(np.asarray(access.values(), dtype=np.float64), (size,))
     axes = access.base.axes(len(access.indices))
@@ -299,13 +380,25 @@ def param_values(access: Param | Access, places: Places, size: int, where: str) 
 
 
 def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, size: int, where: str) -> Ints:
-    """Return the positions that an index expression (``i``, ``i + 1``, a constant) takes, checked against its set."""
+    """Return the positions that an index expression (``i``, ``i + 1``, a constant) takes, shape (size,).
+
+    Args:
+        expression: The index expression.
+        index_set: The set that the positions must lie in.
+        places: The positions of the values of each index, shape (size,).
+        size: Number of index tuples.
+        where: The place that an error message names.
+
+    Raises:
+        ModelError: A position is fractional or outside the set.
+    """
     if isinstance(expression, Index):
         return places[expression]
     if expression.is_Integer:
         return np.full(size, int(expression), dtype=np.int64)
     indices = sorted(expression.atoms(Index), key=str)
     positions = np.asarray(sympy.lambdify(indices, expression, modules="numpy")(*(places[i] for i in indices)))
+    # An expression such as i / 2 may be no integer.
     is_outside = (positions < 0) | (positions >= len(index_set)) | (positions != np.floor(positions))
     if is_outside.any():
         k = int(np.flatnonzero(is_outside)[0])
@@ -318,12 +411,15 @@ def index_values(expression: sympy.Expr, index_set: IndexSet, places: Places, si
 
 
 def split_exponential(coefficient: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr]:
-    """Write a coefficient as ``factor * exp(log)``. The log is 0 if it has no exponential."""
+    """Return the factor and the log of a coefficient ``factor * exp(log)``; the log is 0 without an exponential.
+
+    Privacy rows store the log itself, because its exponential may be too large for a double.
+    """
     factors = sympy.Mul.make_args(coefficient)
     logs = [x.args[0] for x in factors if isinstance(x, sympy.exp)]
     return sympy.Mul(*(x for x in factors if not isinstance(x, sympy.exp))), sympy.Add(*logs)
 
 
 def free_indices(terms: Iterable[Term]) -> set[Index]:
-    """Return the indices of terms that are not summed over."""
+    """Return the indices that at least one of the terms has and does not sum over."""
     return set().union(*(t.free_indices() for t in terms))

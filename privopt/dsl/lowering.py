@@ -1,6 +1,6 @@
-"""Lower a constraint family from its formula to terms, index tuples and kind, ready to be compiled.
+"""Lower a constraint family from its formula to terms, index tuples and a kind, ready to be compiled.
 
-Everything that can be wrong with a family as a whole is checked here, once for all of its rows.
+Errors that concern a family as a whole are found here, once for all of its rows.
 """
 
 from __future__ import annotations
@@ -31,47 +31,72 @@ from privopt.errors import ModelError
 
 
 @frozen(eq=False)
+class Range:
+    """A relation ``lower <= expression <= upper`` whose sides have no variables. Created by :func:`between`."""
+
+    lower: sympy.Expr
+    expression: sympy.Expr
+    upper: sympy.Expr
+
+    def __str__(self) -> str:
+        return f"{self.lower} <= {self.expression} <= {self.upper}"
+
+
+@frozen(eq=False)
 class Implication:
-    """``binary = 1`` implies ``relation``. Written as ``implies(binary, relation)``."""
+    """A relation that must hold if a binary variable is 1. Created by :func:`implies`."""
 
     binary: sympy.Expr
-    relation: sympy.Rel
+    relation: sympy.Rel | Range
 
     def __str__(self) -> str:
         return f"{self.binary} = 1 -> {relation_text(self.relation)}"
 
 
-Relation: TypeAlias = sympy.Rel | Implication
-"""What a family of rows may say."""
+Relation: TypeAlias = sympy.Rel | Range | Implication
+"""A relation that the rows of a family can state."""
 
 
-def implies(binary: Expression, relation: sympy.Rel) -> Implication:
-    """Return an indicator row: if the binary is 1 the relation holds, and if it is 0 it need not.
-
-    It becomes rows with the smallest big-M that the bounds of the variables give, one for each row; without such
-    bounds compiling is an error that names the variable.
+def between(lower: Expression, expression: Expression, upper: Expression) -> Range:
+    """Return the relation ``lower <= expression <= upper``, which becomes rows with two sides.
 
     Args:
-        binary: a binary variable ``h[j]`` or its opposite ``1 - h[j]``.
-        relation: ``<=``, ``>=`` or ``Eq`` of linear expressions.
+        lower, upper: Numbers or parameters, without variables.
+        expression: A linear expression.
+    """
+    return Range(as_expression(lower), as_expression(expression), as_expression(upper))
+
+
+def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
+    """Return an indicator relation, which must hold if the binary is 1 and need not hold if it is 0.
+
+    It is compiled to big-M rows. Each row has the smallest M that follows from the bounds of the variables. If a
+    variable lacks a bound that this needs, compiling raises an error that names the variable.
+
+    Args:
+        binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
+        relation: ``<=``, ``>=`` or ``Eq`` of linear expressions, or ``between``.
     """
     return Implication(as_expression(binary), relation)
 
 
 @frozen(eq=False, kw_only=True)
 class Family:
-    """One symbolic constraint: ``sum of terms  (<= | >= | ==)  0`` for index tuples.
+    """One symbolic constraint, ``sum of terms  (<= | >= | ==)  0``, for all of its index tuples.
 
     Attributes:
-        name: of the family.
-        statement: relation or implication as it was written.
-        terms: left side minus right side.
+        name: The family's name.
+        statement: The relation or implication as the user wrote it.
+        terms: The terms of the left side minus those of the right side.
         operator: "<=", ">=" or "==".
-        forall: indices of its rows.
-        restricted, tuples: those of them that are restricted, and their places.
-        kind: as in ``FamilyBlock``.
-        privacy: True: it must be a privacy family; None: it is if it has that shape; False: it is not.
-        switch: indicator rows only: the terms of the binary.
+        forall: The indices of the rows.
+        restricted: The indices in ``forall`` whose values are restricted to given tuples.
+        tuples: For each restricted index, the positions of its values, shape (number of tuples,).
+        kind: Kind of the rows: "rows", "indicator" (big-M rows of a binary) or "piecewise".
+        privacy: True if the rows must be privacy rows, False if they must not; None to decide by their shape.
+        switch: For indicator rows, the terms of the binary; empty for other rows.
+        upper_terms: For rows with two sides, the constants of the expression minus the upper side. For such rows,
+            ``terms`` is the expression minus the lower side, and the operator is ">=".
     """
 
     name: str
@@ -84,11 +109,25 @@ class Family:
     kind: FamilyKind = "rows"
     privacy: bool | None = None
     switch: tuple[Term, ...] = ()
+    upper_terms: tuple[Term, ...] = ()
+
+    @property
+    def all_terms(self) -> tuple[Term, ...]:
+        """All terms that the rows depend on."""
+        return (*self.terms, *self.switch, *self.upper_terms)
 
 
 @frozen(eq=False, kw_only=True)
 class Block:
-    """Ready rows: ``lower <= matrix x[columns] <= upper``."""
+    """Rows ``lower <= matrix x[columns] <= upper`` that are given as arrays instead of a formula.
+
+    Attributes:
+        name: The family's name.
+        matrix: CSR matrix, shape (rows, number of ``columns``).
+        lower, upper: Sides of the rows, shape (rows,); infinite if a row has no such side.
+        columns: For each column of ``matrix``, the number of the model's column.
+        kind: Always "block".
+    """
 
     name: str
     matrix: sparse.csr_matrix
@@ -101,13 +140,24 @@ class Block:
 _OPERATORS = {sympy.Le: "<=", sympy.Ge: ">=", sympy.Eq: "=="}
 
 
-def relation_text(relation: sympy.Rel) -> str:
-    """Return a relation as text, each side as it was written."""
-    return f"{relation.lhs} {_OPERATORS.get(type(relation), type(relation).__name__)} {relation.rhs}"
+def relation_operator(relation: sympy.Rel) -> str:
+    """Return the operator of a relation: "<=", ">=" or "=="; for any other relation, the name of its class."""
+    return _OPERATORS.get(type(relation), type(relation).__name__)
+
+
+def relation_text(relation: sympy.Rel | Range) -> str:
+    """Return a relation as text, with both sides as the user wrote them."""
+    if isinstance(relation, Range):
+        return str(relation)
+    return f"{relation.lhs} {relation_operator(relation)} {relation.rhs}"
 
 
 def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
-    """Return the terms of left side minus right side, and the operator."""
+    """Return the terms of the left side minus the right side, and the operator; refuse relations that cannot be rows.
+
+    ``where`` is the place that an error message names.
+    """
+    # A relation without variables was decided by Python or sympy before it came here.
     if relation in (True, False, sympy.true, sympy.false):
         raise ModelError(
             f"{where}: the relation is always {bool(relation)}; it speaks of no variable. "
@@ -124,6 +174,17 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     return terms, operator
 
 
+def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term]]:
+    """Return the ``terms``, the operator and the ``upper_terms`` of rows with two sides, as ``Family`` stores them."""
+    terms, lower, upper = (linear_terms(x, where) for x in (relation.expression, relation.lower, relation.upper))
+    if any(t.variable is not None for t in (*lower, *upper)):
+        raise ModelError(f"{where}: the sides of {relation} must have no variables")
+    if all(t.variable is None for t in terms):
+        raise ModelError(f"{where}: {relation} speaks of no variable")
+    constants = [t for t in terms if t.variable is None]
+    return [*terms, *map(negate_term, lower)], ">=", [*constants, *map(negate_term, upper)]
+
+
 def negate_term(term: Term) -> Term:
     """Return the term with the opposite sign."""
     return Term(-term.coefficient, term.variable, term.indices, term.bindings)
@@ -137,7 +198,16 @@ def family(
     privacy: bool | None,
     kind: FamilyKind,
 ) -> Family:
-    """Read one ``require``, and check its linearity, operator, indices and tuples."""
+    """Check the arguments of ``Model.require`` (linearity, operator, indices, tuples), and return the family.
+
+    Args:
+        name: The family's name.
+        relation: The relation or implication that each row states.
+        forall: The indices of the rows.
+        where: The index tuples that get a row, in any form that ``read_tuples`` accepts; None for all.
+        privacy: Whether the rows must be privacy rows ``z_i <= exp(...) z_j``; None to decide by their shape.
+        kind: Kind of the rows. For an implication it is replaced by "indicator".
+    """
     location = f"family {name}"
     indices = (forall,) if isinstance(forall, Index) else tuple(forall)
     if not all(isinstance(x, Index) for x in indices):
@@ -145,12 +215,18 @@ def family(
     if len(set(indices)) < len(indices):
         raise ModelError(f"{location}: an index occurs twice in forall")
     switch: list[Term] = []
+    # An implication is stored as its relation, and the terms of its binary (the switch) next to it.
     row = relation
     if isinstance(relation, Implication):
         row, kind = relation.relation, "indicator"
         switch = linear_terms(relation.binary, f"{location}, binary")
-    terms, operator = _read_relation(row, location)
-    _check_indices(location, [*terms, *switch], indices)
+    # Linearity, operator and indices are checked on the formula, once for all rows.
+    upper_terms: list[Term] = []
+    if isinstance(row, Range):
+        terms, operator, upper_terms = _read_range(row, location)
+    else:
+        terms, operator = _read_relation(row, location)
+    _check_indices(location, [*terms, *switch, *upper_terms], indices)
     restricted: tuple[Index, ...] = ()
     tuples: tuple[Ints, ...] = ()
     if where is not None:
@@ -174,14 +250,19 @@ def family(
         kind=kind,
         privacy=privacy,
         switch=tuple(switch),
+        upper_terms=tuple(upper_terms),
     )
+    # A user who declares a privacy family must not get ordinary rows, whose factors a solver may round either way.
     if privacy and privacy_terms(result) is None:
         raise ModelError(f"{location}: a privacy row must be z_i <= exp(...) * z_j, got {relation_text(row)}")
     return result
 
 
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
-    """Check that each index of the terms is in forall or summed over, and not in both."""
+    """Check that each index of the terms is either in forall or summed over, and that each index of forall is used.
+
+    ``location`` is the place that an error message names.
+    """
     free = free_indices(terms)
     for term in terms:
         for index in sorted(term.free_indices() - set(indices), key=str):
@@ -196,31 +277,40 @@ def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, .
 
 
 def privacy_terms(family: Family) -> tuple[Term, Term] | None:
-    """Return the two terms of a row ``z_i <= exp(...) z_j``, or None if the family does not have that shape."""
-    if family.kind != "rows" or family.operator == "==" or family.privacy is False:
+    """Return the two terms of rows ``z_i <= exp(...) z_j``, or None if the family does not have this shape.
+
+    Only the formula is examined here. Signs and bounds are checked when the rows are compiled.
+    """
+    if family.kind != "rows" or family.operator == "==" or family.privacy is False or family.upper_terms:
         return None
     # A row like z <= exp(L) y + 0 still has the shape.
     terms = [t for t in family.terms if t.coefficient != 0]
     if len(terms) != 2 or any(t.variable is None or t.bindings for t in terms):
         return None
+    # Without an exponential, z_i <= 2 z_j is a row like any other, unless it is declared a privacy row.
     if family.privacy is None and all(split_exponential(t.coefficient)[1] == 0 for t in terms):
         return None
     return terms[0], terms[1]
 
 
 def variable_block(variable: Variable) -> VariableBlock:
-    """Return the compiled form's record of a variable."""
+    """Return the block of columns that a variable has in the compiled form."""
     return VariableBlock(name=variable.name, start=variable.start, sets=variable.sets)
 
 
 def piecewise_lines(
     name: str, shape: tuple[int, ...], breakpoints: ArrayLike, values: ArrayLike
 ) -> tuple[Floats, Floats, str]:
-    # Slopes are quotients of differences; the slack keeps their rounding from turning a line into pieces.
-    """Return lines whose maximum (convex) or minimum (concave) is the piecewise-linear function.
+    """Return the lines whose maximum (if convex) or minimum (if concave) is a given piecewise-linear function.
+
+    Args:
+        name: The name of the piecewise term, for messages.
+        shape: Sizes of the sets that the term is indexed by; () for a single function.
+        breakpoints: Increasing numbers, shape (B,) for all functions or (*shape, B), with B of 2 or more.
+        values: The function at the breakpoints, in a shape that broadcasts to that of the breakpoints.
 
     Returns:
-        Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (one line).
+        Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (a single line).
     """
     points = np.asarray(breakpoints, dtype=np.float64)
     points = np.broadcast_to(points, (*shape, points.shape[-1])) if points.ndim else points.reshape(1)
@@ -236,6 +326,7 @@ def piecewise_lines(
         raise ModelError(f"piecewise {name}: a value or slope is not finite")
     # A function is convex if its slopes never fall, concave if they never rise.
     bends = np.diff(slopes, axis=-1)
+    # Slopes are quotients of differences; the slack keeps their rounding from turning a line into pieces.
     slack = 1e-9 * (1 + np.abs(slopes).max(initial=0.0))
     if (np.abs(bends) <= slack).all():
         return slopes[..., :1], intercepts[..., :1], "linear"
@@ -243,6 +334,7 @@ def piecewise_lines(
         return slopes, intercepts, "convex"
     if (bends <= slack).all():
         return slopes, intercepts, "concave"
+    # Name the first function that bends both ways, and its first bend downwards.
     bend_index = tuple(
         int(p) for p in np.argwhere((bends < -slack) & (bends.max(-1, keepdims=True) > slack))[:1].ravel()
     )

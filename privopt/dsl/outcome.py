@@ -1,15 +1,20 @@
 """The status and the checked result of a solve."""
 
+from __future__ import annotations
+
 from enum import Enum
 
-from attrs import frozen
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
 
 from privopt.arrays import Floats
 from privopt.dsl.condition import TightenedRows
+from privopt.dsl.form import StandardForm
 
 
 class Outcome(Enum):
-    """How a solve ended. A solver that dies or gives a wrong answer raises ``SolverError`` instead."""
+    """The status of a solve. A solver that dies or returns a wrong answer raises ``SolverError`` instead."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -19,21 +24,66 @@ class Outcome(Enum):
 
 
 @frozen(eq=False, kw_only=True)
-class Result:
-    """A checked answer, in the rows, units and sense of the form.
+class Basis:
+    """A simplex basis as arrays that can be pickled.
 
     Attributes:
-        outcome: how it ended; x, objective and violation are there if it is optimal or feasible.
-        x: shape (n,), inside its bounds exactly and integer where it must be.
-        objective: at x.
-        bound: on the optimum of the form as it was given (before tightening), or None.
-        duals, reduced: of LPs solved to optimality: change of the objective for a unit of a row's side, and the
-            reduced costs.
-        seconds: in the solver. iterations: simplex and interior point.
-        solver: name and version.
-        violation: by how much x misses a scaled row at most.
-        message: what the solver had to say.
-        tightening: privacy rows that were tightened; None if there were none.
+        columns: Status of each column, shape (n,): 0 at its lower bound, 1 basic, 2 at its upper bound, 3 free at 0.
+        rows: Status of each row, shape (m,), with the same codes.
+    """
+
+    columns: NDArray[np.int8]
+    rows: NDArray[np.int8]
+
+    def resized(self, rows: int) -> Basis:
+        """Return the basis for a model of ``rows`` rows, in which the appended rows are basic."""
+        extra_count = rows - len(self.rows)
+        return (
+            evolve(self, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
+            if extra_count > 0
+            else self
+        )
+
+    def carry_over(self, old_form: StandardForm, form: StandardForm) -> Basis:
+        """Return a basis for a changed form.
+
+        Variables and families that have the same name and size in the old form keep their status. Other columns are at
+        their lower bounds, and other rows are basic. If the result is not a valid basis, the solver repairs it.
+        """
+        columns = np.zeros(form.shape[1], dtype=np.int8)
+        rows = np.ones(form.shape[0], dtype=np.int8)
+        old_variables = {block.name: block for block in old_form.variables}
+        for variable in form.variables:
+            old = old_variables.get(variable.name)
+            if old is not None and old.shape == variable.shape:
+                columns[variable.start : variable.stop] = self.columns[old.start : old.stop]
+        old_families = {block.name: block for block in old_form.families}
+        for family in form.families:
+            old_family = old_families.get(family.name)
+            if old_family is not None and len(old_family) == len(family):
+                rows[family.start : family.stop] = self.rows[old_family.start : old_family.stop]
+        return Basis(columns=columns, rows=rows)
+
+
+@frozen(eq=False, kw_only=True)
+class Result:
+    """A solver's answer that passed its checks, in the rows, units and sense of the form.
+
+    Attributes:
+        outcome: Status of the solve. If it is optimal or feasible, x, objective and violation are given.
+        x: The point, shape (n,), exactly within its bounds, and exactly integer in integer columns.
+        objective: The value of the form's objective at x.
+        bound: A bound on the optimum of the form as it was given (before tightening), or None.
+        duals: Change of the objective per unit by which a row's side is moved, shape (m,), for LPs solved to
+            optimality.
+        reduced: Reduced costs of the columns, shape (n,), for LPs solved to optimality.
+        seconds: Seconds that the solver took.
+        iterations: Number of simplex and interior-point iterations.
+        solver: Name and version of the solver.
+        violation: The largest amount by which x violates a scaled row.
+        message: A message of the solver or of the checks.
+        tightening: The privacy rows that were tightened; None if there were none.
+        basis: The optimal basis of an LP, from which a similar form can be solved; None if the solver gives none.
     """
 
     outcome: Outcome
@@ -48,3 +98,4 @@ class Result:
     violation: float = 0.0
     message: str = ""
     tightening: TightenedRows | None = None
+    basis: Basis | None = None

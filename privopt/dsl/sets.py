@@ -16,24 +16,26 @@ __all__ = ["IndexSet", "Ints"]
 
 
 def _read_labels(value: int | Iterable[Hashable]) -> Sequence[Hashable]:
-    """Read the labels of a set: an integer n stands for 0 to n - 1."""
+    """Return the labels of a set: those of a sequence or array, or 0 to n - 1 for an integer n."""
     if isinstance(value, int | np.integer):
         if value < 0:
             raise ModelError(f"an index set must have 0 elements or more, got {value}")
         return range(int(value))
-    if isinstance(value, range):
+    # Only a range from 0 in steps of 1 may stay one, because positions are computed from it without a table.
+    if isinstance(value, range) and value == range(len(value)):
         return value
     return tuple(value.tolist() if isinstance(value, np.ndarray) else value)
 
 
 def _can_represent(label: object, element: object) -> bool:
-    """Return whether a label may represent an element that it equals: True equals 1, and may not."""
+    """Return whether a label may stand for an element that it equals: True equals 1, but may not stand for it."""
     if isinstance(element, bool | np.bool_):
         return isinstance(label, bool | np.bool_)
     return not isinstance(element, Number) or (isinstance(label, Number) and not isinstance(label, bool))
 
 
 def _is_integer(value: object) -> bool:
+    """Return whether a value is an integer of Python or NumPy. Booleans do not count."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
@@ -47,8 +49,8 @@ class IndexSet:
     3
 
     Attributes:
-        name: as it is printed.
-        labels: the elements, hashable and distinct; an integer n represents 0 ... n - 1.
+        name: The name that is printed.
+        labels: The elements, hashable and distinct. An integer n stands for the elements 0 to n - 1.
     """
 
     name: str
@@ -56,6 +58,7 @@ class IndexSet:
     _places: dict[Hashable, int] = field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
+        """Fill the table of positions, and refuse equal labels. The labels of a range are its positions already."""
         if isinstance(self.labels, range):
             return
         for position, label in enumerate(self.labels):
@@ -95,20 +98,22 @@ class IndexSet:
         return int(label) if isinstance(self.labels, range) else self._places[label]  # type: ignore[call-overload]
 
     def positions(self, values: Ints | Iterable[Hashable]) -> Ints:
-        """Return the positions of many elements.
+        """Return the positions (from 0) of many elements.
 
         Args:
-            values: an integer array (places already, checked against the size), or a sequence of labels;
-                integers are places too where no label is an integer. Booleans are labels, never places.
+            values: An integer array of positions, which are only checked against the size; or a sequence of labels. If
+                no label of the set is an integer, integers in a sequence are positions too. Booleans are always labels.
         """
         if isinstance(self.labels, range) and isinstance(values, list) and all(type(x) is int for x in values):
-            values = np.array(values, dtype=np.int64)  # here labels are places
+            # The labels of a range are its positions, so a list of them takes the fast path of arrays.
+            values = np.array(values, dtype=np.int64)
         if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
             positions = values.astype(np.int64)
         else:
             has_integers = isinstance(self.labels, range) or any(map(_is_integer, self.labels))
             elements = values.tolist() if isinstance(values, np.ndarray) else values
             positions = np.array([self._position_of(value, has_integers) for value in elements], dtype=np.int64)
+        # NumPy would count negative places from the end.
         is_outside = (positions < 0) | (positions >= len(self))
         if is_outside.any():
             raise ModelError(
@@ -117,11 +122,16 @@ class IndexSet:
         return positions
 
     def _position_of(self, value: Any, has_integers: bool) -> int:
-        """Return the position of a label, or of an integer if no label is one."""
+        """Return the position of one element.
+
+        Args:
+            value: A label, or a position if the set has no integer labels.
+            has_integers: Whether the set has integer labels.
+        """
         if not has_integers and _is_integer(value) and value not in self:
             return int(value)
         return self.position(value)
 
     def same_as(self, other: IndexSet) -> bool:
-        """Return whether both have the same name and the same elements in the same order."""
+        """Return whether both sets have the same name and the same elements in the same order."""
         return self is other or (self.name == other.name and self.labels == other.labels)

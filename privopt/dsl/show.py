@@ -1,28 +1,43 @@
-"""Print a model as its formula."""
+"""Show a model as its formula: as text, LaTeX or HTML."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from html import escape
 from typing import Any, Protocol
 
 import numpy as np
+import sympy
 
 from privopt.arrays import Floats
-from privopt.dsl.lowering import Block, Family, Implication, relation_text
-from privopt.dsl.symbols import Variable
+from privopt.dsl.lowering import Block, Family, Implication, Range, Relation, relation_operator, relation_text
+from privopt.dsl.symbols import Variable, latex_name, latex_text
 
 
 class PrintableModel(Protocol):
-    """The attributes of a model that are printed."""
+    """The attributes of a ``Model`` that the functions of this module show."""
 
     name: str
-    sense: Any
-    objective: Any
-    families: Any
-    variables: list[Variable]
+
+    @property
+    def sense(self) -> str:
+        """Whether the objective is minimised or maximised."""
+
+    @property
+    def objective(self) -> Any:
+        """The objective's formula, or None."""
+
+    @property
+    def families(self) -> Sequence[Family | Block]:
+        """The families of rows."""
+
+    @property
+    def variables(self) -> Sequence[Variable]:
+        """The variables."""
 
 
 def _quantifier_text(family: Family) -> str:
-    """Return the text after "for": the restricted tuples, then the indices that run over whole sets."""
+    """Return the text after "for" in a family's line, such as ``(i, j) in 2 tuples, k in X``."""
     parts = []
     if family.restricted:
         listed = ", ".join(str(index.name) for index in family.restricted)
@@ -32,14 +47,14 @@ def _quantifier_text(family: Family) -> str:
 
 
 def _common_bound(value: Floats) -> str | None:
-    """Return the common value of all bounds, "..." if they differ, or None if there are none."""
+    """Return the common value of all bounds as text, "..." if they differ, or None if none is finite."""
     if value.size == 0 or not np.isfinite(value).any():
         return None
     return f"{value[0]:g}" if (value == value[0]).all() else "..."
 
 
 def _variable_text(variable: Variable) -> str:
-    """Show a variable with its sets and bounds: ``z[X, X] >= 0``, ``h[X] binary``."""
+    """Return a variable with its sets and bounds as text, such as ``z[X, X] >= 0`` or ``h[X] binary``."""
     sets = f"[{', '.join(s.name for s in variable.sets)}]" if variable.sets else ""
     lower, upper = _common_bound(variable.lower), _common_bound(variable.upper)
     bounds = [f"{sign} {end}" for sign, end in ((">=", lower), ("<=", upper)) if end is not None] or ["free"]
@@ -61,3 +76,81 @@ def format_model(model: PrintableModel) -> str:
         )
         lines.append(f"  {family.name}: {relation}{f'  for {quantifier}' if quantifier else ''}")
     return "\n".join(lines + [f"  {_variable_text(v)}" for v in model.variables])
+
+
+def _latex_relation(statement: Relation) -> str:
+    """Return a relation or an implication in LaTeX."""
+    if isinstance(statement, Implication):
+        return rf"{sympy.latex(statement.binary)} = 1 \Rightarrow {_latex_relation(statement.relation)}"
+    if isinstance(statement, Range):
+        sides = (sympy.latex(x) for x in (statement.lower, statement.expression, statement.upper))
+        return r" \leq ".join(sides)
+    operator = {"<=": r"\leq", ">=": r"\geq", "==": "="}[relation_operator(statement)]
+    return f"{sympy.latex(statement.lhs)} {operator} {sympy.latex(statement.rhs)}"
+
+
+def _latex_quantifier(family: Family) -> str:
+    """Return the index tuples or sets that a family's rows run over, in LaTeX; "" for a single row."""
+    parts = []
+    if family.restricted:
+        listed = ", ".join(latex_name(index.name) for index in family.restricted)
+        parts.append(rf"({listed}) \in \text{{{len(family.tuples[0])} tuples}}")
+    others = [i for i in family.forall if i not in family.restricted]
+    parts += [rf"{latex_name(i.name)} \in {latex_name(i.index_set.name)}" for i in others]
+    return rf"\forall {', '.join(parts)}" if parts else ""
+
+
+def _latex_variable(variable: Variable) -> str:
+    """Return the bounds and the domain of a variable in LaTeX; bounds that differ are shown as dots."""
+    name = latex_name(variable.name)
+    domain = {"continuous": r"\mathbb{R}", "integer": r"\mathbb{Z}", "binary": r"\{0, 1\}"}[variable.kind]
+    sets = r" \times ".join(latex_name(s.name) for s in variable.sets)
+    membership = rf"{name} \in {domain}{f'^{{{sets}}}' if sets else ''}"
+    if variable.kind == "binary":
+        return membership
+    lower, upper = (
+        None if bound is None else bound.replace("...", r"\ldots")
+        for bound in (_common_bound(variable.lower), _common_bound(variable.upper))
+    )
+    if lower is None and upper is None:
+        return membership
+    start, end = "" if lower is None else rf"{lower} \leq ", "" if upper is None else rf" \leq {upper}"
+    return rf"{start}{name}{end},\ {membership}"
+
+
+def _latex_lines(model: PrintableModel) -> list[tuple[str, str, str]]:
+    """Return a name, a formula and a quantifier, the latter two in LaTeX, for each part of the model.
+
+    The parts are the objective, the families and the variables, in this order.
+    """
+    objective = "0" if model.objective is None else sympy.latex(model.objective)
+    lines = [(f"{model.sense}imize", objective, "")]
+    for family in model.families:
+        if isinstance(family, Block):
+            lines.append((family.name, rf"\text{{{family.matrix.shape[0]} ready rows}}", ""))
+        else:
+            lines.append((family.name, _latex_relation(family.statement), _latex_quantifier(family)))
+    return [*lines, *(("", _latex_variable(variable), "") for variable in model.variables)]
+
+
+def format_latex(model: PrintableModel) -> str:
+    """Return the model as one aligned formula in LaTeX."""
+    rows = [
+        " ".join([latex_text(name), r"&\quad", formula, *([r"&&\quad", quantifier] if quantifier else [])])
+        for name, formula, quantifier in _latex_lines(model)
+    ]
+    return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
+
+
+def format_html(model: PrintableModel) -> str:
+    """Return the model as an HTML table with LaTeX formulas, which notebooks typeset."""
+    cells = [
+        f"<tr><th>{escape(name)}</th><td>{_html_formula(formula)}</td><td>{_html_formula(quantifier)}</td></tr>"
+        for name, formula, quantifier in _latex_lines(model)
+    ]
+    return f"<table><caption>{escape(model.name)}</caption>{''.join(cells)}</table>"
+
+
+def _html_formula(formula: str) -> str:
+    """Return a LaTeX formula as HTML text, between the dollar signs that notebooks look for; "" for no formula."""
+    return rf"$\displaystyle {escape(formula)}$" if formula else ""

@@ -1,45 +1,68 @@
-"""A solver's answer under the names and labels of the formula."""
+"""Solve a compiled model, and return the solver's answer under the names and labels of the formula."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
-from typing import Any, Protocol, TypedDict, Unpack
+from datetime import date
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats, read_only
+from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.condition import TightenedRows
-from privopt.dsl.form import StandardForm
-from privopt.dsl.outcome import Result
-from privopt.errors import InfeasibleError, SolverError, StoppedError, UnboundedError, UsageError
+from privopt.dsl.duality import rigorous_bound
+from privopt.dsl.form import FamilyBlock, StandardForm
+from privopt.dsl.outcome import Basis, Result
+from privopt.dsl.sets import IndexSet
+from privopt.errors import InfeasibleError, ModelError, SolverError, StoppedError, UnboundedError, UsageError
 from privopt.registry import registry
+from privopt.registry.missing import describe_missing_library
+
+if TYPE_CHECKING:
+    from polars import DataFrame
+else:  # loaded late
+    DataFrame = Any
 
 EXPLAIN_SECONDS = 20.0
+"""The longest time that explaining an infeasible model may take, in seconds."""
 
 
 class SolveOptions(TypedDict, total=False):
-    """Options of ``Backend.solve``."""
+    """Options of ``Backend.solve``.
+
+    Attributes:
+        time_limit: Seconds; None for no limit.
+        gap: Relative gap at which a search over integers may end.
+        method: Algorithm for linear programs: "auto", "simplex" or "ipm" (interior point).
+        threads: Number of threads.
+        seed: Seed of the solver's own random choices.
+        basis: Basis from which a solver with warm starts begins a linear program.
+        log: Whether the solver's log is shown on standard error.
+    """
 
     time_limit: float | None
     gap: float
     method: str
     threads: int
     seed: int
+    basis: Basis | None
+    log: bool
 
 
 class Solver(Protocol):
     """A solver of compiled models. Registered ones derive from :class:`privopt.backends.Backend`."""
 
     def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
-        """Solve a form."""
+        """Solve a form and return the checked answer."""
 
     def explain(self, form: StandardForm, time_limit: float) -> str:
-        """Return why a form has no solution."""
+        """Return a text that says why a form has no solution, within ``time_limit`` seconds."""
 
 
 class SolveInterrupt(KeyboardInterrupt):
-    """An interrupt came after the solver had a feasible point; ``result`` holds the checked point."""
+    """An interrupt (Ctrl-C) of a solver that already had a feasible point; ``result`` has the checked point."""
 
     def __init__(self, result: Result) -> None:
         super().__init__()
@@ -51,18 +74,21 @@ class Solution:
     """The result of solving a model, checked against its rows.
 
     Attributes:
-        form: the compiled model.
-        status: "optimal", or "feasible" if a limit or an interrupt came first.
-        x: the columns, shape (n,).
-        objective: at x, in the objective's own units.
-        bound: lower bound on the optimum (upper if maximised); None if none is known.
-        duals: change of the objective for a unit of each row's side, shape (m,); None with integer columns.
-        reduced: reduced costs, shape (n,); None with integer columns.
-        seconds: in the solver.
-        iterations: simplex and interior-point iterations.
-        solver: its name and version.
-        violation: the largest amount by which x misses a row as the solver had it.
-        tightening: privacy rows that were tightened, and what that cost; None if there were none.
+        form: The compiled model.
+        status: "optimal", or "feasible" if a limit or an interrupt ended the search early.
+        x: Values of the columns, shape (n,).
+        objective: Value of the objective at x, in its own units.
+        bound: Lower bound on the optimum (upper bound if the objective is maximised); None if none is known.
+        duals: Change of the objective per unit by which a row's side is moved, shape (m,); None if the model has
+            integer columns.
+        reduced: Reduced costs of the columns, shape (n,); None if the model has integer columns.
+        seconds: Seconds that the solver took.
+        iterations: Number of simplex and interior-point iterations.
+        solver: Name and version of the solver.
+        violation: The largest amount by which x violates a row, as scaled for the solver.
+        tightening: The privacy rows that were tightened, and the cost of that; None if there were none.
+        basis: The solver's basis, from which a changed model can be solved again; None if the model has integer
+            columns, or the solver gives no basis.
     """
 
     form: StandardForm
@@ -77,11 +103,24 @@ class Solution:
     solver: str
     violation: float
     tightening: TightenedRows | None = None
+    basis: Basis | None = None
 
     @property
     def gap(self) -> float | None:
         """``|objective - bound| / max(|objective|, 1e-12)``; None without a bound."""
         return None if self.bound is None else abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
+
+    @property
+    def rigorous_bound(self) -> float | None:
+        """A bound on the optimum that the multipliers prove despite all rounding errors; None if they prove none.
+
+        A mechanism may state this bound as its ``Outcome.lower_bound``. See
+        :func:`privopt.dsl.duality.rigorous_bound`.
+        """
+        if self.duals is None:
+            return None
+        bound = rigorous_bound(self.form, self.duals)
+        return bound if math.isfinite(bound) else None
 
     def value(self, name: str, labels: Sequence[Hashable] | None = None) -> Any:
         """Return the values of a variable in the shape of its sets, or one number if labels are given."""
@@ -92,17 +131,80 @@ class Solution:
         return self._variable_values(self._require_values(self.reduced, "reduced costs"), name, labels)
 
     def dual(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
-        """Return the multipliers of a family, one for each row; with labels, those of its rows that have them."""
+        """Return the multipliers of a family, one for each row, or those of the rows with the given labels."""
         duals = self._require_values(self.duals, "duals")
         block = self.form.family(family)
-        family_duals = duals[block.start : block.stop]
-        if labels is None:
-            return read_only(family_duals.copy())
-        selected_duals = family_duals[block.rows(labels)]
-        return float(selected_duals[0]) if len(selected_duals) == 1 else read_only(selected_duals)
+        return _select_rows(block, duals[block.start : block.stop], labels)
+
+    def activity(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
+        """Return the value of each row of a family at the solution (``A x``); labels work as in :meth:`dual`."""
+        block = self.form.family(family)
+        return _select_rows(block, self._activities(block), labels)
+
+    def slack(self, family: str, labels: Sequence[Hashable] | None = None) -> Any:
+        """Return the distance of each row of a family from its nearest side; labels work as in :meth:`dual`.
+
+        The slack is 0 if a row is tight, negative if the row is violated within the solver's tolerance, and infinite if
+        the row has no sides.
+        """
+        block = self.form.family(family)
+        return _select_rows(block, self._slacks(block), labels)
+
+    def _activities(self, block: FamilyBlock) -> Floats:
+        """Return the activity ``A x`` of each row of a family, shape (rows,)."""
+        return np.asarray(self.form.A[block.start : block.stop] @ self.x)
+
+    def _slacks(self, block: FamilyBlock) -> Floats:
+        """Return the distance of each row of a family from its nearest side, shape (rows,)."""
+        activities, rows = self._activities(block), slice(block.start, block.stop)
+        return np.asarray(np.minimum(activities - self.form.row_lower[rows], self.form.row_upper[rows] - activities))
+
+    def to_frame(self, name: str) -> DataFrame:
+        """Return a variable or a family as a polars table, with one line for each column or row of the model.
+
+        The table of a variable has a column of labels for each of its sets, then ``value``, ``lower``, ``upper`` and
+        ``reduced_cost``. The table of a family has a column of labels for each of its indices, then ``activity``,
+        ``lower``, ``upper``, ``slack`` and ``dual``. Multipliers that the solver did not give are null.
+
+        Args:
+            name: Name of a variable or a family.
+        """
+        form = self.form
+        variables = {block.name: block for block in form.variables}
+        if name in variables:
+            variable = variables[name]
+            columns = slice(variable.start, variable.stop)
+            # One array of places a set, row-major as the columns are.
+            places = [part.ravel() for part in np.indices(variable.shape)]
+            label_names = _distinct_names([s.name for s in variable.sets])
+            labels = dict(zip(label_names, map(_labels_at, variable.sets, places), strict=True))
+            return _make_frame(
+                labels,
+                value=self.x[columns],
+                lower=form.col_lower[columns],
+                upper=form.col_upper[columns],
+                reduced_cost=None if self.reduced is None else self.reduced[columns],
+            )
+        if name not in {block.name for block in form.families}:
+            names = ", ".join([*variables, *(block.name for block in form.families)])
+            raise ModelError(f"no variable or family is called {name!r}; there are {names or 'none'}")
+        family = form.family(name)
+        rows = slice(family.start, family.stop)
+        label_names = _distinct_names(list(family.indices))
+        labels = dict(zip(label_names, map(_labels_at, family.sets, family.positions), strict=True))
+        if not family.indices and len(family) > 1:
+            labels = {"row": list(range(len(family)))}
+        return _make_frame(
+            labels,
+            activity=self._activities(family),
+            lower=form.row_lower[rows],
+            upper=form.row_upper[rows],
+            slack=self._slacks(family),
+            dual=None if self.duals is None else self.duals[rows],
+        )
 
     def _require_values(self, values: Floats | None, quantity: str) -> Floats:
-        """Return the values, or explain why the solver did not give them."""
+        """Return the values, or raise a UsageError that says why the solver did not give this quantity."""
         if values is None:
             raise UsageError(
                 f"no {quantity}: {self.solver} gives them for optimal models without integer variables only"
@@ -110,26 +212,96 @@ class Solution:
         return values
 
     def _variable_values(self, values: Floats, name: str, labels: Sequence[Hashable] | None) -> Any:
-        """Return a variable's part of a vector over all columns."""
+        """Return a variable's part of a vector over all columns.
+
+        Args:
+            values: One number for each column of the model, shape (n,).
+            name: The variable.
+            labels: The labels of one of its columns, to return a single number; None for an array in the shape of its
+                sets.
+        """
         block = self.form.variable(name)
         block_values = values[block.start : block.stop]
         if labels is not None:
+            # A text is a sequence of characters, but here it is one label.
             return float(block_values[block.flat((labels,) if isinstance(labels, str) else tuple(labels))])
         return float(block_values[0]) if not block.sets else read_only(block_values.reshape(block.shape).copy())
 
 
+def _select_rows(block: FamilyBlock, values: Floats, labels: Sequence[Hashable] | None) -> Any:
+    """Return the values of a family's rows, or of its rows with the given labels: an array, or a number for one row."""
+    if labels is None:
+        return read_only(values.copy())
+    # A text is a sequence too, but here it is one label.
+    selected = values[block.rows((labels,) if isinstance(labels, str) else labels)]
+    return float(selected[0]) if len(selected) == 1 else read_only(selected)
+
+
+def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
+    """Return the labels at given positions of a set, converted to text unless all have the same simple type."""
+    labels = [index_set.labels[place] for place in places.tolist()]
+    is_simple = len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | date)
+    return labels if is_simple else [str(label) for label in labels]
+
+
+def _distinct_names(names: list[str]) -> list[str]:
+    """Return distinct names of label columns: a second "X" becomes "X_2", and "value" becomes "value_2"."""
+    distinct: list[str] = []
+    taken = {"value", "activity", "lower", "upper", "slack", "dual", "reduced_cost"}
+    for name in names:
+        candidate, number = name, 1
+        while candidate in taken:
+            number += 1
+            candidate = f"{name}_{number}"
+        taken.add(candidate)
+        distinct.append(candidate)
+    return distinct
+
+
+def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataFrame:
+    """Return a polars table of label columns, followed by columns of numbers; None gives a column of nulls."""
+    try:
+        import polars as pl
+    except ModuleNotFoundError as error:
+        raise UsageError(f"tables need polars: {describe_missing_library(error)}") from None
+
+    texts = [pl.Series(name, values) for name, values in labels.items()]
+    rows = len(next(values for values in numbers.values() if values is not None))
+    columns = [
+        pl.Series(name, [None] * rows if values is None else values, dtype=pl.Float64)
+        for name, values in numbers.items()
+    ]
+    return pl.DataFrame([*texts, *columns])
+
+
 def solve_form(
-    form: StandardForm, backend: str | Solver = "cbc", *, name: str = "model", **options: Unpack[SolveOptions]
+    form: StandardForm,
+    backend: str | Solver = "cbc",
+    *,
+    name: str = "model",
+    **options: Unpack[SolveOptions],
 ) -> Solution:
-    """Solve a compiled model with a backend object, or with the registered solver of that name.
+    """Solve a compiled model, and return the solution or raise an error that says why there is none.
+
+    Args:
+        form: The compiled model.
+        backend: A backend object, or the name of a registered solver.
+        name: The model's name, for messages.
+        options: Options of ``Backend.solve``. The option ``basis`` is not passed to solvers without warm starts.
 
     Raises:
-        InfeasibleError, UnboundedError, StoppedError, SolverError: in the formula's words.
+        InfeasibleError: No point satisfies all rows; the message names the families that clash.
+        UnboundedError: The objective improves without limit.
+        StoppedError: The solver reached a limit before it found a feasible point.
+        SolverError: The solver failed, or returned no point.
     """
     solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
+    if not getattr(getattr(solver, "capabilities", None), "warm_start", False):
+        options.pop("basis", None)
     try:
         result = solver.solve(form, **options)
     except SolveInterrupt as interrupt:
+        # Interrupted with a checked point in hand, which is an answer. Other interrupts go on.
         result = interrupt.result
     outcome = result.outcome.value
     # The explanation must not take longer than the solve was allowed to.
@@ -159,4 +331,5 @@ def solve_form(
         solver=result.solver,
         violation=result.violation,
         tightening=result.tightening,
+        basis=result.basis,
     )

@@ -1,26 +1,57 @@
 """Indices, parameters and variables as sympy atoms, and their accesses ``z[i, k]``.
 
-They are ``Dummy`` symbols, so that two objects of the same name are never equal.
+All of them are ``Dummy`` symbols, so that two objects of the same name are never equal. Their classes have slots, so
+that setting an attribute that does not exist is an error.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import sympy
 from numpy.typing import ArrayLike
-from sympy.utilities.iterables import NotIterable
 
 from privopt.arrays import Floats, Ints, read_only
+from privopt.dsl.labelled import match_labels
 from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError
 
-__all__ = ["Access", "Index", "IndexSet", "Param", "Restriction", "Source", "Total", "Variable"]
+__all__ = ["Access", "Index", "IndexSet", "Kind", "Param", "Restriction", "Source", "Total", "Variable"]
 
+Kind = Literal["continuous", "integer", "binary"]
 Source: TypeAlias = Callable[..., ArrayLike]
+# Stands for the size of an axis of a function without declared sets: index sets of any size are accepted there.
 _ANY = 2**62
+_GREEK = re.compile(
+    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|phi|chi|psi|omega"
+)
+_LATEX_ESCAPES = {letter: f"\\{letter}" for letter in "_&%$#{}"} | {
+    " ": "\\ ",
+    "-": "\\text{-}",
+    "\\": "\\backslash{}",
+    "^": "\\hat{}",
+    "~": "\\sim{}",
+}
+
+
+def latex_text(text: str) -> str:
+    r"""Return the LaTeX that shows a text in upright letters.
+
+    >>> print(latex_text("a_b"))
+    \mathrm{a\_b}
+    """
+    return rf"\mathrm{{{''.join(_LATEX_ESCAPES.get(letter, letter) for letter in text)}}}"
+
+
+def latex_name(name: str) -> str:
+    """Return the LaTeX of a name: single letters and numbers unchanged, Greek letters as commands, others upright."""
+    if _GREEK.fullmatch(name):
+        return f"\\{name}"
+    is_short = (len(name) == 1 and name.isalpha()) or name.replace(".", "").isdigit()
+    return name if is_short else latex_text(name)
 
 
 class Index(sympy.Dummy):  # type: ignore[misc]
@@ -29,6 +60,8 @@ class Index(sympy.Dummy):  # type: ignore[misc]
     >>> Index("i", IndexSet("X", 4))
     i
     """
+
+    __slots__ = ("index_set",)
 
     index_set: IndexSet
 
@@ -43,9 +76,16 @@ class Index(sympy.Dummy):  # type: ignore[misc]
 
     _sympyrepr = _sympystr
 
+    def _latex(self, printer: Any) -> str:
+        return latex_name(self.name)
 
-class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
+
+class _Indexable(sympy.Dummy):  # type: ignore[misc]
     """Common base of variables and parameters: a name, sets, and ``[...]``."""
+
+    __slots__ = ("sets",)
+    # Otherwise sympy would take an object with ``__getitem__`` for a sequence.
+    _iterable = False
 
     sets: tuple[IndexSet, ...]
 
@@ -54,7 +94,11 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
 
     _sympyrepr = _sympystr
 
+    def _latex(self, printer: Any) -> str:
+        return latex_name(self.name)
+
     def __getitem__(self, key: Any) -> Access:
+        """Return the access ``z[i, k]``: each index is an index expression, a label or a position."""
         indices = key if isinstance(key, tuple) else (key,)
         axes = self.axes(len(indices))
         if len(indices) != len(axes):
@@ -65,7 +109,13 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
         )
 
     def _check_index(self, value: Any, index_set: IndexSet, number: int) -> sympy.Expr:
-        """Check one index of an access, and convert a label to its position."""
+        """Check one index of an access, and convert a label to its position.
+
+        Args:
+            value: An index expression, a label, or a position.
+            index_set: The set of this axis.
+            number: Number of the axis, for messages.
+        """
         if isinstance(value, sympy.Expr):
             # An expression of indices, such as i + 1, is checked again when its values are known.
             for index in value.atoms(Index):
@@ -81,11 +131,11 @@ class _Indexable(sympy.Dummy, NotIterable):  # type: ignore[misc]
         return sympy.Integer(int(index_set.positions([value])[0]))
 
     def _accepts_set(self, actual: IndexSet, expected: IndexSet) -> bool:
-        """Return whether an index over one set may stand in a place of the other."""
+        """Return whether an index over the set ``actual`` may be used for an axis over the set ``expected``."""
         return actual.same_as(expected)
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the sets of the indices if ``count`` of them are used."""
+        """Return the set of each axis for an access with ``count`` indices."""
         return self.sets
 
     @property
@@ -98,24 +148,82 @@ class Variable(_Indexable):
     """A decision variable over the product of its sets. Created by ``Model.variable``.
 
     Attributes:
-        sets: what it is indexed by; a scalar has none and represents itself in formulas.
-        start: its first column.
-        lower, upper: bounds, flattened row-major, shape (size,).
-        integer: whether it takes integers only.
-        owner: the model that it is a variable of; in another its columns would mean other variables.
+        sets: The sets that the indices run over. A scalar has none, and is used in formulas without indices.
+        start: Number of the variable's first column in the model.
+        owner: The model of the variable. Other models refuse it, because its column numbers mean other variables there.
     """
+
+    __slots__ = ("_kind", "_lower", "_upper", "owner", "start")
 
     owner: Any
     start: int
-    lower: Floats
-    upper: Floats
-    integer: bool
+    _kind: Kind
+    _lower: Floats
+    _upper: Floats
 
-    def __new__(cls, name: str, sets: tuple[IndexSet, ...]) -> Variable:
-        """Create a variable called ``name``."""
+    def __new__(cls, name: str, sets: tuple[IndexSet, ...], kind: Kind = "continuous") -> Variable:
+        """Create a variable called ``name`` without bounds."""
         variable: Variable = sympy.Dummy.__new__(cls, name, real=True)
-        variable.sets = sets
+        variable.sets, variable._kind = sets, kind
+        variable.lower, variable.upper = None, None
         return variable
+
+    @property
+    def kind(self) -> Kind:
+        """The kind: "continuous", "integer" or "binary". It cannot be changed, because the bounds depend on it."""
+        return self._kind
+
+    @property
+    def integer(self) -> bool:
+        """Whether the variable takes only integer values."""
+        return self.kind != "continuous"
+
+    @property
+    def lower(self) -> Floats:
+        """Lower bounds of the columns, flattened row-major, shape (size,).
+
+        They can be set to a number, to an array that broadcasts to the shape of the variable, or to None for no bounds.
+        The next solve of the model uses the new bounds.
+        """
+        return self._lower
+
+    @lower.setter
+    def lower(self, value: ArrayLike | None) -> None:
+        bounds = self._broadcast_bound("lower", -np.inf if value is None else value)
+        self._lower = read_only(np.maximum(bounds, 0.0) if self.kind == "binary" else bounds)
+
+    @property
+    def upper(self) -> Floats:
+        """Upper bounds of the columns, which are stored and set like the lower bounds."""
+        return self._upper
+
+    @upper.setter
+    def upper(self, value: ArrayLike | None) -> None:
+        bounds = self._broadcast_bound("upper", np.inf if value is None else value)
+        self._upper = read_only(np.minimum(bounds, 1.0) if self.kind == "binary" else bounds)
+
+    def _broadcast_bound(self, bound_name: str, value: ArrayLike) -> Floats:
+        """Return a bound as one number for each column, shape (size,)."""
+        value = match_labels(value, self.sets, f"variable {self.name}: {bound_name}")
+        try:
+            numbers = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(f"variable {self.name}: {bound_name} must be numbers or None") from None
+        try:
+            bounds = np.broadcast_to(numbers, self.shape).ravel().copy()
+        except ValueError:
+            shapes = f"shape {self.shape}, got {np.shape(value)}"
+            raise ModelError(f"variable {self.name}: {bound_name} must have {shapes}") from None
+        if np.isnan(bounds).any():
+            raise ModelError(f"variable {self.name}: {bound_name} bound is NaN")
+        return bounds
+
+    def check_bounds(self) -> None:
+        """Check that no column has a lower bound above its upper bound."""
+        crossed = np.flatnonzero(self.lower > self.upper)
+        if crossed.size:
+            first = crossed[0]
+            raise ModelError(f"variable {self.name}: lower bound {self.lower[first]} above upper {self.upper[first]}")
 
     @property
     def size(self) -> int:
@@ -123,11 +231,15 @@ class Variable(_Indexable):
         return int(np.prod(self.shape, dtype=np.int64))
 
     def columns(self, *positions: Ints) -> Ints:
-        """Return the model's columns at positions (one integer array for each index), or all of them in order."""
+        """Return the model's columns at positions (one integer array for each index), or all of them in order.
+
+        The columns are row-major: the last index varies fastest.
+        """
         if not positions:
             return np.arange(self.start, self.start + self.size)
         if not self.sets:
             return np.full(1, self.start)
+        # Positions broadcast, so that a scalar position serves all of an array's.
         flat = np.ravel_multi_index(tuple(np.broadcast_arrays(*positions)), self.shape)
         return np.asarray(flat, dtype=np.int64) + self.start
 
@@ -136,55 +248,108 @@ class Param(_Indexable):
     """Known numbers: an array, or a function of index arrays. Created by ``Model.param``.
 
     Attributes:
-        sets: what it is indexed by; of a param without declared sets, one unnamed set an axis of its array.
-        declared: whether the sets were given; otherwise any index set of the right size fits an axis.
-        source: array of that shape, or a callable that maps one integer array an index to an array.
+        sets: The sets that the indices run over. Without declared sets there is one unnamed set for each axis of the
+            array.
+        declared: Whether the sets were given. Otherwise any index set of the right size may be used for an axis.
+        revision: Number of times that the value was changed. A model compares it with the last compilation, to find the
+            rows that must be compiled again.
     """
 
-    source: Floats | Source
+    __slots__ = ("_source", "declared", "revision")
+
+    _source: Floats | Source
     declared: bool
+    revision: int
 
     def __new__(cls, name: str, sets: tuple[IndexSet, ...] | None, source: ArrayLike | Source) -> Param:
-        """Create a parameter, and check its shape and values."""
+        """Create a parameter, and check its shape and values.
+
+        Args:
+            name: The name that is printed.
+            sets: The sets of the indices; None to create one unnamed set for each axis of the array.
+            source: A number, an array of the sets' shape, or a function of index arrays, whose values are checked when
+                used.
+        """
         param: Param = sympy.Dummy.__new__(cls, name, real=True)
         param.declared = sets is not None
+        param.revision = 0
         if callable(source):
-            param.source, param.sets = source, sets or ()
+            param._source, param.sets = source, sets or ()
             return param
-        array = np.asarray(source, dtype=np.float64)
         if sets is None:
-            sets = tuple(IndexSet(f"axis {number}", size) for number, size in enumerate(array.shape))
+            shape: tuple[int, ...] = np.shape(match_labels(source, None, f"param {name}"))
+            sets = tuple(IndexSet(f"axis {number}", size) for number, size in enumerate(shape))
         param.sets = sets
-        expected_shape = tuple(len(s) for s in sets)
-        if array.shape != expected_shape:
-            raise ModelError(
-                f"param {name}: its array must have shape {expected_shape} for "
-                f"({', '.join(s.name for s in sets)}), got {array.shape}"
-            )
-        if np.isnan(array).any():
-            position = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
-            number = ", ".join(repr(s.labels[p]) for s, p in zip(sets, position, strict=True))
-            raise ModelError(f"param {name}[{number}] must be a number, got NaN")
-        param.source = read_only(array.copy())
+        param._source = param.check_value(source)
         return param
 
     @property
+    def source(self) -> Floats | Source:
+        """The numbers as an array in the shape of the sets, or a function that takes one integer array per index."""
+        return self._source
+
+    @property
+    def value(self) -> Any:
+        """The numbers: a float for a scalar, otherwise a read-only array in the shape of the sets, or the function.
+
+        It can be set to other numbers of the same shape. It can also be set to a function, if the sets are declared or
+        the value was a function before. The next solve of each model that has the parameter uses the new value.
+        """
+        return float(self.source) if not callable(self.source) and not self.sets else self.source
+
+    @value.setter
+    def value(self, source: ArrayLike | Source) -> None:
+        self._source = self.check_value(source)
+        self.revision += 1
+
+    def check_value(self, source: ArrayLike | Source) -> Floats | Source:
+        """Check the shape and the numbers of a new value, and copy it.
+
+        Raises:
+            ModelError: The value has another shape, contains a NaN, or is a function although the parameter needs an
+                array (or an array although it needs a function).
+        """
+        was_function = callable(getattr(self, "_source", None))
+        if callable(source):
+            if not (self.declared or was_function):
+                raise ModelError(f"param {self.name}: a function needs a param with declared sets; give an array")
+            return source
+        if was_function and not self.declared:
+            raise ModelError(f"param {self.name}: an array needs declared sets in place of a function; give a function")
+        source = match_labels(source, self.sets if self.declared else None, f"param {self.name}")
+        try:
+            array = np.asarray(source, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(f"param {self.name}: must be an array of numbers, got other contents") from None
+        if array.shape != self.shape:
+            raise ModelError(
+                f"param {self.name}: its array must have shape {self.shape} for "
+                f"({', '.join(s.name for s in self.sets)}), got {array.shape}"
+            )
+        if np.isnan(array).any():
+            position = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
+            number = ", ".join(repr(s.labels[p]) for s, p in zip(self.sets, position, strict=True))
+            raise ModelError(f"param {self.name}[{number}] must be a number, got NaN")
+        # A copy, because the caller may change its array before the model is compiled.
+        return read_only(array.copy())
+
+    @property
     def is_scalar(self) -> bool:
-        """Whether it represents itself in formulas."""
+        """Whether formulas use the parameter without indices. A function without declared sets always has indices."""
         return not self.sets and not (callable(self.source) and not self.declared)
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
-        """Return the sets of the indices. A function without declared sets accepts any number of them."""
+        """Return the set of each axis. A function without declared sets accepts any number of indices over any sets."""
         if callable(self.source) and not self.declared:
             return tuple(IndexSet(f"axis {number}", _ANY) for number in range(count))
         return self.sets
 
     def _accepts_set(self, actual: IndexSet, expected: IndexSet) -> bool:
-        """Return whether an index over one set may replace the other; undeclared sets must agree in size only."""
+        """Return whether an index over ``actual`` fits an axis over ``expected``; undeclared sets compare by size."""
         return actual.same_as(expected) if self.declared else len(expected) in (len(actual), _ANY)
 
     def values(self, *positions: Ints) -> Floats:
-        """Return the values at positions: one integer array for each index, all of one shape."""
+        """Return the values at positions (one integer array for each index), in the common shape of these arrays."""
         if not callable(self.source):
             return np.asarray(self.source[positions], dtype=np.float64)
         values = np.asarray(self.source(*positions), dtype=np.float64)
@@ -200,6 +365,7 @@ class Param(_Indexable):
 class Access(sympy.Expr):  # type: ignore[misc]
     """``z[i, k]``: a variable or parameter at an index tuple."""
 
+    __slots__ = ()
     is_commutative = True
     is_real = True
 
@@ -221,21 +387,31 @@ class Access(sympy.Expr):  # type: ignore[misc]
 
     _sympyrepr = _sympystr
 
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        places = zip(self.indices, self.base.axes(len(self.indices)), strict=True)
+        labels = [latex_name(str(s.labels[int(x)])) if x.is_Integer else printer._print(x) for x, s in places]
+        power = "" if exp is None else f"^{{{exp}}}"
+        return f"{latex_name(self.base.name)}_{{{', '.join(labels)}}}{power}"
+
 
 class Restriction(sympy.Dummy):  # type: ignore[misc]
     """The index tuples that a sum is restricted to.
 
     Attributes:
-        indices: the indices that the tuples are of.
-        positions: for each index, the place in each tuple, shape (P,).
+        indices: The restricted indices.
+        positions: For each of these indices, the position of its value in each of the P tuples, shape (P,).
     """
+
+    __slots__ = ("indices", "positions")
 
     indices: tuple[Index, ...]
     positions: tuple[Ints, ...]
 
     def __new__(cls, indices: tuple[Index, ...], positions: tuple[Ints, ...]) -> Restriction:
         """Create a restriction of ``indices`` to the tuples given by ``positions``."""
+        # A new symbol each time, so that sympy never merges sums with different tuples.
         restriction: Restriction = sympy.Dummy.__new__(cls, "T")
+        # Arguments of sympy's expressions must be sympy's objects, so the arrays are attributes.
         restriction.indices, restriction.positions = indices, positions
         return restriction
 
@@ -243,6 +419,7 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
 class Total(sympy.Expr):  # type: ignore[misc]
     """A finite sum over index tuples. Created by ``total``."""
 
+    __slots__ = ()
     is_commutative = True
     is_real = True
 
@@ -258,10 +435,11 @@ class Total(sympy.Expr):  # type: ignore[misc]
 
     @property
     def restriction(self) -> Restriction | None:
-        """The tuples that count; None for all."""
+        """The index tuples that the sum is restricted to; None for a sum over all tuples."""
         return self.args[2] if len(self.args) > 2 else None
 
     def _restriction_text(self) -> str:
+        """Return the text that shows the restriction, such as ``(i, k) in 5 tuples``; "" without one."""
         restriction = self.restriction
         if restriction is None:
             return ""
@@ -269,7 +447,20 @@ class Total(sympy.Expr):  # type: ignore[misc]
 
     def _sympystr(self, printer: Any) -> str:
         ranges = ", ".join(f"{x.name} in {x.index_set.name}" for x in self.over)
-        where = f"; {self._where()}" if self.restriction else ""
+        where = f"; {self._restriction_text()}" if self.restriction else ""
         return f"sum({printer._print(self.body)} for {ranges}{where})"
 
     _sympyrepr = _sympystr
+
+    def _latex(self, printer: Any) -> str:
+        over = list(self.over)
+        ranges = []
+        if self.restriction is not None:
+            restricted = self.restriction.indices
+            listed = ", ".join(latex_name(x.name) for x in restricted)
+            ranges.append(rf"({listed}) \in \text{{{len(self.restriction.positions[0])} tuples}}")
+            over = [x for x in over if x not in restricted]
+        ranges += [rf"{latex_name(x.name)} \in {latex_name(x.index_set.name)}" for x in over]
+        body = printer._print(self.body)
+        body = rf"\left({body}\right)" if self.body.is_Add else body
+        return rf"\sum_{{{', '.join(ranges)}}} {body}"

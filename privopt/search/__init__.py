@@ -1,1 +1,1 @@
-"""Searches that can be stopped: what solvers offer, what is certified of it, and when a search ends."""
+"""Searches that can be stopped: solvers offer candidates, which are certified before the time is over."""

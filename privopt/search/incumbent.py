@@ -1,4 +1,4 @@
-"""The incumbent of a search: offers of solvers, which are not trusted, and certified releases, which may be published.
+"""The incumbent of a search: untrusted offers of solvers, and certified releases, which may be published.
 
 While a solver works it offers candidates and bounds. A mechanism's :class:`Certifier` turns a candidate into a
 certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores the best offer of each method,
@@ -58,10 +58,10 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
     """
 
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
-        """Repair and certify a candidate. Return its exact value and the release."""
+        """Repair and certify a candidate, and return its exact value and the release."""
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
-        """Evaluate the multipliers of a bound exactly. Return the bound and its proof.
+        """Evaluate the multipliers of a bound exactly, and return the bound and its proof.
 
         Args:
             proof: The multipliers as the solver offered them.
@@ -87,7 +87,7 @@ class Answer(Generic[R]):
         offers: Number of offers that this method made.
         path: The steps of the search, in words.
         stopped: Whether a time limit or an interrupt ended the search early.
-        trajectory: Promised progress as tuples (seconds, bound, value).
+        trajectory: The promised values and bounds over time, as tuples (seconds, bound, value).
         details: Figures that the methods reported, by name.
     """
 
@@ -106,24 +106,25 @@ class Answer(Generic[R]):
 class Incumbent(Offers[C, P], Generic[C, P, R]):
     """The best offer of each method, the best certified release and the best proved bound.
 
-    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. The
+    Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. A
     solver's own code (a :class:`~privopt.search.offers.Later`) and the certifier run without the lock of the tables, so
-    that offers and questions never wait for them. Privacy does not depend on any of this: a matrix that a solver
+    offers and queries never wait for them. Privacy does not depend on any of this, because a matrix that a solver
     changes meanwhile is repaired and certified like any other.
 
     Attributes:
         certifier: Certifies candidates and proves bounds.
         final_gap: Relative gap that the certified value and the proved bound must reach.
-        scope: The time scope in which the incumbent was created. Certifying is not broken off before it ends.
-        closing_time: The time scope of proofs, inside ``scope``. It ends when :meth:`begin_closing` says.
+        scope: The time scope in which the incumbent was created. Certification is not interrupted before this scope
+            ends.
+        closing_time: The time scope of proofs, inside ``scope``. :meth:`begin_closing` sets its end.
         step_seconds: The longest duration of "certify" and "prove" so far in this run. A duration that includes
-            compilation is used only until one without is known, because a first run without the compile cache takes
-            some seconds longer.
+            compilation is used only until a step ran without compilation, because a first run without the compile cache
+            takes some seconds longer.
         cold_steps: The steps whose only measurement includes compilation.
-        ended_steps: The steps that a time scope broke off. They are not started again.
-        changed: Event that is set by every offer.
-        best_certified: The best certified release; infinite value before the first one.
-        best_proved: The best proved bound; minus infinity before the first one.
+        ended_steps: The steps that the end of a time scope interrupted. They are not started again.
+        changed: An event that every offer sets.
+        best_certified: The best certified release. Its value is infinite before the first one.
+        best_proved: The best proved bound. It is minus infinity before the first one.
     """
 
     def __init__(
@@ -170,6 +171,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     # --- called by solvers --------------------------------------------------------------------------
 
     def _take(self, offer: Offer[C, P]) -> None:
+        """Store an offer if it is better than the earlier offers of its method, and report the progress."""
         origin = offer.origin
         with self._lock:
             self._offer_counts[origin] = self._offer_counts.get(origin, 0) + 1
@@ -179,12 +181,15 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             previous_bound = self._best_bounds.get(origin, (-math.inf,))[0]
             if proof is not None and bound is not None and bound > previous_bound:
                 self._best_bounds[origin] = bound, proof
+            # The trajectory shows firm promises only: the value of a relaxation rises when it is repaired.
             improved = self.best.take(offer.firm_part)
             promised_bound, promised_value = self.promised_bound, self.promised_value
+            # The sum is finite only if there are both a bound and a value.
             if improved and math.isfinite(promised_bound + promised_value):
                 elapsed = self.scope.now() - self._start_time
                 self._trajectory.append((elapsed, promised_bound, promised_value))
             offer_count = self._offer_counts[origin]
+        # Without the lock: the display is foreign code.
         self.changed.set()
         if self._progress is not None:
             finite_ends = (end if math.isfinite(end) else None for end in (promised_bound, promised_value))
@@ -193,8 +198,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
         """Return whether an offer replaces the previous one of the same method.
 
-        A firm offer replaces one that is not firm whatever it promises, and never the other way round.
+        A firm offer (whose candidate keeps its value when repaired) always replaces one that is not firm, and never the
+        other way round.
         """
+        # The value of a relaxation rises when it is repaired, so values of the two kinds cannot be compared.
         if previous is None or offer.firm != previous.firm:
             return previous is None or offer.firm
         return _promised_value(offer) < _promised_value(previous)
@@ -213,12 +220,12 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return max([self.best_proved.bound, *(bound for bound, _ in self._best_bounds.values())])
 
     @property
-    def reached(self) -> bool:
+    def has_reached_gap(self) -> bool:
         """Whether the promised value and bound are within the gap."""
         return is_within_gap(self.promised_value, self.promised_bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Record a step of the search, and figures for the answer's details; see :class:`Offers`."""
+        """Record a step of the search in the answer's path (none if ``""``), and named figures in its details."""
         with self._lock:
             if step:
                 self.path.append(step)
@@ -227,7 +234,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     # --- closing: certify, prove and answer ---------------------------------------------------------
 
     def run_step(self, step: str, work: Callable[[], T]) -> T | None:
-        """Run a closing step in the caller's thread and measure its duration.
+        """Run a closing step (certifying or proving) in the caller's thread, and measure its duration.
 
         Args:
             step: "certify" or "prove". Certifying runs in :attr:`scope` and proving in :attr:`closing_time`, so that
@@ -235,7 +242,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             work: The step.
 
         Returns:
-            The result of ``work``, or None if its scope ended first.
+            The result of ``work``, or None if the step's scope ended first, now or in an earlier call.
         """
         if step in self.ended_steps:
             return None
@@ -258,9 +265,20 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return result
 
     def _try_step(self, step: str, origin: str, work: Callable[[], T], failure: T) -> T | None:
-        """Run a closing step; if the offer is faulty, note the fault in the path and return ``failure``."""
+        """Run a closing step. If the offer is faulty, note the fault in the path and return ``failure``.
+
+        Args:
+            step: "certify" or "prove".
+            origin: Name of the method that made the offer.
+            work: The step.
+            failure: What to return if the offer is faulty.
+
+        Returns:
+            The result of ``work``, ``failure``, or None if there was no time for the step.
+        """
 
         def work_or_failure() -> T:
+            """Run the step, and return ``failure`` if the offer is faulty. The end of the step's time is raised."""
             try:
                 return work()
             except OutOfTime:
@@ -273,9 +291,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     @contextmanager
     def _closing_turn(self) -> Iterator[bool]:
-        """Wait for another thread that certifies or proves, and yield whether it is this thread's turn.
+        """Wait until no other thread certifies or proves, and yield whether it is this thread's turn.
 
-        Once something is certified, the wait ends with :attr:`closing_time`: what the other thread does is not needed.
+        Once a release is certified, the wait ends with :attr:`closing_time`, because the other thread's result is not
+        needed.
         """
         has_release = self.best_certified.release is not None
         seconds = min(self.closing_time.left, threading.TIMEOUT_MAX) if has_release else threading.TIMEOUT_MAX
@@ -287,14 +306,14 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 self._closing_lock.release()
 
     def certify(self) -> bool:
-        """Certify the most promising offer that was not tried yet.
+        """Certify the most promising untried offer: repair its candidate, and compute its exact value.
 
-        An offer whose certified value is higher than promised (because it lied, or because repair increased its value)
-        keeps the certified value. One that cannot be certified is dropped. In both cases the next call tries the best
-        remaining offer.
+        If the certified value is higher than promised (because the promise was wrong, or because repair increased the
+        value), the offer keeps the certified value. An offer that cannot be certified is dropped. In both cases the
+        next call tries the best remaining offer.
 
         Returns:
-            Whether an offer was tried. False if none promises an improvement, or if there is no time for it.
+            Whether an offer was tried. False if no offer promises an improvement, or if there is no time left.
         """
         with self._closing_turn() as has_turn:
             offer = self._most_promising_offer() if has_turn else None
@@ -304,6 +323,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             assert candidate is not None  # _take stores only offers with a candidate
             failure: tuple[float, R | None] = (math.inf, None)
 
+            # Without the lock, because evaluating and certifying may take long; offers arrive meanwhile.
             def work() -> tuple[float, R | None]:
                 return self.certifier.certify(evaluate(candidate))
 
@@ -329,26 +349,30 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def _most_promising_offer(self) -> Offer[C, P] | None:
+        """Return the offer with the lowest promised value among those worth certifying, or None if there is none."""
         with self._lock:
             promising = [
                 (_promised_value(offer), origin)
                 for origin, offer in self._best_offers.items()
                 if self._is_promising(offer)
             ]
+            # Of equal values the first by name is taken, whatever the order of the offers was.
             return self._best_offers[min(promising)[1]] if promising else None
 
     def _is_promising(self, offer: Offer[C, P]) -> bool:
-        """Return whether an offer was not tried yet and promises less than the best certified value."""
+        """Return whether an offer is untried and promises less than the best certified value."""
+        # What was tried last, and failed or was certified at this value, is only tried again if it promises less.
         tried_value = self._tried_values.get(offer.origin)
         is_new = tried_value is None or _promised_value(offer) < tried_value
+        # Before the first certified release even an offer of infinite value is tried: it may be the only one.
         improves = self.best_certified.release is None or _promised_value(offer) < self.best_certified.value
         return is_new and improves
 
     def prove(self) -> bool:
-        """Evaluate the multipliers of the highest promised bound exactly.
+        """Evaluate the multipliers of the highest promised bound exactly, and store the bound that they prove.
 
         Returns:
-            Whether multipliers were tried. False if none promises an improvement, or if there is no time for it.
+            Whether multipliers were tried. False if none promise an improvement, or if there is no time left.
         """
         with self._closing_turn() as has_turn:
             with self._lock:
@@ -362,6 +386,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 promised_bound, origin = max(promising)
                 entry = self._best_bounds[origin]
 
+            # Without the lock, because evaluating and proving may take long; offers arrive meanwhile.
             def work() -> tuple[float, Any]:
                 return self.certifier.prove(evaluate(entry[1]), self.best_certified.value)
 
@@ -372,6 +397,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             if bound < promised_bound - max(self.gap * abs(promised_bound), self.noise):
                 self.note(f"{origin} (bound {promised_bound:.6g} as offered, {bound:.6g} proved)")
             with self._lock:
+                # As in certify(): a better bound may have come meanwhile, and only the one that was tried is removed.
                 if self._best_bounds.get(origin) is entry:
                     del self._best_bounds[origin]
                 if bound > self.best_proved.bound:
@@ -381,9 +407,13 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def confirm(self) -> bool:
         """Certify and prove offers until the final gap is reached or no offer promises to reach it.
 
-        An offer that fails no longer counts towards :attr:`reached`, so that the ladder of methods continues.
+        An offer that fails no longer counts towards :attr:`has_reached_gap`, so that the methods tried next continue.
+
+        Returns:
+            Whether the certified value and the proved bound are within the final gap.
         """
-        while self.reached and not self._is_confirmed and (self.certify() or self.prove()):
+        # Value before bound: a proof may use the value of the certified release.
+        while self.has_reached_gap and not self._is_confirmed and (self.certify() or self.prove()):
             pass
         return self._is_confirmed
 
@@ -396,7 +426,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def closing_seconds(self) -> float:
         """Seconds to reserve for certifying, proving and writing, based on their durations so far in this run.
 
-        Writing certifies and proves what it has read back, so it is expected to take as long as both.
+        Writing a release reads it back, certifies and proves it again, so it is expected to take as long as both steps.
         """
         certify_seconds, prove_seconds = self.step_seconds["certify"], self.step_seconds["prove"]
         # Compilation happens once, so that a duration that includes it says nothing about writing.
@@ -404,7 +434,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
 
     def begin_closing(self, seconds: float) -> None:
-        """Let proofs, those that a thread evaluates now among them, end after a number of seconds."""
+        """Set the end of all proofs, including one that is being evaluated, to the given number of seconds from now."""
         self.closing_time.end = self.closing_time.now() + seconds
 
     def answer(self, *, stopped: bool) -> Answer[R]:

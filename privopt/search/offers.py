@@ -1,4 +1,4 @@
-"""A solver's view of a search: it offers candidates and bounds, and a smaller problem has a view of the whole."""
+"""A solver's view of a search: the solver offers candidates and bounds, also for a part of a larger problem."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class Later(Generic[T]):
     5
     """
 
+    # Not a closure: that would see later values of a solver's loop variables.
     def __init__(self, function: Callable[..., T], *arguments: Any) -> None:
+        """Store the function and its arguments for :meth:`value`."""
         self._function, self._arguments = function, arguments
 
     def value(self) -> T:
@@ -38,13 +40,30 @@ def evaluate(value: T | Later[T]) -> T:
 
 
 def is_within_gap(value: float, bound: float, gap: float, noise: float = 0.0) -> bool:
-    """Return whether a value and a bound differ by a relative gap at most, or by no more than rounding."""
+    """Return whether a value and its lower bound are known and within the gap.
+
+    Args:
+        value: The value of a candidate; infinite if there is none.
+        bound: A lower bound; minus infinity if there is none.
+        gap: The largest difference relative to the value.
+        noise: An absolute difference up to this is attributed to rounding, and counts as within the gap.
+    """
+    # Unknown values and bounds are infinite, and their difference would be NaN or satisfy the gap by accident.
     return max(abs(value), abs(bound)) < math.inf and value - bound <= max(gap * abs(value), noise)
 
 
 @frozen(eq=False, kw_only=True)
 class Offer(Generic[C, P]):
-    """The arguments of :meth:`Offers.offer`."""
+    """The arguments of :meth:`Offers.offer`, which explains them.
+
+    Attributes:
+        origin: Name of the method that makes the offer.
+        candidate: The candidate, or a :class:`Later` that computes it; None if only a bound is offered.
+        value: Its promised value.
+        bound: The promised lower bound; None if only a candidate is offered.
+        proof: What the bound is proved from, such as multipliers, or a :class:`Later` that computes it.
+        firm: Whether the candidate keeps its promised value when it is repaired.
+    """
 
     origin: str
     candidate: C | Later[C] | None = None
@@ -55,13 +74,13 @@ class Offer(Generic[C, P]):
 
     @property
     def firm_part(self) -> Offer[C, P]:
-        """The same offer, without its candidate if that is not firm."""
+        """This offer, without its candidate if the candidate is not firm."""
         return self if self.firm else evolve(self, candidate=None)
 
 
 @define(eq=False)
 class BestOffer(Generic[C, P]):
-    """The best candidate and the best bound of one solver, which it can read back.
+    """The best candidate and the best bound of one solver, which the solver can read back.
 
     Attributes:
         candidate: The candidate of the lowest promised value; None before the first one.
@@ -76,7 +95,7 @@ class BestOffer(Generic[C, P]):
     bound: float = -math.inf
 
     def take(self, offer: Offer[C, P]) -> bool:
-        """Store the parts of an offer that are better, and return whether any was."""
+        """Store the candidate and the bound of an offer where they are better, and return whether either was."""
         improved = False
         if offer.candidate is not None and offer.value is not None and offer.value < self.value:
             self.candidate, self.value, improved = offer.candidate, offer.value, True
@@ -86,7 +105,7 @@ class BestOffer(Generic[C, P]):
 
 
 class Offers(Generic[C, P]):
-    """The part of a search that a solver sees. By itself it certifies nothing.
+    """The part of a search that a solver sees. This class alone certifies nothing.
 
     Values are minimised; a solver that maximises offers negatives.
 
@@ -101,6 +120,13 @@ class Offers(Generic[C, P]):
     offer_count: int = 0
 
     def __init__(self, gap: float, *, progress: Callable[[str, int, float | None, float | None], object] | None = None):
+        """Create a search without offers.
+
+        Args:
+            gap: Relative gap to reach.
+            progress: Called with each offer: its origin, the number of offers, and the best bound and value (None if
+                unknown).
+        """
         self.gap, self._progress = gap, progress
         self.best: BestOffer[C, P] = BestOffer()
 
@@ -114,21 +140,23 @@ class Offers(Generic[C, P]):
         proof: P | Later[P] | None = None,
         firm: bool = True,
     ) -> None:
-        """Offer a candidate, a bound, or both; from any thread. A solver whose time is over stops here.
+        """Offer a candidate, a bound, or both, from any thread. If the solver's time is over, raise :class:`OutOfTime`.
 
         Args:
-            origin: Name of the method. The best offer of each is stored, so that a wrong offer displaces no other's.
+            origin: Name of the method. The best offer of each method is stored, so a wrong offer does not displace
+                another method's.
             candidate: A candidate that is not changed afterwards, or a :class:`Later` that computes one.
-            value: Its value as the method knows it. It only decides which candidate is certified next.
+            value: The candidate's value as the method knows it. It only decides which candidate is certified next.
             bound: A bound as the method knows it. ``proof`` is evaluated before any bound is stated.
             proof: What the bound is proved from, or a :class:`Later` that computes it.
-            firm: False for a candidate of a relaxation, whose value rises once it is repaired. It does not count
-                towards the gap, and a firm offer of the same origin replaces it, whatever the values.
+            firm: False for a candidate of a relaxation, whose value rises when it is repaired. Such an offer does not
+                count towards the gap, and any firm offer of the same origin replaces it.
 
         Raises:
             OutOfTime: The time is over; the offer was stored.
         """
         self.offer_count += 1
+        # Stored before the clock is checked: the last offer of a solver is often its best.
         self._take(Offer(origin=origin, candidate=candidate, value=value, bound=bound, proof=proof, firm=firm))
         check()
 
@@ -140,13 +168,14 @@ class Offers(Generic[C, P]):
             self._progress(offer.origin, self.offer_count, *finite_ends)
 
     @property
-    def reached(self) -> bool:
-        """Whether the values that firm offers promise reach the gap."""
+    def has_reached_gap(self) -> bool:
+        """Whether the best promised value and bound are within the gap."""
         return is_within_gap(self.best.value, self.best.bound, self.gap, self.noise)
 
     def confirm(self) -> bool:
-        """Certify and prove offers if they promise to reach the gap; return whether it is reached."""
-        return self.reached
+        """Return whether the gap is reached. In an :class:`Incumbent` this method certifies and proves offers first."""
+        # Nothing is certified here, so promises count.
+        return self.has_reached_gap
 
     def note(self, step: str, **figures: object) -> None:
         """Record a step of the search, and figures for the details of its answer, if it has one."""
@@ -163,19 +192,22 @@ class Offers(Generic[C, P]):
 
         Args:
             name: Origin of all offers of the view; ``""`` keeps the origin of each.
-            candidate: Lifts a candidate of the smaller problem; None if the whole problem wants none.
-            proof: Lifts what a bound is proved from; None if its bounds do not hold for the whole problem.
-            firm: False if a lifted candidate has a higher value than promised. Such a view, and one without
-                ``proof`` or ``candidate``, has a gap of its own.
+            candidate: Lifts a candidate of the smaller problem to the whole one; None if the whole problem needs none.
+            proof: Lifts what a bound is proved from; None if the bounds do not hold for the whole problem.
+            firm: False if a lifted candidate may have a higher value than promised. Such a view, or a view without
+                ``proof`` or ``candidate``, has its own gap.
         """
         return View(self, name, candidate, proof, firm=firm)
 
 
 class View(Offers[C, P]):
-    """A view of a search for a smaller problem. A candidate is lifted only when the search evaluates it.
+    """A view of a search for a smaller problem. Offers made to the view are passed on as offers for the whole problem.
+
+    A candidate is lifted (converted to one of the whole problem) only when the search evaluates it.
 
     Attributes:
-        has_own_gap: Whether the gap is that of the offers made here, because the whole problem says nothing about it.
+        has_own_gap: Whether the gap is computed from the offers made to the view, because the whole problem does not
+            determine it.
     """
 
     def __init__(
@@ -187,13 +219,24 @@ class View(Offers[C, P]):
         *,
         firm: bool,
     ) -> None:
+        """Create a view of a search.
+
+        Args:
+            outer: The search of the whole problem, which gets the offers.
+            name: Origin of all offers of the view; ``""`` keeps the origin of each.
+            candidate: Converts a candidate of the smaller problem to one of the whole; None to pass none on.
+            proof: Converts what a bound is proved from; None if the bounds do not hold for the whole problem.
+            firm: Whether a converted candidate keeps its promised value.
+        """
         super().__init__(outer.gap)
         self._outer, self._name, self._lift_candidate, self._lift_proof = outer, name, candidate, proof
         self._firm, self.noise = firm, outer.noise
         self.has_own_gap = not firm or proof is None or candidate is None
 
     def _take(self, offer: Offer[C, P]) -> None:
+        """Store an offer, and offer its lifted candidate and proof to the whole problem's search."""
         self.best.take(offer)
+        # A part that cannot be lifted is not passed on: its value or bound says nothing about the whole problem.
         candidate: Later[Any] | None = None
         proof: Later[Any] | None = None
         if offer.candidate is not None and self._lift_candidate is not None:
@@ -210,13 +253,13 @@ class View(Offers[C, P]):
         )
 
     @property
-    def reached(self) -> bool:
-        """Whether the gap is reached: here if the view has its own gap, else in the whole problem."""
-        return super().reached if self.has_own_gap else self._outer.reached
+    def has_reached_gap(self) -> bool:
+        """Whether the gap is reached: the view's own gap if it has one, otherwise that of the whole problem."""
+        return super().has_reached_gap if self.has_own_gap else self._outer.has_reached_gap
 
     def confirm(self) -> bool:
         """Certify and prove offers of the whole problem, unless the view has its own gap."""
-        return self.reached if self.has_own_gap else self._outer.confirm()
+        return self.has_reached_gap if self.has_own_gap else self._outer.confirm()
 
     def note(self, step: str, **figures: object) -> None:
         """Record a step in the whole problem's search."""
@@ -224,4 +267,5 @@ class View(Offers[C, P]):
 
 
 def _lift(lift: Callable[[T], Any], value: T | Later[T]) -> Any:
+    """Apply ``lift`` to a value, which is computed now if it is a :class:`Later`."""
     return lift(evaluate(value))

@@ -1,4 +1,4 @@
-"""Run a search in a thread, certify its candidates meanwhile, and end it in time to certify and write the best."""
+"""Run a search in a thread, certify its candidates meanwhile, and end the search in time to write the best release."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ def run_search(
     *,
     first_offers: Iterable[Callable[[], object]] = (),
 ) -> Answer[R]:
-    """Run a search until it ends, or until the rest of its time is needed for certifying, proving and writing.
+    """Run a search until it ends, or until the remaining time is needed for certifying, proving and writing.
 
-    Certifying is not broken off at the end of the search's time; proving is, at the end of the reserved time. Without a
-    limit nothing is certified during the search, so that runs repeat exactly. An interrupt ends the search, and a
-    second one ends certifying.
+    Certification continues past the end of the search's time, whereas proofs end with the time reserved for closing.
+    Without a limit nothing is certified during the search, so that runs are exactly reproducible. An interrupt ends the
+    search, and a second one ends certification.
 
     Args:
-        search: Makes offers to the incumbent. If its time is over and it does not end, its thread is abandoned.
-        incumbent: Certifies and proves. It was created outside ``search_time``.
+        search: Makes offers to the incumbent. If the search does not end when its time is over, its thread is
+            abandoned.
+        incumbent: Certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
-        first_offers: Functions that make an offer each, in moments, before the search. Under a limit each is certified
+        first_offers: Functions that each make an offer quickly before the search. Under a limit each offer is certified
             at once, which measures how long closing takes.
 
     Returns:
@@ -51,7 +52,7 @@ def run_search(
     Raises:
         StoppedError: Nothing was certified, because the time was over or an interrupt came.
         SolverError: Nothing was certified.
-        Exception: The search raised it, and it is not the end of its time.
+        Exception: The search raised an exception other than the end of its time.
     """
     scope, has_limit = Clock(None, search_time), search_time.left < math.inf
     was_interrupted = is_complete = False
@@ -59,16 +60,20 @@ def run_search(
     try:
         for make_offer in first_offers:
             make_offer()
+            # Certified now, so that a release to publish exists before the search can use up the time.
             if has_limit:
                 incumbent.certify()
+        # A search may return quietly when its time is over, so the call returns whether there was time left.
         call = DaemonCall(lambda: (search(), clock().left > 0.0)[1], within=scope)
         _certify_during(call, incumbent, search_time, has_limit=has_limit)
         error = call.error
         is_complete = call.done and error is None and call.result()
+        # Out of time or memory, the offers so far still make a release; any other error is a fault of the solver.
         if error is not None and not isinstance(error, StoppedError | MemoryError):
             raise error
     except KeyboardInterrupt:
         was_interrupted = True
+    # The search may still run in its thread; it ends when it next checks its clock.
     scope.cancel()
     if isinstance(error, StoppedError | MemoryError) and not isinstance(error, OutOfTime):
         incumbent.note(str(error) or "out of memory")
@@ -84,21 +89,33 @@ def run_search(
 def _certify_during(
     call: DaemonCall[bool], incumbent: Incumbent[C, P, R], search_time: Clock, *, has_limit: bool
 ) -> None:
-    """Wait for a search; under a limit, certify and prove what it offers if that costs a tenth of the time at most."""
+    """Wait for a search. Under a limit, certify and prove its offers if that takes at most a tenth of the time.
+
+    Args:
+        call: The running search.
+        incumbent: Gets the offers.
+        search_time: The time scope of the search, whose end must leave time for the incumbent's closing steps.
+        has_limit: Whether ``search_time`` ends; without a limit the function only waits.
+    """
     last_time = search_time.now()
     while not call.done and search_time.left > incumbent.closing_seconds:
         if not has_limit:
+            # Any long time will do: the loop waits again, and an interrupt ends the wait.
             call.wait(3600.0)
             continue
         call.wait(min(SECONDS_PER_POLL, search_time.left))
+        # A duration that includes compilation says nothing about the next step.
         known_steps = incumbent.step_seconds.keys() - incumbent.cold_steps
         step_seconds = sum(incumbent.step_seconds[step] for step in known_steps)
+        # Steps that take 1 s are due every 10 s, so that they take a tenth of the time.
         is_due = search_time.now() - last_time >= step_seconds / MAX_CERTIFY_SHARE
         if not (is_due and incumbent.changed.is_set()):
             continue
-        incumbent.changed.clear()  # before certifying, so that an offer that comes meanwhile is not missed
+        # Cleared before certifying, so that an offer that comes meanwhile is not missed.
+        incumbent.changed.clear()
         incumbent.certify()
         proved_bound = incumbent.best_proved.bound
+        # The first bound is proved in any case, later ones only if they promise a part of the gap that is left.
         min_gain = MIN_GAP_GAIN * max(0.0, incumbent.best_certified.value - proved_bound)
         if proved_bound == -math.inf or incumbent.promised_bound > proved_bound + min_gain:
             incumbent.prove()
@@ -106,10 +123,18 @@ def _certify_during(
 
 
 def _close(incumbent: Incumbent[C, P, R], search_time: Clock) -> bool:
-    """Certify the best offer, and further ones and proofs while there is time; return whether there was enough."""
+    """Certify the best offer, then further offers and proofs while there is time, and return whether time sufficed.
+
+    The first candidate is certified even if the time is over, since without one there is no release.
+
+    Args:
+        incumbent: Has the offers.
+        search_time: The time scope of the search, whose remaining time is used for closing.
+    """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 
     def has_time_for(step: str) -> bool:
+        """Return whether there is time for a step and for writing afterwards."""
         # Writing, which follows, takes about as long as certifying.
         return incumbent.closing_time.left > incumbent.step_seconds["certify"] + incumbent.step_seconds[step]
 
@@ -125,8 +150,9 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock) -> bool:
 
 
 def _is_good_enough(incumbent: Incumbent[C, P, R]) -> bool:
-    """Return whether the certified value reaches the gap, or no offer promises to gain much of what is missing."""
+    """Return whether no further candidate needs to be certified, since the gap is reached or little would be gained."""
     value, bound = incumbent.best_certified.value, incumbent.promised_bound
     gain = value - incumbent.promised_value
+    # Too little is both less than the gap, and less than a part of the distance to the bound.
     is_small = math.isfinite(value) and gain <= min(incumbent.gap * abs(value), MIN_GAP_GAIN * (value - bound))
     return is_small or is_within_gap(value, bound, incumbent.gap, incumbent.noise)

@@ -25,7 +25,7 @@ def standard_form(path: Path) -> StandardForm:
     lp = solver.getLp()
     assert lp.a_matrix_.format_ == highspy.MatrixFormat.kColwise
     columns = lp.a_matrix_.value_, lp.a_matrix_.index_, lp.a_matrix_.start_
-    whole = [kind != highspy.HighsVarType.kContinuous for kind in lp.integrality_] or [False] * lp.num_col_
+    is_integer = [kind != highspy.HighsVarType.kContinuous for kind in lp.integrality_] or [False] * lp.num_col_
     names = IndexSet("columns", tuple(str(number) for number in range(lp.num_col_)))
     return StandardForm(
         c=np.array(lp.col_cost_),
@@ -36,7 +36,7 @@ def standard_form(path: Path) -> StandardForm:
         row_upper=np.array(lp.row_upper_),
         col_lower=np.array(lp.col_lower_),
         col_upper=np.array(lp.col_upper_),
-        integrality=np.array(whole, dtype=np.uint8),
+        integrality=np.array(is_integer, dtype=np.uint8),
         families=(FamilyBlock(name="rows", start=0, stop=lp.num_row_, kind="block"),),
         variables=(VariableBlock(name="x", start=0, sets=(names,)),),
     )

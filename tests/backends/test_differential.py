@@ -114,12 +114,12 @@ def dual_faults(form: StandardForm, result: Result, optimum: float) -> list[str]
         (flip * result.duals, form.row_lower, form.row_upper),
         (flip * result.reduced, form.col_lower, form.col_upper),
     ):
-        used = np.flatnonzero(np.abs(multipliers) > 1e-7 * scale)
-        side = np.where(multipliers[used] > 0, lower[used], upper[used])
-        if not np.isfinite(side).all():
+        nonzero_rows = np.flatnonzero(np.abs(multipliers) > 1e-7 * scale)
+        binding_sides = np.where(multipliers[nonzero_rows] > 0, lower[nonzero_rows], upper[nonzero_rows])
+        if not np.isfinite(binding_sides).all():
             texts.append("a multiplier has the wrong sign")
             return texts
-        value += float(multipliers[used] @ side)
+        value += float(multipliers[nonzero_rows] @ binding_sides)
     if abs(flip * value + form.c0 - optimum) > 1e-5 * (scale + abs(optimum)):
         texts.append(f"multipliers prove {flip * value + form.c0}, optimum {optimum}")
     return texts
@@ -127,14 +127,14 @@ def dual_faults(form: StandardForm, result: Result, optimum: float) -> list[str]
 
 def check_seeds(seeds: range) -> None:
     """Solve the models of these seeds on both solvers."""
-    wrong = []
+    disagreements = []
     for seed in seeds:
         form = random_model(seed)
         outcome, optimum = scipy_answer(form)
         for backend in BACKENDS:
             result = get(backend).solve(form, gap=0.0)
-            wrong += [(seed, backend, text) for text in faults(form, result, outcome, optimum)]
-    assert wrong == []
+            disagreements += [(seed, backend, text) for text in faults(form, result, outcome, optimum)]
+    assert disagreements == []
 
 
 def test_random_models_agree_with_scipy() -> None:
@@ -148,15 +148,15 @@ def test_many_random_models_agree_with_scipy(part: int) -> None:
     check_seeds(range(SUITE_MODELS + part * count, SUITE_MODELS + (part + 1) * count))
 
 
-def cheapest_cover(costs: np.ndarray, sizes: np.ndarray, need: int) -> float:
+def cheapest_cover(costs: np.ndarray, sizes: np.ndarray, required_size: int) -> float:
     """Return the least cost of items whose sizes reach ``need``, by dynamic programming."""
-    best = np.full(need + 1, np.inf)
+    best = np.full(required_size + 1, np.inf)
     best[0] = 0.0
     for cost, size in zip(costs.tolist(), sizes.tolist(), strict=True):
-        for reached in range(need, -1, -1):
-            total_size = min(need, reached + size)
-            best[total_size] = min(best[total_size], best[reached] + cost)
-    return float(best[need])
+        for size_reached in range(required_size, -1, -1):
+            total_size = min(required_size, size_reached + size)
+            best[total_size] = min(best[total_size], best[size_reached] + cost)
+    return float(best[required_size])
 
 
 @settings(max_examples=25)
@@ -169,19 +169,19 @@ def cheapest_cover(costs: np.ndarray, sizes: np.ndarray, need: int) -> float:
     backend=st.sampled_from(BACKENDS),
     sense=st.sampled_from(["min", "max"]),
 )
-def test_a_penalty_changes_no_optimum(seed: int, exponent: float, unit: float, backend: str, sense: str) -> None:
+def test_penalty_changes_no_integer_optimum(seed: int, exponent: float, unit: float, backend: str, sense: str) -> None:
     rng = np.random.default_rng(seed)
     n = 18
     costs, sizes = unit * rng.integers(10, 60, n) / 10, rng.integers(10, 60, n)
-    need = int(sizes.sum() // 2)
-    optimum = cheapest_cover(costs, sizes, need)
+    required_size = int(sizes.sum() // 2)
+    optimum = cheapest_cover(costs, sizes, required_size)
     items = IndexSet("items", n)
     i = Index("i", items)
     model = Model("cover")
     take, shortfall = model.variable("take", items, kind="binary"), model.variable("shortfall")
     cost, size = model.param("cost", costs), model.param("size", sizes.astype(float))
     loss = total(cost[i] * take[i], over=i) + unit * 10.0**exponent * shortfall
-    model.require("need", Ge(total(size[i] * take[i], over=i) + shortfall, need))
+    model.require("need", Ge(total(size[i] * take[i], over=i) + shortfall, required_size))
     (model.minimize if sense == "min" else model.maximize)(loss if sense == "min" else -loss)
     solution = model.solve(backend, gap=0.0)
     flip = 1.0 if sense == "min" else -1.0
@@ -193,16 +193,16 @@ def test_a_penalty_changes_no_optimum(seed: int, exponent: float, unit: float, b
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), exponent=st.floats(2, 12), backend=st.sampled_from(BACKENDS))
-def test_a_penalty_changes_no_optimum_of_a_linear_program(seed: int, exponent: float, backend: str) -> None:
+def test_penalty_changes_no_linear_optimum(seed: int, exponent: float, backend: str) -> None:
     rng = np.random.default_rng(seed)
     n = 10
     costs, matrix = rng.uniform(1, 6, n), rng.uniform(1, 6, (3, n))
-    need = matrix.sum(axis=1) * 0.4
-    optimum = linprog(costs, A_ub=-matrix, b_ub=-need, bounds=(0, 1)).fun
+    requirements = matrix.sum(axis=1) * 0.4
+    optimum = linprog(costs, A_ub=-matrix, b_ub=-requirements, bounds=(0, 1)).fun
     form = StandardForm(
         c=np.r_[costs, np.full(3, 10.0**exponent)],
         A=np.c_[matrix, np.eye(3)],
-        row_lower=need,
+        row_lower=requirements,
         row_upper=np.full(3, np.inf),
         col_lower=np.zeros(n + 3),
         col_upper=np.r_[np.ones(n), np.full(3, np.inf)],
@@ -234,7 +234,7 @@ def best_by_enumeration(form: StandardForm, reach: int) -> float | None:
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1), backend=st.sampled_from(BACKENDS))
-def test_integers_without_a_bound_on_one_side(seed: int, backend: str) -> None:
+def test_one_sided_integers(seed: int, backend: str) -> None:
     """CBC calls vectors optimal that do not have the objective that it gives."""
     rng = np.random.default_rng(seed)
     n, m = int(rng.integers(2, 4)), int(rng.integers(1, 3))
@@ -298,7 +298,7 @@ def test_integers_with_fractional_bounds(lower: list[float], width: list[float],
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_no_integer_between_the_bounds_is_named(backend: str) -> None:
+def test_names_missing_integer_between_bounds(backend: str) -> None:
     model = Model("gap")
     x = model.variable("x", lower=0.2, upper=0.8, kind="integer")
     model.minimize(x)
@@ -307,7 +307,7 @@ def test_no_integer_between_the_bounds_is_named(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_unbounded_program_is_not_called_optimal_far_out(backend: str) -> None:
+def test_unbounded_program_is_not_called_optimal(backend: str) -> None:
     form = StandardForm(
         c=[0, 3, 0],
         sense="max",
@@ -324,7 +324,7 @@ def test_an_unbounded_program_is_not_called_optimal_far_out(backend: str) -> Non
 @settings(max_examples=20)
 @example(exponent=-10.0, price=6.0, backend="highs", has_gain=True)
 @given(exponent=st.floats(-12, -3), price=st.floats(0, 6), backend=st.sampled_from(BACKENDS), has_gain=st.booleans())
-def test_a_tiny_coefficient_counts(exponent: float, price: float, backend: str, has_gain: bool) -> None:
+def test_tiny_coefficient_counts(exponent: float, price: float, backend: str, has_gain: bool) -> None:
     tiny, cost = 10.0**exponent, 10.0**price
     gain = 1.0 if has_gain else 0.25
     model = Model("tiny")
@@ -338,16 +338,16 @@ def test_a_tiny_coefficient_counts(exponent: float, price: float, backend: str, 
 
 @settings(max_examples=20)
 @given(exponent=st.floats(1, 14), backend=st.sampled_from(BACKENDS), is_reversed=st.booleans())
-def test_a_big_m_is_right_or_refused_with_advice(exponent: float, backend: str, is_reversed: bool) -> None:
-    big = 10.0**exponent
+def test_big_m_is_right_or_refused_with_advice(exponent: float, backend: str, is_reversed: bool) -> None:
+    constant = 10.0**exponent
     model = Model("switch")
     x, y = model.variable("x", kind="binary"), model.variable("y")
     model.minimize(x)
     model.require("least", Ge(y, 1))
     if is_reversed:
-        model.require("link", Ge(big * (x - 1), y - big))
+        model.require("link", Ge(constant * (x - 1), y - constant))
     else:
-        model.require("link", Le(y, big * x))
+        model.require("link", Le(y, constant * x))
     try:
         solution = model.solve(backend)
     except SolverError as error:

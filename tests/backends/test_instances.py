@@ -50,14 +50,14 @@ Reader = Callable[[Path], StandardForm]
 @pytest.mark.parametrize("name", OPTIMA)
 def test_optima_on_highs(name: str, read_mps: Reader, instances: Path) -> None:
     form = read_mps(instances / f"{name}.mps")
-    found = solve_form(form, "highs")
-    assert found.status == "optimal"
-    assert found.objective == pytest.approx(OPTIMA[name], rel=1e-6)
-    assert found.gap is not None
-    assert found.gap <= 1e-6
+    result = solve_form(form, "highs")
+    assert result.status == "optimal"
+    assert result.objective == pytest.approx(OPTIMA[name], rel=1e-6)
+    assert result.gap is not None
+    assert result.gap <= 1e-6
     if not form.is_mip:
-        assert found.reduced is not None  # the multipliers that are handed out are stationary
-        assert np.allclose(form.c - form.A.T @ found.duals, found.reduced, atol=1e-6 * (1 + np.abs(form.c).max()))
+        assert result.reduced is not None  # the multipliers that are handed out are stationary
+        assert np.allclose(form.c - form.A.T @ result.duals, result.reduced, atol=1e-6 * (1 + np.abs(form.c).max()))
 
 
 def first_points(form: StandardForm) -> Solution:
@@ -72,20 +72,20 @@ def first_points(form: StandardForm) -> Solution:
 def test_optima_on_cbc(name: str, read_mps: Reader, instances: Path) -> None:
     form = read_mps(instances / f"{name}.mps")
     if name in SLOW_ON_CBC:
-        found = first_points(form)
-        assert found.bound is not None
-        assert found.bound <= OPTIMA[name] * (1 + 1e-8)
-        assert found.objective >= OPTIMA[name] * (1 - 1e-8)
+        result = first_points(form)
+        assert result.bound is not None
+        assert result.bound <= OPTIMA[name] * (1 + 1e-8)
+        assert result.objective >= OPTIMA[name] * (1 - 1e-8)
         return
-    found = solve_form(form, "cbc", time_limit=600.0)
-    assert found.status == "optimal"
-    assert found.objective == pytest.approx(OPTIMA[name], rel=1e-6)
+    result = solve_form(form, "cbc", time_limit=600.0)
+    assert result.status == "optimal"
+    assert result.objective == pytest.approx(OPTIMA[name], rel=1e-6)
 
 
 @pytest.mark.parametrize("name", INFEASIBLE)
 @pytest.mark.parametrize("backend", ["highs", "cbc"])
-def test_infeasible_ones_are_so(name: str, backend: str, read_mps: Reader, instances: Path) -> None:
-    with pytest.raises(InfeasibleError, match=r"rows cannot hold|bounds of the variables"):
+def test_infeasible_instances(name: str, backend: str, read_mps: Reader, instances: Path) -> None:
+    with pytest.raises(InfeasibleError, match=r"cannot hold|bounds of"):
         solve_form(read_mps(instances / f"{name}.mps"), backend)
 
 

@@ -48,7 +48,7 @@ def scaled_bound(value: float) -> float:
 
 
 @pytest.mark.parametrize("bound", [0.0, 1.9, 4.0])
-def test_an_optimum_that_contradicts_its_bound_is_feasible_with_a_proved_bound(bound: float) -> None:
+def test_contradicted_optimum_becomes_feasible(bound: float) -> None:
     raw = Raw(outcome=Outcome.OPTIMAL, x=np.array([1.0, 1.0]), bound=scaled_bound(bound))
     result = Scripted(raw).solve(cover())
     assert result.outcome is Outcome.FEASIBLE
@@ -57,26 +57,26 @@ def test_an_optimum_that_contradicts_its_bound_is_feasible_with_a_proved_bound(b
     assert "bound" in result.message
 
 
-def test_a_second_attempt_that_passes_is_the_answer() -> None:
+def test_second_attempt_that_passes_is_the_answer() -> None:
     first = Raw(outcome=Outcome.OPTIMAL, x=np.array([3.0, 0.0]), bound=scaled_bound(2))
     second = Raw(outcome=Outcome.OPTIMAL, x=np.array([1.0, 1.0]), bound=scaled_bound(2))
     result = Scripted(first, second).solve(cover())
     assert (result.outcome, result.objective, result.bound) == (Outcome.OPTIMAL, 2.0, 2.0)
 
 
-def test_the_substitute_answers_and_is_named() -> None:
+def test_substitute_answers_and_is_named() -> None:
     raw = Raw(outcome=Outcome.OPTIMAL, x=np.array([3.0, 0.0]), bound=scaled_bound(2))
     result = Scripted(raw, substitute="highs").solve(cover())
     assert (result.outcome, result.objective) == (Outcome.OPTIMAL, 2.0)
     assert result.solver.startswith("highs")
 
 
-def test_a_solver_that_gives_up_is_not_replaced() -> None:
+def test_solver_that_gives_up_is_not_replaced() -> None:
     with pytest.raises(SolverError, match="gave up"):
         Scripted(Raw(outcome=None, message="no idea"), substitute="highs").solve(cover())
 
 
-def test_infeasible_is_put_to_the_substitute() -> None:
+def test_substitute_confirms_infeasibility() -> None:
     raw = Raw(outcome=Outcome.INFEASIBLE)
     assert Scripted(raw, substitute="highs").solve(cover()).objective == 2.0
     impossible = cover(row_lower=[99])
@@ -93,11 +93,11 @@ def test_unbounded_needs_a_ray_and_a_feasible_point() -> None:
     for backend in ("highs", "cbc"):
         assert get(backend).solve(free).outcome is Outcome.UNBOUNDED
         # 2 a + 2 b = 3 has no integers, and b improves without end
-        odd = tiny(c=[0, -1], A=[[2, 0]], row_lower=[3], row_upper=[3], integrality=[1, 1], col_upper=[9, np.inf])
-        assert get(backend).solve(odd).outcome is Outcome.INFEASIBLE
+        odd_sum = tiny(c=[0, -1], A=[[2, 0]], row_lower=[3], row_upper=[3], integrality=[1, 1], col_upper=[9, np.inf])
+        assert get(backend).solve(odd_sum).outcome is Outcome.INFEASIBLE
 
 
-def test_a_linear_optimum_that_its_multipliers_do_not_prove_is_feasible() -> None:
+def test_unproved_linear_optimum_is_feasible() -> None:
     raw = Raw(outcome=Outcome.OPTIMAL, x=np.array([3.0, 0.0]), bound=3.0, duals=np.array([0.25]))
     form = cover(integrality=[0, 0])
     result = Scripted(raw, answers_linear=True).solve(form)
@@ -107,7 +107,7 @@ def test_a_linear_optimum_that_its_multipliers_do_not_prove_is_feasible() -> Non
     assert (right.outcome, right.objective) == (Outcome.OPTIMAL, pytest.approx(1.5))
 
 
-def test_costs_are_scaled_up_for_a_small_objective() -> None:
+def test_scales_costs_up_for_a_small_objective() -> None:
     """Beside a penalty of 1e6, a resolution of 1e-5 would be one percent of an objective of 1e-3."""
     form = cover(c=[1e-3, 1e-3], A=[[2, 2]], col_upper=[9, 9])
     form = evolve(form, c=[1e-3, 1e6], A=[[2, 2]], row_lower=[2])
@@ -121,7 +121,7 @@ def test_costs_are_scaled_up_for_a_small_objective() -> None:
 
 
 @pytest.mark.parametrize("name", ["highs", "cbc"])
-def test_costs_fourteen_orders_apart_leave_the_small_ones_their_digits(name: str) -> None:
+def test_small_costs_keep_their_digits(name: str) -> None:
     costs, sizes = np.array([0.003231, 0.001345, 0.002154, 0.001085]), np.array([4.9, 3.69, 2.44, 8.5])
     form = StandardForm(
         c=np.r_[costs, 0.02291377, 1.66e11],
@@ -142,14 +142,14 @@ def test_costs_fourteen_orders_apart_leave_the_small_ones_their_digits(name: str
     assert result.bound == pytest.approx(optimum, rel=1e-6)
 
 
-def test_a_whole_program_without_a_time_left_keeps_its_point() -> None:
+def test_expired_program_keeps_its_point() -> None:
     raw = Raw(outcome=Outcome.FEASIBLE, x=np.array([3.0, 0.0]), bound=scaled_bound(1.5))
     result = Scripted(raw).solve(cover(), time_limit=10.0)
     assert (result.outcome, result.objective, result.bound) == (Outcome.FEASIBLE, 3.0, 1.5)
 
 
 @pytest.mark.parametrize("name", ["highs", "cbc"])
-def test_continuous_columns_are_solved_around_rounded_integers(name: str) -> None:
+def test_solves_columns_around_rounded_integers(name: str) -> None:
     """A coefficient of 1e6 turns an integer missed by 1e-9 into a row missed by 1e-3."""
     form = StandardForm(
         c=[0.0, 1.0, 7.0],

@@ -10,7 +10,9 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from privopt.backends import Outcome, get
+from privopt.dsl import Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.form import StandardForm
+from privopt.errors import ModelError
 
 
 def random_form(rng: np.random.Generator, m: int = 4, n: int = 5, sense: str = "min") -> StandardForm:
@@ -28,13 +30,13 @@ def random_form(rng: np.random.Generator, m: int = 4, n: int = 5, sense: str = "
 
 
 def reference(c: np.ndarray, A: np.ndarray, b: np.ndarray, bounds: list[tuple[float, float]]) -> float | None:
-    found = linprog(c, A_ub=A, b_ub=b, bounds=bounds)
-    return None if found.status == 2 else float(found.fun)
+    solution = linprog(c, A_ub=A, b_ub=b, bounds=bounds)
+    return None if solution.status == 2 else float(solution.fun)
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.just("highs"))
-def test_changes_and_additions_equal_a_fresh_model(seed: int, solver: str) -> None:
+def test_changed_session_equals_a_fresh_model(seed: int, solver: str) -> None:
     rng = np.random.default_rng(seed)
     form = random_form(rng)
     session = get(solver).session(form)
@@ -62,20 +64,20 @@ def test_changes_and_additions_equal_a_fresh_model(seed: int, solver: str) -> No
             column = rng.integers(-2, 3, (len(A), 1)).astype(float)
             session.add_columns([-1.0], 0.0, 3.0, sparse.csc_matrix(column))
             A, c, bounds = np.hstack([A, column]), np.append(c, -1.0), [*bounds, (0.0, 3.0)]
-        found, wanted = session.solve(), reference(c, A, b, bounds)
-        if wanted is None:
-            assert found.outcome is Outcome.INFEASIBLE
-            check_farkas(found.ray, A, b, bounds)
+        result, expected = session.solve(), reference(c, A, b, bounds)
+        if expected is None:
+            assert result.outcome is Outcome.INFEASIBLE
+            check_farkas(result.ray, A, b, bounds)
         else:
-            assert found.objective == pytest.approx(wanted + 2.0, abs=1e-7)
-            assert found.reduced is not None
-            assert np.allclose(c - A.T @ found.duals, found.reduced, atol=1e-7)
+            assert result.objective == pytest.approx(expected + 2.0, abs=1e-7)
+            assert result.reduced is not None
+            assert np.allclose(c - A.T @ result.duals, result.reduced, atol=1e-7)
 
 
 @settings(max_examples=3)
 @given(st.integers(0, 2**32 - 1))
-def test_a_backend_without_warm_starts_gives_sessions_too(seed: int) -> None:
-    test_changes_and_additions_equal_a_fresh_model.hypothesis.inner_test(seed, "cbc")
+def test_backend_without_warm_starts_has_sessions(seed: int) -> None:
+    test_changed_session_equals_a_fresh_model.hypothesis.inner_test(seed, "cbc")
 
 
 def check_farkas(y: np.ndarray | None, A: np.ndarray, b: np.ndarray, bounds: list[tuple[float, float]]) -> None:
@@ -87,7 +89,7 @@ def check_farkas(y: np.ndarray | None, A: np.ndarray, b: np.ndarray, bounds: lis
     assert best < y @ b - 1e-9
 
 
-def test_an_unbounded_model_is_called_so() -> None:
+def test_session_reports_unbounded_model() -> None:
     form = StandardForm(
         c=[-1, -1],
         A=[[1, -1]],
@@ -97,11 +99,11 @@ def test_an_unbounded_model_is_called_so() -> None:
         col_upper=[np.inf, np.inf],
         integrality=[0, 0],
     )
-    found = get("highs").session(form).solve()
-    assert found.outcome is Outcome.UNBOUNDED
+    result = get("highs").session(form).solve()
+    assert result.outcome is Outcome.UNBOUNDED
 
 
-def test_deleting_rows_and_starting_from_a_basis() -> None:
+def test_deletes_rows_and_starts_from_a_basis() -> None:
     rng = np.random.default_rng(1)
     form = random_form(rng, m=6, n=8, sense="max")
     session = get("highs").session(form)
@@ -110,19 +112,64 @@ def test_deleting_rows_and_starting_from_a_basis() -> None:
     session.change_costs(np.arange(8), -form.c)
     session.solve()
     session.change_costs(np.arange(8), form.c)
-    again = session.solve(basis=basis)
-    assert again.objective == pytest.approx(first.objective)
-    assert again.iterations == 0
+    repeated = session.solve(basis=basis)
+    assert repeated.objective == pytest.approx(first.objective)
+    assert repeated.iterations == 0
     session.delete_rows([0, 3])
-    kept = np.delete(np.arange(6), [0, 3])
-    wanted = reference(
-        -form.c, form.A.toarray()[kept], form.row_upper[kept], list(zip(form.col_lower, form.col_upper, strict=True))
+    kept_rows = np.delete(np.arange(6), [0, 3])
+    expected = reference(
+        -form.c,
+        form.A.toarray()[kept_rows],
+        form.row_upper[kept_rows],
+        list(zip(form.col_lower, form.col_upper, strict=True)),
     )
-    assert wanted is not None
-    assert session.solve().objective == pytest.approx(-wanted + 2.0)
+    assert expected is not None
+    assert session.solve().objective == pytest.approx(-expected + 2.0)
 
 
-def test_a_time_limit_stops_a_session() -> None:
+def privacy_form() -> StandardForm:
+    m, X = Model("private"), IndexSet("X", ["a", "b", "c"])
+    i, j = Index("i", X), Index("j", X)
+    w, z = m.variable("w", upper=1), m.variable("z", X, upper=[1.0, 10.0, 100.0])
+    log = m.param("log", [[0.0, 1.0, 2.0], [0.5, 0.0, 3.0], [0.25, 1.5, 0.0]])
+    m.maximize(total(z[i], over=i) + w)
+    m.require("sum", Le(w + z["a"], 1.5))
+    m.require("near", Le(z[i], exp(log[j, i]) * z[j]), forall=(i, j), where=[("b", "a"), ("c", "a"), ("c", "b")])
+    return m.compile()
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_privacy_rows_keep_their_exponents_when_others_are_deleted(solver: str) -> None:
+    session = get(solver).session(privacy_form())
+    assert session.solve().objective == pytest.approx(1.5 + np.e + np.e**2)
+    session.delete_rows([0, 2])
+    assert session.solve().objective == pytest.approx(1 + 1 + np.e + np.e**4)
+    session.delete_columns([0])
+    assert session.solve().objective == pytest.approx(1 + np.e + np.e**4)
+
+
+def test_block_follows_deleted_rows_and_columns() -> None:
+    block = privacy_form().family("near").keep_rows(np.array([1, 3]))
+    assert [block.row_name(row) for row in range(len(block))] == ["near[i='b', j='a']", "near[i='c', j='b']"]
+    assert block.log_ratio is not None
+    assert (block.start, block.stop, block.log_ratio.tolist()) == (0, 2, [1.0, 3.0])
+    moved = block.keep_columns(np.array([1, 2, 3]))
+    assert moved.left is not None
+    assert moved.right is not None
+    assert (moved.left.tolist(), moved.right.tolist()) == ([1, 2], [0, 1])
+    with pytest.raises(ModelError, match="privacy rows of near compare a column that is deleted"):
+        block.keep_columns(np.array([0, 1, 2]))
+
+
+def test_added_column_in_a_privacy_row_is_refused_not_lost() -> None:
+    session = get("cbc").session(privacy_form())
+    with pytest.raises(ModelError, match="privacy rows of near"):
+        session.add_columns(0.0, 0.0, 1.0, sparse.csc_matrix([[0.0], [-1.0], [0.0], [0.0]]))
+    session.add_columns(1.0, 0.0, 2.0, sparse.csc_matrix([[1.0], [0.0], [0.0], [0.0]]))
+    assert session.solve().objective == pytest.approx(1.5 + np.e + np.e**2)
+
+
+def test_time_limit_stops_a_session() -> None:
     rng = np.random.default_rng(2)
     n = 400
     form = StandardForm(
@@ -134,5 +181,5 @@ def test_a_time_limit_stops_a_session() -> None:
         col_upper=np.ones(n),
         integrality=np.zeros(n),
     )
-    found = get("highs").session(form).solve(time_limit=1e-3)
-    assert found.outcome in (Outcome.STOPPED, Outcome.FEASIBLE)
+    result = get("highs").session(form).solve(time_limit=1e-3)
+    assert result.outcome in (Outcome.STOPPED, Outcome.FEASIBLE)

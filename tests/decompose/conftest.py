@@ -41,8 +41,8 @@ def block_model(seed: int) -> Model:
         upper = upper - rng.integers(0, 6, m)
         lower = np.minimum(lower, upper)
     order = rng.permutation(n)
-    place = np.argsort(order)
-    most = np.where(rng.random(n) < (0.5 if kind == "any" else 0.9), 5.0 + rng.integers(0, 5, n), np.inf)
+    position = np.argsort(order)
+    upper_bounds = np.where(rng.random(n) < (0.5 if kind == "any" else 0.9), 5.0 + rng.integers(0, 5, n), np.inf)
     form = StandardForm(
         c=rng.integers(-3, 6, n)[order],
         c0=float(rng.integers(-2, 3)),
@@ -51,25 +51,25 @@ def block_model(seed: int) -> Model:
         row_lower=lower,
         row_upper=upper,
         col_lower=np.zeros(n),
-        col_upper=most[order],
+        col_upper=upper_bounds[order],
         integrality=np.zeros(n),
     )
-    return form, [place[block] for block in blocks]
+    return form, [position[block] for block in blocks]
 
 
 def chain(blocks: int, size: int, seed: int = 0) -> Model:
     """Blocks around one set of shared columns, feasible and bounded, that take Benders a good number of rounds."""
     rng = np.random.default_rng(seed)
-    shared = 12
-    n = shared + blocks * size
+    shared_count = 12
+    n = shared_count + blocks * size
     rows, lower, columns = [], [], []
     for b in range(blocks):
-        own = np.arange(shared + b * size, shared + (b + 1) * size)
-        columns.append(own)
+        block_columns = np.arange(shared_count + b * size, shared_count + (b + 1) * size)
+        columns.append(block_columns)
         for _ in range(2 * size):
             row = np.zeros(n)
-            row[:shared] = rng.uniform(0, 1, shared)
-            row[own] = rng.uniform(0, 1, size) * (rng.random(size) < 0.5)
+            row[:shared_count] = rng.uniform(0, 1, shared_count)
+            row[block_columns] = rng.uniform(0, 1, size) * (rng.random(size) < 0.5)
             rows.append(row)
             lower.append(float(rng.uniform(1, 3)))
     form = StandardForm(

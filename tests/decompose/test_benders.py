@@ -23,26 +23,26 @@ def context(**options):
     return SolveContext(method="benders", solver="highs", gap=options.pop("gap", 1e-7), **options)
 
 
-def agrees(form, blocks, **options):
+def solve_both_ways(form, blocks, **options):
     """Solve both ways; the result of the decomposition where there is an optimum."""
-    whole = get("highs").solve(form)
-    made = Benders(rounds=400, **options)
-    if whole.outcome is Outcome.INFEASIBLE:
+    full_result = get("highs").solve(form)
+    decomposer = Benders(rounds=400, **options)
+    if full_result.outcome is Outcome.INFEASIBLE:
         with pytest.raises(InfeasibleError):
-            made.solve(form, blocks, context())
+            decomposer.solve(form, blocks, context())
         return None
-    if whole.outcome is Outcome.UNBOUNDED:
+    if full_result.outcome is Outcome.UNBOUNDED:
         with pytest.raises(UnboundedError):
-            made.solve(form, blocks, context())
+            decomposer.solve(form, blocks, context())
         return None
-    result = made.solve(form, blocks, context())
-    size = 1 + abs(whole.objective)
+    result = decomposer.solve(form, blocks, context())
+    size = 1 + abs(full_result.objective)
     # an optimum of exactly 0 leaves rounding, which no relative gap takes for nothing
     assert result.status == "optimal" or abs(result.objective - result.bound) <= 1e-12
-    assert abs(result.objective - whole.objective) <= TOLERANCE * size
+    assert abs(result.objective - full_result.objective) <= TOLERANCE * size
     for _, lower, upper in result.trajectory:
-        assert lower <= whole.objective + TOLERANCE * size
-        assert upper >= whole.objective - TOLERANCE * size
+        assert lower <= full_result.objective + TOLERANCE * size
+        assert upper >= full_result.objective - TOLERANCE * size
         assert lower <= upper
     activity = form.A @ result.x
     assert (activity >= form.row_lower - TOLERANCE * size).all()
@@ -52,16 +52,16 @@ def agrees(form, blocks, **options):
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10**6))
-def test_random_models_agree_with_the_whole_model(random_block_model, seed):
-    agrees(*random_block_model(seed))
+def test_random_models_match_the_full_model(random_block_model, seed):
+    solve_both_ways(*random_block_model(seed))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 9, 12])
-def test_elastic_blocks_of_cbc_agree_too(random_block_model, seed):
-    agrees(*random_block_model(seed), solver="cbc")
+def test_elastic_blocks_of_cbc_match_too(random_block_model, seed):
+    solve_both_ways(*random_block_model(seed), solver="cbc")
 
 
-def test_multipliers_returned_prove_the_bound(shared_model):
+def test_returned_multipliers_prove_the_bound(shared_model):
     from privopt.dsl.condition import dual_bound
 
     form, blocks = shared_model
@@ -69,10 +69,10 @@ def test_multipliers_returned_prove_the_bound(shared_model):
     assert dual_bound(form, result.duals) == pytest.approx(result.bound, abs=1e-9)
 
 
-def test_optimal_multipliers_and_point_end_it_before_the_first_round(shared_model):
+def test_optimal_start_needs_no_round(shared_model):
     form, blocks = shared_model
-    whole = get("highs").solve(form)
-    start = Start(x=whole.x, multipliers=[whole.duals])
+    full_result = get("highs").solve(form)
+    start = Start(x=full_result.x, multipliers=[full_result.duals])
     result = Benders().solve(form, blocks, context(), start=start)
     assert result.status == "optimal"
     assert result.rounds == 0
@@ -80,34 +80,36 @@ def test_optimal_multipliers_and_point_end_it_before_the_first_round(shared_mode
 
 def test_wrong_multipliers_do_no_harm(shared_model):
     form, blocks = shared_model
-    whole = get("highs").solve(form)
+    full_result = get("highs").solve(form)
     noise = np.random.default_rng(0).normal(size=form.shape[0])
-    result = Benders().solve(form, blocks, context(), start=Start(multipliers=[noise, -whole.duals, 3 * whole.duals]))
-    assert result.objective == pytest.approx(whole.objective, rel=TOLERANCE)
-    assert result.bound <= whole.objective + TOLERANCE
+    result = Benders().solve(
+        form, blocks, context(), start=Start(multipliers=[noise, -full_result.duals, 3 * full_result.duals])
+    )
+    assert result.objective == pytest.approx(full_result.objective, rel=TOLERANCE)
+    assert result.bound <= full_result.objective + TOLERANCE
 
 
-def test_a_hook_may_bring_points_and_multipliers(shared_model):
+def test_hook_may_offer_points_and_multipliers(shared_model):
     form, blocks = shared_model
-    whole = get("highs").solve(form)
-    seen = []
+    full_result = get("highs").solve(form)
+    offers_seen = []
 
     def hook(duals, x):
-        seen.append((duals, x))
-        return Start(x=whole.x, multipliers=[whole.duals]) if len(seen) == 3 else None
+        offers_seen.append((duals, x))
+        return Start(x=full_result.x, multipliers=[full_result.duals]) if len(offers_seen) == 3 else None
 
     result = Benders().solve(form, blocks, context(gap=1e-9), improve=hook)
     assert result.status == "optimal"
-    assert len(seen) == 3
+    assert len(offers_seen) == 3
 
 
-def test_an_infeasible_start_is_refused(shared_model):
+def test_refuses_infeasible_start(shared_model):
     form, blocks = shared_model
     with pytest.raises(UsageError, match="misses row"):
         Benders().solve(form, blocks, context(), start=Start(x=np.zeros(form.shape[1])))
 
 
-def test_a_row_that_joins_two_blocks_is_named():
+def test_names_a_row_that_joins_two_blocks():
     form = StandardForm(
         c=[1, 1, 1],
         A=[[1, 1, 0]],
@@ -117,13 +119,13 @@ def test_a_row_that_joins_two_blocks_is_named():
         col_upper=[1] * 3,
         integrality=[0] * 3,
     )
-    with pytest.raises(ModelError, match="row 0 joins blocks 0 and 1"):
+    with pytest.raises(ModelError, match=r"row 0.*0 and 1"):
         Benders().solve(form, [[0], [1]], context())
     with pytest.raises(ModelError, match="two blocks"):
         Benders().solve(form, [[0], [0]], context())
 
 
-def test_integer_columns_are_refused():
+def test_refuses_integer_columns():
     form = StandardForm(
         c=[1, 1], A=[[1, 1]], row_lower=[1], row_upper=[2], col_lower=[0, 0], col_upper=[1, 1], integrality=[1, 0]
     )
@@ -131,7 +133,7 @@ def test_integer_columns_are_refused():
         Benders().solve(form, [[1]], context())
 
 
-def test_no_complicating_columns_at_all():
+def test_accepts_no_complicating_columns():
     form = StandardForm(
         c=[1, 2],
         A=[[1, 0], [0, 1]],
@@ -144,14 +146,14 @@ def test_no_complicating_columns_at_all():
     assert Benders().solve(form, [[0], [1]], context()).objective == pytest.approx(3.0)
 
 
-def test_a_limit_with_a_feasible_point_gives_it_and_without_one_raises(shared_model):
+def test_limit_needs_a_feasible_point(shared_model):
 
     form, blocks = shared_model
-    over = context(search_time=Clock(0.0, clock()))
+    expired_context = context(search_time=Clock(0.0, clock()))
     with pytest.raises(StoppedError):
-        Benders().solve(form, blocks, over)
+        Benders().solve(form, blocks, expired_context)
     x = np.full(form.shape[1], 5.0)
-    result = Benders().solve(form, blocks, over, start=Start(x=x))
+    result = Benders().solve(form, blocks, expired_context, start=Start(x=x))
     assert result.status == "stopped"
     assert result.objective == pytest.approx(float(form.c @ x))
     assert result.bound is None or math.isfinite(result.bound)

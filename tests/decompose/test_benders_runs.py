@@ -32,26 +32,26 @@ def solve(model, executor, **options):
     form, blocks = model
     hook = options.pop("improve", None)
     start = options.pop("start", None)
-    found = SolveContext(method="benders", solver="highs", gap=GAP, executor=executor, **options)
-    return Benders(checkpoint_every=0.0).solve(form, blocks, found, improve=hook, start=start)
+    solve_context = SolveContext(method="benders", solver="highs", gap=GAP, executor=executor, **options)
+    return Benders(checkpoint_every=0.0).solve(form, blocks, solve_context, improve=hook, start=start)
 
 
 @pytest.fixture(scope="module")
-def alone(shared_model):
+def serial_result(shared_model):
     """Return the result of one process."""
-    with serial() as one:
-        return solve(shared_model, one)
+    with serial() as executor:
+        return solve(shared_model, executor)
 
 
 @pytest.fixture(scope="module")
-def two():
+def two_processes():
     """Return two processes that take blocks."""
     with processes(2) as executor:
         yield executor
 
 
-def test_serial_and_processes_find_the_same_bit_for_bit(shared_model, alone, two):
-    first, second = alone, solve(shared_model, two)
+def test_processes_give_the_serial_result(shared_model, serial_result, two_processes):
+    first, second = serial_result, solve(shared_model, two_processes)
     assert first.rounds > 5
     assert first.x.tobytes() == second.x.tobytes()
     assert first.bound == second.bound
@@ -60,14 +60,14 @@ def test_serial_and_processes_find_the_same_bit_for_bit(shared_model, alone, two
 
 @pytest.mark.slow  # tests/execution has a cluster whose worker dies
 @pytest.mark.filterwarnings("ignore")
-def test_a_dask_cluster_finds_the_same_and_bears_the_loss_of_a_worker(shared_model, alone):
+def test_dask_cluster_survives_a_lost_worker(shared_model, serial_result):
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
     ) as cluster:
         address = cluster.scheduler_address.removeprefix("tcp://")
         with from_url(f"dask://{address}", 1) as there:
-            assert solve(shared_model, there).x.tobytes() == alone.x.tobytes()
+            assert solve(shared_model, there).x.tobytes() == serial_result.x.tobytes()
         rounds = []
 
         def kill(duals, x):
@@ -78,61 +78,61 @@ def test_a_dask_cluster_finds_the_same_and_bears_the_loss_of_a_worker(shared_mod
             return
 
         with from_url(f"dask://{address}", 1) as there:
-            after = solve(shared_model, there, improve=kill)
+            result = solve(shared_model, there, improve=kill)
     assert len(rounds) >= 4
-    assert after.status == "optimal"
-    assert after.objective == pytest.approx(alone.objective, rel=1e-6)
+    assert result.status == "optimal"
+    assert result.objective == pytest.approx(serial_result.objective, rel=1e-6)
 
 
-def test_a_killed_worker_process_is_rebuilt_and_changes_nothing(shared_model, alone, two):
+def test_killed_worker_changes_nothing(shared_model, serial_result, two_processes):
     rounds = []
 
     def kill(duals, x):
         rounds.append(1)
         if len(rounds) == 4:
-            os.kill(two.submit("victim", os.getpid).result(), signal.SIGKILL)
+            os.kill(two_processes.submit("victim", os.getpid).result(), signal.SIGKILL)
         return
 
-    after = solve(shared_model, two, improve=kill)
+    result = solve(shared_model, two_processes, improve=kill)
     assert len(rounds) >= 4
-    assert after.x.tobytes() == alone.x.tobytes()
+    assert result.x.tobytes() == serial_result.x.tobytes()
 
 
-def test_an_interrupt_gives_the_best_so_far_and_a_checkpoint(shared_model, alone, tmp_path):
+def test_interrupt_leaves_best_and_checkpoint(shared_model, serial_result, tmp_path):
     def interrupt(duals, x):
         if duals is not None and x is not None:
             raise KeyboardInterrupt
         return
 
-    with serial() as one:
-        stopped = solve(shared_model, one, improve=interrupt, checkpoint=tmp_path / "c")
-        assert stopped.status == "stopped"
+    with serial() as executor:
+        interrupted = solve(shared_model, executor, improve=interrupt, checkpoint=tmp_path / "c")
+        assert interrupted.status == "stopped"
         assert (tmp_path / "c" / "benders.npz").exists()
-        again = solve(shared_model, one, checkpoint=tmp_path / "c", resume=True)
-    assert again.bound == alone.bound
-    assert again.x.tobytes() == alone.x.tobytes()
-    assert again.rounds == alone.rounds
+        resumed = solve(shared_model, executor, checkpoint=tmp_path / "c", resume=True)
+    assert resumed.bound == serial_result.bound
+    assert resumed.x.tobytes() == serial_result.x.tobytes()
+    assert resumed.rounds == serial_result.rounds
 
 
-def test_a_checkpoint_is_its_owners_own_whatever_the_umask(shared_model, tmp_path):
-    before = os.umask(0)
+def test_checkpoint_is_private_under_any_umask(shared_model, tmp_path):
+    old_umask = os.umask(0)
     try:
-        with serial() as one:
-            solve(shared_model, one, checkpoint=tmp_path / "c")
+        with serial() as executor:
+            solve(shared_model, executor, checkpoint=tmp_path / "c")
     finally:
-        os.umask(before)
+        os.umask(old_umask)
     assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "c" / "benders.npz").stat().st_mode) == 0o600
 
 
-def test_a_checkpoint_of_another_model_is_refused(shared_model, random_block_model, tmp_path):
-    with serial() as one:
-        solve(shared_model, one, checkpoint=tmp_path)
+def test_refuses_checkpoint_of_another_model(shared_model, random_block_model, tmp_path):
+    with serial() as executor:
+        solve(shared_model, executor, checkpoint=tmp_path)
         with pytest.raises(InputError, match="another problem"):
-            solve(random_block_model(4), one, checkpoint=tmp_path, resume=True)
+            solve(random_block_model(4), executor, checkpoint=tmp_path, resume=True)
 
 
-def forged(folder, **changes):
+def forge_checkpoint(folder, **changes):
     file = folder / "benders.npz"
     with np.load(file) as archive:
         parts = dict(archive) | {name: np.asarray(value) for name, value in changes.items()}
@@ -148,36 +148,36 @@ def stopped_early(shared_model, tmp_path_factory):
         if duals is not None and x is not None:
             raise KeyboardInterrupt
 
-    with serial() as one:
-        stopped = solve(shared_model, one, improve=interrupt, checkpoint=folder)
-    assert stopped.bound is not None
-    assert abs(stopped.objective - stopped.bound) > 1e-3 * abs(stopped.objective)
+    with serial() as executor:
+        interrupted = solve(shared_model, executor, improve=interrupt, checkpoint=folder)
+    assert interrupted.bound is not None
+    assert abs(interrupted.objective - interrupted.bound) > 1e-3 * abs(interrupted.objective)
     return folder
 
 
 @pytest.fixture
-def early(stopped_early, alone, tmp_path):
+def early(stopped_early, serial_result, tmp_path):
     """Return a copy of that folder, and the optimum."""
-    return shutil.copytree(stopped_early, tmp_path / "early"), alone
+    return shutil.copytree(stopped_early, tmp_path / "early"), serial_result
 
 
-def test_bounds_that_a_forged_checkpoint_claims_are_not_believed(shared_model, early):
-    folder, whole = early
+def test_forged_bounds_are_not_believed(shared_model, early):
+    folder, full_result = early
     with np.load(folder / "benders.npz") as archive:
         x, duals = archive["x"], archive["duals"]
         assert "lower" not in archive
         assert "upper" not in archive
-    forged(folder, lower=1e9, upper=1e9, duals=1e6 * duals)
-    with serial() as one:
-        again = solve(shared_model, one, checkpoint=folder, resume=True)
-    assert again.status == "optimal"
-    assert again.bound <= whole.objective + 1e-9
-    assert again.objective == pytest.approx(whole.objective, rel=1e-5)
-    assert len(x) == len(again.x)
+    forge_checkpoint(folder, lower=1e9, upper=1e9, duals=1e6 * duals)
+    with serial() as executor:
+        resumed = solve(shared_model, executor, checkpoint=folder, resume=True)
+    assert resumed.status == "optimal"
+    assert resumed.bound <= full_result.objective + 1e-9
+    assert resumed.objective == pytest.approx(full_result.objective, rel=1e-5)
+    assert len(x) == len(resumed.x)
 
 
 @pytest.mark.parametrize(
-    ("change", "what"),
+    ("change", "keywords"),
     [
         (lambda parts: {"x": 0.5 * parts["x"]}, "misses"),
         (lambda parts: {"x": np.zeros(3)}, "finite numbers"),
@@ -186,24 +186,24 @@ def test_bounds_that_a_forged_checkpoint_claims_are_not_believed(shared_model, e
         (lambda parts: {"idle": parts["idle"][:1]}, "ages"),
     ],
 )
-def test_a_forged_checkpoint_is_bad_input(shared_model, early, change, what):
+def test_refuses_forged_checkpoint(shared_model, early, change, keywords):
     folder, _ = early
     with np.load(folder / "benders.npz") as archive:
         changes = change(archive)
-    forged(folder, **changes)
-    with serial() as one, pytest.raises(InputError, match=what):
-        solve(shared_model, one, checkpoint=folder, resume=True)
+    forge_checkpoint(folder, **changes)
+    with serial() as executor, pytest.raises(InputError, match=keywords):
+        solve(shared_model, executor, checkpoint=folder, resume=True)
 
 
-def test_cuts_of_a_forged_checkpoint_are_made_again_from_their_multipliers(shared_model, early):
-    folder, whole = early
+def test_forged_cuts_are_recomputed(shared_model, early):
+    folder, full_result = early
     with np.load(folder / "benders.npz") as archive:
         changes = {"upper_side": archive["upper_side"] - 1e3, "slope": 2.0 * archive["slope"]}
-    forged(folder, **changes)
-    with serial() as one:
-        again = solve(shared_model, one, checkpoint=folder, resume=True)
-    assert again.bound == whole.bound
-    assert again.x.tobytes() == whole.x.tobytes()
+    forge_checkpoint(folder, **changes)
+    with serial() as executor:
+        resumed = solve(shared_model, executor, checkpoint=folder, resume=True)
+    assert resumed.bound == full_result.bound
+    assert resumed.x.tobytes() == full_result.x.tobytes()
 
 
 CHILD = """
@@ -227,45 +227,45 @@ Benders(checkpoint_every=0.0).solve(form, blocks, context, improve=slow)
 """
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint_to_the_same_bound(shared_model, alone, tmp_path):
+def test_killed_run_resumes_to_same_bound(shared_model, serial_result, tmp_path):
     command = [sys.executable, "-c", CHILD, str(Path(__file__).parent), str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "three rounds\n"
         child.kill()
     with np.load(tmp_path / "benders.npz") as archive:
-        assert 0 < archive["rounds"] < alone.rounds
-    with serial() as one:
-        resumed = solve(shared_model, one, checkpoint=tmp_path, resume=True)
-    assert resumed.bound == alone.bound
-    assert resumed.x.tobytes() == alone.x.tobytes()
+        assert 0 < archive["rounds"] < serial_result.rounds
+    with serial() as executor:
+        resumed = solve(shared_model, executor, checkpoint=tmp_path, resume=True)
+    assert resumed.bound == serial_result.bound
+    assert resumed.x.tobytes() == serial_result.x.tobytes()
 
 
-def test_improvements_from_outside_never_cross_bounds(shared_model):
+def test_outside_improvements_never_cross_bounds(shared_model):
     form, _ = shared_model
-    whole = get("highs").solve(form)
+    full_result = get("highs").solve(form)
 
     def hook(duals, x):
-        return Start(x=whole.x)
+        return Start(x=full_result.x)
 
-    with serial() as one:
-        result = solve(shared_model, one, improve=hook, start=Start(x=whole.x))
+    with serial() as executor:
+        result = solve(shared_model, executor, improve=hook, start=Start(x=full_result.x))
     assert all(lower <= upper for _, lower, upper in result.trajectory)
-    assert result.objective == pytest.approx(whole.objective, rel=1e-6)
+    assert result.objective == pytest.approx(full_result.objective, rel=1e-6)
 
 
-def test_a_block_that_waited_has_less_time(shared_model, monkeypatch):
+def test_waiting_blocks_have_less_time(shared_model, monkeypatch):
     """A round of Benders on 500 records ended minutes late: each of its blocks had been given all that was left."""
     form, members = shared_model
-    asked = []
+    seconds_left = []
 
     def slow(_token, _piece, _solver):
-        asked.append(clock().left)
+        seconds_left.append(clock().left)
         time.sleep(0.2)
         return blocks.BlockAnswer(outcome=blocks.Outcome.OPTIMAL)
 
     monkeypatch.setattr(blocks, "relax_block", slow)
-    made = blocks.Blocks(split_form(form, members), "highs", SolveContext(method="benders", solver="highs"))
+    block_set = blocks.Blocks(split_form(form, members), "highs", SolveContext(method="benders", solver="highs"))
     with limit(60.0):
-        made.relax_all(State.begin(len(made)))
-    assert len(asked) == len(made) > 1
-    assert all(later <= earlier - 0.19 for earlier, later in pairwise(asked))
+        block_set.relax_all(State.begin(len(block_set)))
+    assert len(seconds_left) == len(block_set) > 1
+    assert all(later <= earlier - 0.19 for earlier, later in pairwise(seconds_left))

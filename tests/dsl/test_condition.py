@@ -30,29 +30,32 @@ def pairs_model(logs: np.ndarray) -> StandardForm:
 
 
 @given(st.lists(st.floats(-900, 900), min_size=1, max_size=8), st.sampled_from(BEARINGS))
-def test_no_privacy_row_is_loosened_or_dropped(logs: list[float], bearing: CoefficientRange) -> None:
+def test_privacy_rows_are_not_loosened_or_dropped(logs: list[float], bearing: CoefficientRange) -> None:
     form = pairs_model(np.array(logs))
-    made = condition(form, bearing)
+    conditioned = condition(form, bearing)
     n = len(logs)
     mpmath.mp.dps = 60
     for row, log in enumerate(logs):
-        entries = made.A[[row]].toarray().ravel()
-        left, right = Fraction(entries[row]), -Fraction(entries[n + row])
-        assert left > 0
+        entries = conditioned.A[[row]].toarray().ravel()
+        left_weight, right = Fraction(entries[row]), -Fraction(entries[n + row])
+        assert left_weight > 0
         # a <= (right / left) b with right / left <= exp(log), exactly
-        assert mpmath.mpf(right.numerator) / right.denominator <= mpmath.exp(log) * left.numerator / left.denominator
+        assert (
+            mpmath.mpf(right.numerator) / right.denominator
+            <= mpmath.exp(log) * left_weight.numerator / left_weight.denominator
+        )
         if abs(log) <= bearing.log_cap:
-            assert float(right / left) == pytest.approx(math.exp(log), rel=1e-11)
+            assert float(right / left_weight) == pytest.approx(math.exp(log), rel=1e-11)
             assert bearing.smallest < entries[row] < bearing.largest
             assert bearing.smallest < -entries[n + row] < bearing.largest
-    beyond = sum(abs(x) > bearing.log_cap for x in logs)
-    assert (0 if made.tightening is None else made.tightening.rows) == beyond
+    large_count = sum(abs(x) > bearing.log_cap for x in logs)
+    assert (0 if conditioned.tightening is None else conditioned.tightening.rows) == large_count
 
 
 def grid_model(eps: float) -> tuple[Model, float]:
     """Return a 3 x 3 grid, all pairs; its optimum in closed form (the star mechanism, optimal from eps = 1.5 on)."""
-    at = np.array([(a, b) for a in range(3) for b in range(3)], dtype=float)
-    D = np.linalg.norm(at[:, None] - at[None], axis=2)
+    points = np.array([(a, b) for a in range(3) for b in range(3)], dtype=float)
+    D = np.linalg.norm(points[:, None] - points[None], axis=2)
     W = np.exp(-eps * D)
     star = W * np.linalg.solve(W, np.ones(9))
     X = IndexSet("X", 9)
@@ -66,58 +69,58 @@ def grid_model(eps: float) -> tuple[Model, float]:
 
 
 @pytest.mark.parametrize(("backend", "eps"), [("highs", 2), ("highs", 7), ("highs", 12), ("cbc", 2), ("cbc", 7)])
-def test_known_optima_far_out(backend: str, eps: float) -> None:
+def test_known_optima_at_large_exponents(backend: str, eps: float) -> None:
     model, optimum = grid_model(eps)
-    found = model.solve(backend)
-    assert found.tightening is None
-    assert found.objective == pytest.approx(optimum, rel=1e-7)
-    assert found.bound is not None
-    assert found.bound == pytest.approx(optimum, rel=1e-6)
-    assert found.bound <= optimum * (1 + 1e-9)
+    result = model.solve(backend)
+    assert result.tightening is None
+    assert result.objective == pytest.approx(optimum, rel=1e-7)
+    assert result.bound is not None
+    assert result.bound == pytest.approx(optimum, rel=1e-6)
+    assert result.bound <= optimum * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("backend", "eps"), [("highs", 15), ("highs", 30), ("cbc", 10), ("cbc", 20)])
-def test_beyond_reach_the_cost_is_bounded(backend: str, eps: float) -> None:
+def test_cost_beyond_reach_is_bounded(backend: str, eps: float) -> None:
     model, optimum = grid_model(eps)
-    found = model.solve(backend)
-    report = found.tightening
+    result = model.solve(backend)
+    report = result.tightening
     assert report is not None
     assert report.cost is not None
     assert report.largest_log == pytest.approx(eps * np.sqrt(8))
-    assert optimum * (1 - 1e-6) - 1e-12 <= found.objective <= optimum + report.cost + 1e-12
+    assert optimum * (1 - 1e-6) - 1e-12 <= result.objective <= optimum + report.cost + 1e-12
     assert report.cost <= 1e-7
-    assert found.bound is not None
-    assert found.bound <= optimum
+    assert result.bound is not None
+    assert result.bound <= optimum
 
 
-def wide(*entries: float, reach: float = np.inf, side: float = 1.0) -> StandardForm:
+def wide_form(*entries: float, reach: float = np.inf, row_side: float = 1.0) -> StandardForm:
     n = len(entries)
     return StandardForm(
         c=np.ones(n),
         A=[entries],
         row_lower=[-np.inf],
-        row_upper=[side],
+        row_upper=[row_side],
         col_lower=np.zeros(n),
         col_upper=np.full(n, reach),
         integrality=np.zeros(n),
     )
 
 
-def test_other_rows_are_scaled_by_powers_of_two_or_refused() -> None:
+def test_other_rows_are_scaled_or_refused() -> None:
     bearing = CoefficientRange()
-    assert condition(wide(1, 1e6), bearing).row_scale[0] == 1
-    far = condition(wide(1e20, 3e20, side=2e20), bearing)
-    assert np.abs(far.A.data).max() < 2
-    assert math.log2(far.row_scale[0]).is_integer()
-    assert far.row_upper[0] == 2e20 * far.row_scale[0]
-    with pytest.raises(SolverError, match=r"row 0: coefficients 1e\+20 of column 1 and 1 of column 0"):
-        condition(wide(1, 1e20), bearing)
+    assert condition(wide_form(1, 1e6), bearing).row_scale[0] == 1
+    conditioned = condition(wide_form(1e20, 3e20, row_side=2e20), bearing)
+    assert np.abs(conditioned.A.data).max() < 2
+    assert math.log2(conditioned.row_scale[0]).is_integer()
+    assert conditioned.row_upper[0] == 2e20 * conditioned.row_scale[0]
+    with pytest.raises(SolverError, match=r"row 0: coefficients 1e\+20.*column 1"):
+        condition(wide_form(1, 1e20), bearing)
     with pytest.raises(SolverError):
-        condition(wide(1, 1e20, reach=1), bearing)
+        condition(wide_form(1, 1e20, reach=1), bearing)
     with pytest.raises(SolverError):
-        condition(wide(1e-20, 1), bearing)
+        condition(wide_form(1e-20, 1), bearing)
     # here the entry cannot move the row by more than rounding does
-    assert condition(wide(1e-20, 1, reach=10), bearing).A.nnz == 1
+    assert condition(wide_form(1e-20, 1, reach=10), bearing).A.nnz == 1
 
 
 @settings(max_examples=40)
@@ -147,7 +150,7 @@ def test_any_multipliers_give_a_bound(seed: int) -> None:
     assert dual_bound(form, best.duals) == pytest.approx(best.objective, abs=1e-6)
 
 
-def test_the_bound_takes_upper_bounds_from_mass_rows() -> None:
+def test_bound_takes_upper_bounds_from_mass_rows() -> None:
     model, optimum = grid_model(2)
     form = model.compile()
     assert np.isinf(form.col_upper).all()
@@ -155,7 +158,7 @@ def test_the_bound_takes_upper_bounds_from_mass_rows() -> None:
     assert dual_bound(form, np.zeros(form.shape[0])) <= optimum
 
 
-def test_an_exponent_beyond_all_measure_is_cut_like_any_other() -> None:
+def test_huge_exponents_are_cut_like_any() -> None:
     from privopt.backends.cbc import BEARING
     from privopt.dsl.condition import _privacy_rows
 

@@ -10,37 +10,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
-from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
-from privopt.errors import InfeasibleError
+from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, between, exp, implies, total
+from privopt.errors import InfeasibleError, ModelError
 
 QUICK = settings(max_examples=25)
 BOTH = settings(max_examples=12)
 
 
 def scipy_optimum(
-    c: Any, rows: list[Any], lower: list[float], upper: list[float], bounds: tuple[Any, Any], whole: Any
+    c: Any, rows: list[Any], lower: list[float], upper: list[float], bounds: tuple[Any, Any], integrality: Any
 ) -> float | None:
-    found = milp(
+    solution = milp(
         c,
         constraints=LinearConstraint(np.array(rows), lower, upper),
         bounds=Bounds(*bounds),
-        integrality=whole,
+        integrality=integrality,
         options={"mip_rel_gap": 0.0},
     )
-    assert found.status in (0, 2), found.message
-    return None if found.status == 2 else float(found.fun)
+    assert solution.status in (0, 2), solution.message
+    return None if solution.status == 2 else float(solution.fun)
 
 
 def solve(model: Model, backend: str) -> float | None:
     try:
-        found = model.solve(backend, gap=0.0)
+        result = model.solve(backend, gap=0.0)
     except InfeasibleError:
         return None
-    assert found.status == "optimal"
-    return found.objective
+    assert result.status == "optimal"
+    return result.objective
 
 
-def same(a: float | None, b: float | None) -> None:
+def assert_same_value(a: float | None, b: float | None) -> None:
     assert (a is None) == (b is None), (a, b)
     if a is not None and b is not None:
         assert a == pytest.approx(b, rel=1e-6, abs=1e-6)
@@ -53,12 +53,12 @@ def test_linear_and_integer(seed: int, integer: bool, maximise: bool) -> None:
     n, q = int(rng.integers(1, 5)), int(rng.integers(1, 4))
     X, Q = IndexSet("X", n), IndexSet("Q", q)
     i, j, r = Index("i", X), Index("j", X), Index("r", Q)
-    cost, a, b, side = rng.integers(-4, 5, n), rng.integers(-3, 4, (q, n)), rng.random((n, n)), rng.integers(0, 9, q)
+    cost, a, b, sides = rng.integers(-4, 5, n), rng.integers(-3, 4, (q, n)), rng.random((n, n)), rng.integers(0, 9, q)
     pairs = np.argwhere(rng.random((n, n)) < 0.4)
 
     m = Model("random")
     x = m.variable("x", X, lower=-1, upper=6, kind="integer" if integer else "continuous")
-    cc, aa, bb, ss = (m.param(s, v) for s, v in zip("cabs", (cost, a, b, side), strict=True))
+    cc, aa, bb, ss = (m.param(s, v) for s, v in zip("cabs", (cost, a, b, sides), strict=True))
     goal = 3 + total((cc[i] - 1) * x[i] / 2 + 0.25, over=i)
     (m.maximize if maximise else m.minimize)(goal)
     m.require("knapsack", Le(total(aa[r, i] * x[i], over=i), ss[r] + total(bb[i, 0], over=i)), forall=r)
@@ -74,15 +74,15 @@ def test_linear_and_integer(seed: int, integer: bool, maximise: bool) -> None:
     )
 
     c = (cost - 1) / 2 * (-1 if maximise else 1)
-    rows, lower, upper = list(a.astype(float)), [-np.inf] * q, list(side + b[:, 0].sum())
+    rows, lower, upper = list(a.astype(float)), [-np.inf] * q, list(sides + b[:, 0].sum())
     for u, v in pairs:
         row = np.zeros(n)
         row[u] += 1
         row[v] -= 2 * b[u, v]
-        rows, lower, upper = [*rows, row], [*lower, -side[0] - 3.0], [*upper, np.inf]
+        rows, lower, upper = [*rows, row], [*lower, -sides[0] - 3.0], [*upper, np.inf]
     best = scipy_optimum(c, rows, lower, upper, (np.full(n, -1), np.full(n, 6)), np.full(n, int(integer)))
-    wanted = None if best is None else 3 + 0.25 * n + (-best if maximise else best)
-    same(solve(m, "highs"), wanted)
+    expected = None if best is None else 3 + 0.25 * n + (-best if maximise else best)
+    assert_same_value(solve(m, "highs"), expected)
 
 
 def indicator_model(seed: int) -> tuple[Model, float | None]:
@@ -90,42 +90,44 @@ def indicator_model(seed: int) -> tuple[Model, float | None]:
     n = int(rng.integers(2, 5))
     X = IndexSet("X", n)
     i, j = Index("i", X), Index("j", X)
-    w, need, value = rng.integers(-3, 4, (n, n)), rng.integers(-2, 5, n), rng.integers(1, 6, n)
+    w, required, value = rng.integers(-3, 4, (n, n)), rng.integers(-2, 5, n), rng.integers(1, 6, n)
     opposite, equal = bool(rng.integers(2)), bool(rng.integers(2))
 
     m = Model("indicators")
     x = m.variable("x", X, upper=4, kind="integer" if rng.integers(2) else "continuous")
     h = m.variable("h", X, kind="binary")
-    ww, nn, vv = m.param("w", w), m.param("n", need), m.param("v", value)
+    ww, nn, vv = m.param("w", w), m.param("n", required), m.param("v", value)
     switch = 1 - h[i] if opposite else h[i]
-    left = total(ww[i, j] * x[j], over=j) + h[i]
+    left_side = total(ww[i, j] * x[j], over=j) + h[i]
     m.maximize(total(vv[i] * (1 - h[i] if opposite else h[i]) - x[i], over=i))
-    m.require("on", implies(switch, Eq(left, nn[i]) if equal else left >= nn[i]), forall=i)
+    m.require("on", implies(switch, Eq(left_side, nn[i]) if equal else left_side >= nn[i]), forall=i)
 
     # for scipy: one plain, very generous M
-    big = 100.0
+    constant = 100.0
     rows, lower, upper = [], [], []
     for a in range(n):
         row = np.zeros(2 * n)
         row[:n] = w[a]
         row[n + a] = 1.0
         for sign in (1, -1) if equal else (1,):
-            one = sign * row.copy()
-            one[n + a] += big if opposite else -big
-            rows.append(one)
-            lower.append(sign * need[a] - (0.0 if opposite else big))
+            signed_row = sign * row.copy()
+            signed_row[n + a] += constant if opposite else -constant
+            rows.append(signed_row)
+            lower.append(sign * required[a] - (0.0 if opposite else constant))
             upper.append(np.inf)
     c = np.concatenate([np.ones(n), value if opposite else -value]).astype(float)
-    whole = np.concatenate([m.compile().integrality[:n], np.ones(n)])
-    best = scipy_optimum(c, rows, lower, upper, (np.zeros(2 * n), np.concatenate([np.full(n, 4), np.ones(n)])), whole)
+    integrality = np.concatenate([m.compile().integrality[:n], np.ones(n)])
+    best = scipy_optimum(
+        c, rows, lower, upper, (np.zeros(2 * n), np.concatenate([np.full(n, 4), np.ones(n)])), integrality
+    )
     return m, None if best is None else -best + (value.sum() if opposite else 0)
 
 
 @QUICK
 @given(st.integers(0, 2**32 - 1))
 def test_indicators(seed: int) -> None:
-    model, wanted = indicator_model(seed)
-    same(solve(model, "highs"), wanted)
+    model, expected = indicator_model(seed)
+    assert_same_value(solve(model, "highs"), expected)
 
 
 def piecewise_model(seed: int) -> tuple[Model, float | None]:
@@ -134,26 +136,26 @@ def piecewise_model(seed: int) -> tuple[Model, float | None]:
     X = IndexSet("X", n)
     i = Index("i", X)
     slopes = np.sort(rng.integers(-4, 5, (n, pieces + 1)).astype(float), axis=1)
-    at = np.cumsum(rng.integers(1, 3, (n, pieces)), axis=1) - 2.0
+    breakpoints = np.cumsum(rng.integers(1, 3, (n, pieces)), axis=1) - 2.0
     convex = bool(rng.integers(2))
     slopes = slopes if convex else -slopes
-    start, need = rng.integers(-2, 3, n).astype(float), float(rng.integers(0, 4))
+    start, required = rng.integers(-2, 3, n).astype(float), float(rng.integers(0, 4))
 
     m = Model("pieces")
-    whole = bool(rng.integers(2))
-    x = m.variable("x", X, lower=-5, upper=5, kind="integer" if whole else "continuous")
+    is_integer = bool(rng.integers(2))
+    x = m.variable("x", X, lower=-5, upper=5, kind="integer" if is_integer else "continuous")
     heights = start[:, None] + np.concatenate(
-        [np.zeros((n, 1)), np.cumsum(slopes[:, 1:-1] * np.diff(at, axis=1), axis=1)], axis=1
+        [np.zeros((n, 1)), np.cumsum(slopes[:, 1:-1] * np.diff(breakpoints, axis=1), axis=1)], axis=1
     )
-    t = m.piecewise("t", x[i] + 0.5, at, heights, forall=i)
+    t = m.piecewise("t", x[i] + 0.5, breakpoints, heights, forall=i)
     slopes = np.concatenate([slopes[:, 1:2], slopes[:, 1:-1], slopes[:, -2:-1]], axis=1)
     (m.minimize if convex else m.maximize)(total(2 * t[i], over=i))
-    m.require("sum", Ge(total(x[i], over=i), need))
+    m.require("sum", Ge(total(x[i], over=i), required))
 
-    rows, lower, upper = [np.r_[np.ones(n), np.zeros(n)]], [need], [np.inf]
+    rows, lower, upper = [np.r_[np.ones(n), np.zeros(n)]], [required], [np.inf]
     sign = 1.0 if convex else -1.0
     for a in range(n):
-        knots = np.r_[at[a, 0], at[a]]
+        knots = np.r_[breakpoints[a, 0], breakpoints[a]]
         height = np.r_[heights[a, 0], heights[a]]
         for piece in range(pieces + 1):
             row = np.zeros(2 * n)
@@ -163,7 +165,12 @@ def piecewise_model(seed: int) -> tuple[Model, float | None]:
             upper.append(np.inf)
     bounds = (np.r_[np.full(n, -5), np.full(n, -np.inf)], np.r_[np.full(n, 5), np.full(n, np.inf)])
     best = scipy_optimum(
-        np.r_[np.zeros(n), np.full(n, 2 * sign)], rows, lower, upper, bounds, np.r_[np.full(n, int(whole)), np.zeros(n)]
+        np.r_[np.zeros(n), np.full(n, 2 * sign)],
+        rows,
+        lower,
+        upper,
+        bounds,
+        np.r_[np.full(n, int(is_integer)), np.zeros(n)],
     )
     return m, None if best is None else sign * best
 
@@ -171,15 +178,15 @@ def piecewise_model(seed: int) -> tuple[Model, float | None]:
 @QUICK
 @given(st.integers(0, 2**32 - 1))
 def test_piecewise_linear_terms(seed: int) -> None:
-    model, wanted = piecewise_model(seed)
-    same(solve(model, "highs"), wanted)
+    model, expected = piecewise_model(seed)
+    assert_same_value(solve(model, "highs"), expected)
 
 
 @BOTH
 @given(st.integers(0, 2**32 - 1), st.sampled_from([indicator_model, piecewise_model]))
 def test_cbc_agrees(seed: int, make: Any) -> None:
-    model, wanted = make(seed)
-    same(solve(model, "cbc"), wanted)
+    model, expected = make(seed)
+    assert_same_value(solve(model, "cbc"), expected)
 
 
 def privacy_model(seed: int, eps: float) -> tuple[Model, float]:
@@ -216,45 +223,110 @@ def privacy_model(seed: int, eps: float) -> tuple[Model, float]:
 @QUICK
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 6))
 def test_privacy_families(seed: int, eps: float) -> None:
-    model, wanted = privacy_model(seed, eps)
+    model, expected = privacy_model(seed, eps)
     assert model.compile().family("geo").kind == "privacy"
-    found = model.solve("highs")
-    assert found.objective == pytest.approx(wanted, rel=1e-6, abs=1e-8)
-    assert found.bound is not None
-    assert found.bound <= found.objective
+    result = model.solve("highs")
+    assert result.objective == pytest.approx(expected, rel=1e-6, abs=1e-8)
+    assert result.bound is not None
+    assert result.bound <= result.objective
 
 
 @BOTH
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 6))
 def test_privacy_families_on_cbc(seed: int, eps: float) -> None:
-    model, wanted = privacy_model(seed, eps)
-    assert model.solve("cbc").objective == pytest.approx(wanted, rel=1e-6, abs=1e-8)
+    model, expected = privacy_model(seed, eps)
+    assert model.solve("cbc").objective == pytest.approx(expected, rel=1e-6, abs=1e-8)
 
 
 @QUICK
 @given(st.integers(0, 2**32 - 1))
-def test_ready_blocks_equal_said_families(seed: int) -> None:
+def test_ready_blocks_equal_written_families(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = 4
     X = IndexSet("X", n)
     i = Index("i", X)
-    matrix, side = rng.integers(-3, 4, (3, n)), rng.integers(1, 9, 3)
-    said, ready = Model("said"), Model("ready")
+    matrix, sides = rng.integers(-3, 4, (3, n)), rng.integers(1, 9, 3)
+    written, ready = Model("said"), Model("ready")
     Q = IndexSet("Q", 3)
     r = Index("r", Q)
-    for m in (said, ready):
+    for m in (written, ready):
         x = m.variable("x", X, upper=5)
         m.variable("idle", X)
         y = m.variable("y")
         m.maximize(total(x[i], over=i) - y)
-        if m is said:
-            a, b = m.param("a", matrix), m.param("b", side)
+        if m is written:
+            a, b = m.param("a", matrix), m.param("b", sides)
             m.require("rows", Le(total(a[r, i] * x[i], over=i) - y, b[r]), forall=r)
         else:
             block = np.c_[matrix, -np.ones(3)]
-            m.add_block("rows", block, columns=[x, y], upper=side)
-    one, other = said.compile(), ready.compile()
-    assert np.array_equal(one.A.toarray(), other.A.toarray())
-    assert np.array_equal(one.row_upper, other.row_upper)
-    assert other.row_name(1) == "rows[row=1]"
-    same(solve(said, "highs"), solve(ready, "highs"))
+            m.add_block("rows", block, columns=[x, y], upper=sides)
+    written_form, ready_form = written.compile(), ready.compile()
+    assert np.array_equal(written_form.A.toarray(), ready_form.A.toarray())
+    assert np.array_equal(written_form.row_upper, ready_form.row_upper)
+    assert ready_form.row_name(1) == "rows[row=1]"
+    assert_same_value(solve(written, "highs"), solve(ready, "highs"))
+
+
+@pytest.mark.parametrize("epsilon", [0, 0.0, 1, 1.5, np.float64(2), 50.0, 800])
+def test_exp_of_a_number_is_a_privacy_factor(epsilon: float) -> None:
+    forms = []
+    for is_param in (False, True):
+        X = IndexSet("X", 3)
+        i, j, k = (Index(name, X) for name in "ijk")
+        m = Model("randomised response")
+        z = m.variable("z", X, X)
+        wrong = m.param("wrong", 1 - np.eye(3))
+        factor = exp(m.param("e", epsilon)) if is_param else exp(epsilon)
+        m.minimize(total(wrong[i, k] * z[i, k], over=(i, k)) / 3)
+        m.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
+        m.require("dp", Le(z[i, k], factor * z[j, k]), forall=(i, j, k))
+        forms.append(m.compile())
+        assert str(epsilon) in str(m) or is_param
+        optimum = 2 / (2 + np.exp(min(float(epsilon), 700)))
+        assert m.solve("highs").objective == pytest.approx(optimum, abs=1e-8)
+    for form in forms:
+        log_ratio = form.family("dp").log_ratio
+        assert log_ratio is not None
+        assert np.allclose(log_ratio, epsilon)
+    assert abs(forms[0].A - forms[1].A).max() == 0
+
+
+@BOTH
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_rows_with_two_sides_equal_two_rows(seed: int, is_switched: bool) -> None:
+    rng = np.random.default_rng(seed)
+    X, Q = IndexSet("X", 3), IndexSet("Q", 4)
+    i, q = Index("i", X), Index("q", Q)
+    weights, lower = rng.integers(-3, 4, (4, 3)), rng.integers(-5, 3, 4)
+    optima = []
+    for is_range in (True, False):
+        m = Model("ranges")
+        x, h = m.variable("x", X, lower=-2, upper=3), m.variable("h", Q, kind="binary")
+        w, low = m.param("w", weights), m.param("low", lower)
+        expression = total(w[q, i] * x[i], over=i) + 1
+        m.minimize(total(x[i], over=i) - 2 * total(h[q], over=q))
+        if is_range:
+            row = between(low[q], expression, low[q] + 2)
+            m.require("rows", implies(h[q], row) if is_switched else row, forall=q)
+            form = m.compile()
+            if not is_switched:
+                assert np.allclose(form.row_upper - form.row_lower, 2)
+                assert "low[q] <= " in str(m)
+                assert r"\leq" in m.latex()
+        else:
+            for name, row in (("low rows", Ge(expression, low[q])), ("high rows", Le(expression, low[q] + 2))):
+                m.require(name, implies(h[q], row) if is_switched else row, forall=q)
+        optima.append(solve(m, "highs"))
+    assert_same_value(*optima)
+
+
+def test_refuses_ranges_that_no_number_fits() -> None:
+    m = Model("ranges")
+    x = m.variable("x")
+    with pytest.raises(ModelError, match=r"sides of .* must have no variables"):
+        m.require("r", between(x, x + 1, 2))
+    with pytest.raises(ModelError, match="speaks of no variable"):
+        m.require("r", between(0, 1, 2))
+    m.require("r", between(2, x, 1))
+    with pytest.raises(ModelError, match=r"r: its lower side is above its upper one by 1\.0"):
+        m.compile()

@@ -53,13 +53,13 @@ OFFERS = st.lists(
 
 
 @given(offers=OFFERS)
-def test_values_never_rise_bounds_never_fall_and_nothing_is_said_that_was_not_certified(offers):
+def test_values_and_bounds_are_monotone_and_certified(offers):
     closing = Numbers()
     incumbent = make(closing=closing)
     value, bound = math.inf, -math.inf
-    for origin, cost, beside, proof, firm, late, then in offers:
-        given_ = None if cost is None else Later(float, cost) if late else cost
-        promise = None if cost is None else cost + beside
+    for origin, cost, promise_offset, proof, firm, is_late, then in offers:
+        given_ = None if cost is None else Later(float, cost) if is_late else cost
+        promise = None if cost is None else cost + promise_offset
         incumbent.offer(origin, candidate=given_, value=promise, bound=proof, proof=proof, firm=firm)
         if then:
             getattr(incumbent, then)()
@@ -85,46 +85,46 @@ def test_values_never_rise_bounds_never_fall_and_nothing_is_said_that_was_not_ce
     assert answer.stopped == (answer.bound is None or answer.value - answer.bound > 1e-3 * answer.value)
 
 
-def test_a_lie_displaces_nobody_elses_offer():
+def test_false_promise_displaces_no_offer():
     incumbent = make()
     incumbent.offer("honest", candidate=1.2, value=1.2, bound=0.9, proof=0.9)
     incumbent.offer("liar", candidate=0.1, value=0.1, bound=50.0, proof=50.0)
-    assert incumbent.reached
+    assert incumbent.has_reached_gap
     assert not incumbent.confirm()
-    assert not incumbent.reached
+    assert not incumbent.has_reached_gap
     answer = incumbent.answer(stopped=False)
     assert (answer.origin, answer.value, answer.bound) == ("honest", 1.2, 1.0)
     assert "liar" in answer.path
 
 
-def test_what_a_relaxation_promises_counts_for_nothing():
+def test_promise_of_a_relaxation_is_ignored():
     incumbent = make()
     incumbent.offer("few", candidate=1.5, value=0.9, firm=False)
     incumbent.offer("few", bound=0.9, proof=0.9)
-    assert not incumbent.reached
+    assert not incumbent.has_reached_gap
     incumbent.offer("few", candidate=1.3, value=1.3)  # mended: firm, though it promises less
     assert incumbent.promised_value == 1.3
     incumbent.certify()
     assert incumbent.best_certified.value == 1.3
 
 
-def test_a_smaller_problem_sees_the_whole():
+def test_smaller_problem_sees_the_full_state():
     incumbent = make(gap=0.1)
     inner = incumbent.through("double", lambda z: 2 * z, lambda f: f / 2)
     inner.offer("any", candidate=0.6, value=1.2, bound=1.0, proof=2.0)
     assert inner.best.candidate == 0.6
-    assert not inner.reached
+    assert not inner.has_reached_gap
     inner.offer("any", candidate=Later(float, 0.5), value=1.0)
     assert inner.confirm()
     assert incumbent.best_certified[::2] == (1.0, "double")
-    alone = incumbent.through("", lambda z: z, None)
-    assert not alone.reached
-    alone.offer("any", candidate=1.0, value=1.0, bound=1.0, proof=1.0)
-    assert alone.reached
+    sub_incumbent = incumbent.through("", lambda z: z, None)
+    assert not sub_incumbent.has_reached_gap
+    sub_incumbent.offer("any", candidate=1.0, value=1.0, bound=1.0, proof=1.0)
+    assert sub_incumbent.has_reached_gap
     assert incumbent.best_proved.bound == 1.0
 
 
-def test_threads_offer_at_once():
+def test_threads_offer_concurrently():
     incumbent = make()
 
     def work(n: int) -> None:
@@ -162,7 +162,7 @@ class Holding(Numbers):
 
 
 @pytest.mark.parametrize("holder", ["candidate", "proof", "certify", "prove"])
-def test_questions_and_offers_never_wait_for_a_closing_step(holder):
+def test_offers_never_wait_for_a_closing_step(holder):
     """A candidate, a proof or a certifier that never ended held the lock that all of these take."""
     step = "prove" if holder in ("proof", "prove") else "certify"
     certifier = Holding(holder)
@@ -183,15 +183,15 @@ def test_questions_and_offers_never_wait_for_a_closing_step(holder):
     closing = DaemonCall(getattr(incumbent, step))
     assert certifier.has_begun.wait(60.0)
 
-    def ask() -> tuple[float, float]:
+    def ask_and_offer() -> tuple[float, float]:
         incumbent.note("asked", figure=1)
         incumbent.offer("other", candidate=1.5, value=1.5)
-        assert not incumbent.reached
+        assert not incumbent.has_reached_gap
         with pytest.raises(SolverError, match="asked"):
             incumbent.answer(stopped=False)
         return incumbent.promised_value, incumbent.promised_bound
 
-    questions = DaemonCall(ask)
+    questions = DaemonCall(ask_and_offer)
     assert questions.wait(60.0), "a question waits for a closing step"
     assert questions.result() == (1.25, 0.5)
     certifier.may_end.set()
@@ -199,7 +199,7 @@ def test_questions_and_offers_never_wait_for_a_closing_step(holder):
     assert closing.result()
 
 
-def test_the_end_of_a_search_breaks_off_no_certificate_that_the_search_began():
+def test_end_of_a_search_keeps_its_certificate():
     certifier = Holding("certify")
     incumbent, search_time = make(closing=certifier), Clock(None, clock())
 
@@ -218,7 +218,7 @@ def test_the_end_of_a_search_breaks_off_no_certificate_that_the_search_began():
     assert (answer.value, answer.bound, answer.stopped) == (1.0, 1.0, False)
 
 
-def test_a_proof_that_does_not_end_is_broken_off_and_the_release_stands(monkeypatch):
+def test_endless_proof_is_abandoned(monkeypatch):
     monkeypatch.setattr("privopt.search.run_search.MIN_CLOSING_SECONDS", 0.2)
     certifier = Holding("prove")
 
@@ -226,32 +226,32 @@ def test_a_proof_that_does_not_end_is_broken_off_and_the_release_stands(monkeypa
         incumbent.offer("better", candidate=1.5, value=1.5, bound=0.5, proof=0.5)
         clock().cancel()
 
-    answer = attended(search, 0.0, certifier)
+    answer = attend_work(search, 0.0, certifier)
     assert (answer.value, answer.bound, answer.stopped) == (1.5, None, True)
 
 
 @pytest.mark.parametrize("step", ["certify", "prove"])
-def test_what_the_scope_around_breaks_off_is_not_begun_again(step):
+def test_abandoned_step_is_not_repeated(step):
     certifier = Numbers()
     with limit(60.0) as scope:
         incumbent = make(closing=certifier)
         incumbent.offer("first", candidate=1.5, value=1.5, bound=0.5, proof=0.5)
         monkey, tries = getattr(certifier, step), []
 
-        def ended(*given):
-            tries.append(given)
+        def cancel_scope(*arguments):
+            tries.append(arguments)
             scope.cancel()
             check()
-            return monkey(*given)
+            return monkey(*arguments)
 
-        setattr(certifier, step, ended)
+        setattr(certifier, step, cancel_scope)
         assert not getattr(incumbent, step)()
         assert not getattr(incumbent, step)()
         assert len(tries) == 1
         assert incumbent.ended_steps == {step}
 
 
-def test_an_interrupt_while_the_first_offer_is_certified_leaves_it_to_be_certified_at_the_end():
+def test_interrupted_first_certificate_is_made_at_the_end():
     class Interrupted(Numbers):
         is_first = True
 
@@ -261,7 +261,7 @@ def test_an_interrupt_while_the_first_offer_is_certified_leaves_it_to_be_certifi
                 raise KeyboardInterrupt
             return super().certify(candidate)
 
-    answer = attended(lambda incumbent: None, 60.0, Interrupted())
+    answer = attend_work(lambda incumbent: None, 60.0, Interrupted())
     assert (answer.value, answer.stopped) == (2.0, True)
     assert "interrupted" in answer.path
 
@@ -276,23 +276,23 @@ class FakeTime:
         return self.seconds
 
 
-def test_a_search_ends_while_there_is_time_to_certify_prove_and_write():
+def test_search_leaves_time_for_closing_steps():
     """The first certificate takes 3 of 30 s, so 1.5 (3 + 3) s are left at the end."""
-    now, ended_at, is_over = FakeTime(), [], threading.Event()
+    fake_time, ended_at, is_over = FakeTime(), [], threading.Event()
 
     class Slow(Numbers):
         def certify(self, candidate: float) -> tuple[float, float]:
-            now.seconds += 3.0
+            fake_time.seconds += 3.0
             return super().certify(candidate)
 
-    with limit(30.0, now=now):
+    with limit(30.0, now=fake_time):
         incumbent, search_time = make(closing=Slow()), Clock(None, clock())
 
         def search() -> None:
             while clock().left > 0.0:
-                now.seconds += 0.125
+                fake_time.seconds += 0.125
                 time.sleep(0.001)
-            ended_at.append(now.seconds)
+            ended_at.append(fake_time.seconds)
             is_over.set()
 
         answer = run_search(
@@ -306,7 +306,7 @@ def test_a_search_ends_while_there_is_time_to_certify_prove_and_write():
     assert 21.0 <= ended_at[0] < 30.0
 
 
-def attended(work, seconds: float | None = None, closing: Numbers | None = None):
+def attend_work(work, seconds: float | None = None, closing: Numbers | None = None):
     """Return the outcome of work over the numbers, with one first entry."""
     incumbent = make(closing=closing)
     first_offers = [lambda: incumbent.offer("first", candidate=2.0, value=2.0)]
@@ -318,7 +318,7 @@ def fails(incumbent) -> None:
     raise StoppedError("it cannot go on")
 
 
-def test_work_that_looks_at_no_clock_is_left_behind():
+def test_work_that_ignores_the_clock_is_abandoned():
     incumbent = make()
     running = threading.Event()  # a search that waited for the work would never end
 
@@ -331,21 +331,21 @@ def test_work_that_looks_at_no_clock_is_left_behind():
     assert (answer.value, answer.stopped) == (1.5, True)
 
 
-def test_work_that_cannot_go_on_leaves_what_it_offered():
-    answer = attended(fails)
+def test_failed_work_leaves_its_offers():
+    answer = attend_work(fails)
     assert (answer.value, answer.stopped) == (1.5, True)
     assert "cannot go on" in answer.path
     with pytest.raises(ZeroDivisionError):
-        attended(lambda _: 1 / 0)
+        attend_work(lambda _: 1 / 0)
     with pytest.raises(SolverError, match="asked for"):
-        attended(_refuses)
+        attend_work(_refuses)
 
 
 def _refuses(_: object) -> None:
     raise SolverError("asked for by name")
 
 
-def test_arrays_that_change_after_the_offer_cost_quality_alone():
+def test_later_changes_cost_only_quality():
     values = np.array([1.1])
     closing = Numbers()
     incumbent: Incumbent = Incumbent(closing, 1e-3)
@@ -356,7 +356,7 @@ def test_arrays_that_change_after_the_offer_cost_quality_alone():
     assert "as offered" in incumbent.answer(stopped=False).path
 
 
-def test_without_a_limit_nothing_is_certified_on_the_way():
+def test_certifies_only_at_the_end_without_a_limit():
     closing = Numbers()
 
     def work(incumbent) -> None:
@@ -364,14 +364,14 @@ def test_without_a_limit_nothing_is_certified_on_the_way():
             incumbent.offer("steps", candidate=2.0 - step / 10, value=2.0 - step / 10, bound=0.1, proof=0.1)
             time.sleep(0.01)
 
-    answer = attended(work, closing=closing)
+    answer = attend_work(work, closing=closing)
     assert closing.certified == [pytest.approx(1.1)]
     assert answer.offers == 10
     assert not answer.stopped
     assert [low for _, low, _ in answer.trajectory] == [0.1] * 10
 
 
-def test_under_a_limit_it_is_certified_on_the_way():
+def test_certifies_on_the_way_under_a_limit():
     closing = Numbers()
 
     def work(incumbent) -> None:
@@ -379,11 +379,11 @@ def test_under_a_limit_it_is_certified_on_the_way():
             incumbent.offer("steps", candidate=2.0 - step / 10, value=2.0 - step / 10)
             time.sleep(0.06)
 
-    attended(work, 60.0, closing)
+    attend_work(work, 60.0, closing)
     assert len(closing.certified) > 2
 
 
-def test_under_a_limit_what_reaches_the_gap_is_certified_at_the_end():
+def test_final_gap_is_certified_at_the_end():
     # 500 nodes of Rome, 100 outputs, epsilon 1, gap .01: .0157 was certified on the way and kept, though the search
     # ended at .0075
     with limit(60.0):
@@ -414,7 +414,7 @@ class Compiling(Numbers):
         return super().certify(candidate)
 
 
-def test_what_was_measured_while_code_was_compiled_is_measured_again(monkeypatch):
+def test_measures_again_after_compilation(monkeypatch):
     incumbent = make(closing=Compiling(monkeypatch))
     incumbent.offer("first", candidate=2.0, value=2.0)
     incumbent.certify()
@@ -424,7 +424,7 @@ def test_what_was_measured_while_code_was_compiled_is_measured_again(monkeypatch
     assert incumbent.closing_seconds < 0.5
 
 
-def test_a_cold_cache_of_compiled_code_ends_no_search(monkeypatch):
+def test_cold_code_cache_ends_no_search(monkeypatch):
     closing = Compiling(monkeypatch, 1.2)
 
     def work(incumbent) -> None:
@@ -433,6 +433,6 @@ def test_a_cold_cache_of_compiled_code_ends_no_search(monkeypatch):
             time.sleep(0.09)
 
     with limit(3.6):  # compiling takes 1.2 s of it; kept one and a half times, .6 s is left; the search takes .9 s
-        answer = attended(work, 3.6, closing)
+        answer = attend_work(work, 3.6, closing)
     assert answer.value == pytest.approx(1.05)
     assert not answer.stopped

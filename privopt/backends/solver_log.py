@@ -1,0 +1,77 @@
+"""Show a solver's log on standard error while the solver runs, also if it runs in a worker process.
+
+Solvers in worker processes have no console of their own. So every solver appends its log to a file, which a thread of
+the calling process copies to standard error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from privopt.execution.clock import DaemonCall
+
+SECONDS_BETWEEN_LOOKS = 0.2
+
+
+@contextmanager
+def show_log() -> Iterator[str]:
+    """Yield the path of a log file; text that is appended to it is copied to standard error until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="privopt-log-") as folder:
+        path = os.path.join(folder, "solver.log")
+        has_ended = threading.Event()
+        Path(path).touch()
+        copier = DaemonCall(partial(_copy_log, path, has_ended))
+        try:
+            yield path
+        finally:
+            has_ended.set()
+            copier.thread.join()
+
+
+def _copy_log(path: str, has_ended: threading.Event) -> None:
+    """Copy text that is appended to a file to standard error, until the event is set and everything is copied."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        is_last = False
+        while not is_last:
+            # Looked at before reading, so that what was written before the end is copied too.
+            is_last = has_ended.wait(SECONDS_BETWEEN_LOOKS)
+            if text := file.read():
+                sys.stderr.write(text)
+                sys.stderr.flush()
+
+
+@contextmanager
+def output_appended(path: str | None) -> Iterator[None]:
+    """Redirect standard output to the end of a file, to catch the output of a native library.
+
+    The redirection concerns the whole process, so the process should print nothing else meanwhile.
+
+    Args:
+        path: The file; None leaves standard output as it is.
+    """
+    if path is None:
+        yield
+        return
+    # The library's printf has a buffer of its own.
+    c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
+    sys.stdout.flush()
+    c_library.fflush(None)
+    original = os.dup(1)
+    log_file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.dup2(log_file, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        c_library.fflush(None)
+        os.dup2(original, 1)
+        os.close(original)
+        os.close(log_file)

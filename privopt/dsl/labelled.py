@@ -1,0 +1,79 @@
+"""Match labelled numbers (dicts, pandas, polars) with index sets, by label and never by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from privopt.dsl.sets import IndexSet
+from privopt.errors import ModelError
+
+
+def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Any:
+    """Return labelled numbers as an array in the order of the index sets, and any other value unchanged.
+
+    Args:
+        source: A dict from labels (tuples of labels if there are several sets) to numbers; a pandas Series; a pandas
+            DataFrame whose rows are labelled by the first set and whose columns are labelled by the second; or a polars
+            DataFrame with a column of labels for each set, followed by a column of numbers. pandas objects with the
+            default index have no labels.
+        sets: The index sets that the labels belong to; None if the caller gave none.
+        name: The variable or parameter, with which error messages begin.
+
+    Raises:
+        ModelError: The numbers have labels but no sets were given, a label is not in its set, a label is missing or
+            repeated, or a label has a value that is not a number.
+    """
+    entries = _read_entries(source, sets, name)
+    if entries is None:
+        return source
+    if not sets:
+        raise ModelError(f"{name}: numbers with labels need the sets that they are matched with; give these too")
+    values = np.zeros(tuple(len(s) for s in sets))
+    is_given = np.zeros(values.shape, dtype=bool)
+    for key, value in entries:
+        labels = key if isinstance(key, tuple) and (len(sets) > 1 or key not in sets[0]) else (key,)
+        if len(labels) != len(sets):
+            raise ModelError(f"{name}: a label must have {len(sets)} entries, got {key!r}")
+        try:
+            position = tuple(s.position(label) for s, label in zip(sets, labels, strict=True))
+        except ModelError as error:
+            raise ModelError(f"{name}: {error}") from None
+        if is_given[position]:
+            raise ModelError(f"{name}: the label {key!r} occurs twice")
+        try:
+            values[position] = value
+        except (TypeError, ValueError):
+            raise ModelError(f"{name}: the label {key!r} must have a number, got a {type(value).__name__}") from None
+        is_given[position] = True
+    if not is_given.all():
+        missing = tuple(s.labels[int(p)] for s, p in zip(sets, np.argwhere(~is_given)[0], strict=True))
+        raise ModelError(f"{name}: no number for the label {missing if len(sets) > 1 else missing[0]!r}")
+    return values
+
+
+def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Iterable[tuple[Any, float]] | None:
+    """Return pairs of a label and a number, or None if the source has no labels."""
+    if isinstance(source, Mapping):
+        return source.items()
+    library, kind = type(source).__module__.partition(".")[0], type(source).__name__
+    if (library, kind) == ("polars", "DataFrame"):
+        if sets is not None and source.width != len(sets) + 1:
+            expectation = f"{len(sets)} columns of labels and one of numbers"
+            raise ModelError(f"{name}: a polars table must have {expectation}, got {source.columns}")
+        return [(row[0] if len(row) == 2 else row[:-1], row[-1]) for row in source.rows()]
+    if (library, kind) == ("pandas", "Series"):
+        return None if _is_default_index(source.index) else zip(source.index, source.to_numpy(), strict=True)
+    if (library, kind) == ("pandas", "DataFrame"):
+        if _is_default_index(source.index) and _is_default_index(source.columns):
+            return None
+        return zip(product(source.index, source.columns), source.to_numpy().ravel(), strict=True)
+    return None
+
+
+def _is_default_index(index: Any) -> bool:
+    """Return whether a pandas index is the default one, which counts 0, 1, 2, ..."""
+    return type(index).__name__ == "RangeIndex" and index.start == 0 and index.step == 1

@@ -1,0 +1,250 @@
+"""Write a compiled model as an MPS or LP file, with the names of the formula."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from attrs import evolve, frozen
+
+from privopt.dsl.form import StandardForm, round_integer_bounds
+from privopt.errors import UsageError
+
+MAX_NAME = 100
+"""Longer names are shortened to this many characters, because readers of LP files refuse long names."""
+_NOT_IN_MPS = re.compile(r"[^!-~]")
+_NOT_IN_LP = re.compile(r"[^A-Za-z0-9_.(),]")
+_LP_WORD = re.compile(
+    "st|s[.]t[.]|subject|such|min|minimi[sz]e|minimum|max|maximi[sz]e|maximum|free|inf|infinity|bounds?|bin|binary|binaries"
+    "|gen|generals?|integers?|int|semis?|semi-continuous|sos[12]?|end|obj",
+    re.IGNORECASE,
+)
+_MPS_WORD = re.compile(
+    "name|objsense|objname|rows|usercuts|lazycons|columns|rhs|bounds|ranges|qsection|qmatrix|quadobj|qcmatrix|csection"
+    "|delayedrows|modelcuts|indicators|sets|sos[12]?|gencons|pwlobj|pwlnam|pwlcon|endata",
+    re.IGNORECASE,
+)
+TERMS_IN_LINE = 6
+
+
+@frozen
+class FileNames:
+    """The names of rows and of columns in a file: valid in its format, and distinct."""
+
+    rows: list[str]
+    columns: list[str]
+
+
+def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "model") -> None:
+    """Write a form to an MPS or LP file, which other solvers can read.
+
+    Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
+    become ``_``, and names that are no longer distinct get a number. Names that readers take for a keyword or a number
+    get the prefix ``row_`` or ``column_``. Numbers are written with all their digits.
+
+    Args:
+        form: The model.
+        path: A file that ends in ``.mps`` or ``.lp``.
+        name: The model's name in the file.
+
+    Raises:
+        UsageError: The path has another ending, or a model without variables is to be an .lp file.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".mps", ".lp"):
+        raise UsageError(f"a model is written as a file that ends in .mps or .lp, got {os.fspath(path)!r}")
+    if suffix == ".lp" and not form.shape[1]:
+        raise UsageError("a model in an .lp file must have a variable, got none: write it as .mps")
+    # Readers take fractional bounds of integer columns, and some of them then answer wrongly.
+    lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
+    form = evolve(form, col_lower=lower, col_upper=upper)
+    lines = _mps_lines(form, name) if suffix == ".mps" else _lp_lines(form, name)
+    with Path(path).open("w", encoding="ascii", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def _file_names(form: StandardForm, *, is_lp: bool) -> FileNames:
+    """Return the names of the rows and columns of a form in an MPS file, or in an LP file if ``is_lp``."""
+    forbidden = _NOT_IN_LP if is_lp else _NOT_IN_MPS
+    columns, rows = [f"column{n}" for n in range(form.shape[1])], [f"row{n}" for n in range(form.shape[0])]
+    for variable in form.variables:
+        places = [part.ravel() for part in np.indices(variable.shape)]
+        labels = zip(*([s.labels[p] for p in part] for s, part in zip(variable.sets, places, strict=True)), strict=True)
+        names = [_bracket_name(variable.name, label) for label in labels] if variable.sets else [variable.name]
+        columns[variable.start : variable.stop] = names
+    for family in form.families:
+        names = [_bracket_name(family.name, family.label(number)) for number in range(len(family))]
+        rows[family.start : family.stop] = names
+    rows, columns = _avoid_words(rows, "row", is_lp=is_lp), _avoid_words(columns, "column", is_lp=is_lp)
+    return FileNames(_make_distinct(rows, forbidden), _make_distinct(columns, forbidden))
+
+
+def _bracket_name(name: str, labels: Iterable[object]) -> str:
+    """Return a name with its labels in parentheses, such as ``z(a,b)``, or the name alone if there are no labels."""
+    text = ",".join(str(label) for label in labels)
+    return f"{name}({text})" if text else name
+
+
+def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
+    """Prefix names that readers take for a keyword or a number with ``kind_`` (``row_`` or ``column_``).
+
+    Readers of LP files that parse numbers with C's ``strtod`` take the beginning of "inflow" or "nanny" for a number.
+    Some readers of MPS files ignore indentation, and take a line that begins with "RHS" for the head of a section.
+    """
+    if not is_lp:
+        return [f"{kind}_{name}" if _MPS_WORD.fullmatch(name) else name for name in names]
+    start = re.compile(r"(?!inf|nan)([a-df-z_]|e[a-z_(])", re.IGNORECASE | re.ASCII)
+    return [name if start.match(name) and not _LP_WORD.fullmatch(name) else f"{kind}_{name}" for name in names]
+
+
+def _make_distinct(names: list[str], forbidden: re.Pattern[str]) -> list[str]:
+    """Return the names without forbidden characters, at most MAX_NAME characters long, and made distinct by numbers."""
+    taken: set[str] = set()
+    # The last number that each cleaned name got, so that many equal names are not counted from 2 again.
+    last_numbers: dict[str, int] = {}
+    distinct: list[str] = []
+    for name in names:
+        cleaned = forbidden.sub("_", name)[:MAX_NAME]
+        candidate, number = cleaned, last_numbers.get(cleaned, 1)
+        while candidate in taken:
+            number += 1
+            candidate = f"{cleaned[: MAX_NAME - 8]}_{number}"
+        last_numbers[cleaned] = number
+        taken.add(candidate)
+        distinct.append(candidate)
+    return distinct
+
+
+def _number(value: float) -> str:
+    """Return a number as text, with all the digits that identify the double."""
+    return repr(float(value))
+
+
+def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
+    """Yield the lines of a form's MPS file, in free format."""
+    names = _file_names(form, is_lp=False)
+    yield f"NAME {_NOT_IN_MPS.sub('_', name)}"
+    yield from ("OBJSENSE", "    MAX") if form.sense == "max" else ()
+    lower, upper = form.row_lower, form.row_upper
+    has_lower, has_upper = np.isfinite(lower), np.isfinite(upper)
+    # A row with two different sides is written as >= its lower side, and gets a range.
+    kinds = np.where(lower == upper, "E", np.where(has_lower, "G", np.where(has_upper, "L", "N")))
+    objective = _make_distinct([*names.rows, "cost"], _NOT_IN_MPS)[-1]
+    yield from ("ROWS", f" N {objective}")
+    for kind, row in zip(kinds.tolist(), names.rows, strict=True):
+        yield f" {kind} {row}"
+    yield "COLUMNS"
+    columns = form.A.tocsc()
+    is_integer = False
+    for number, column in enumerate(names.columns):
+        if bool(form.integrality[number]) != is_integer:
+            is_integer = not is_integer
+            yield f" MARKER 'MARKER' '{'INTORG' if is_integer else 'INTEND'}'"
+        # Every column gets a line, even with a cost of 0: a column without entries must be declared here too.
+        yield f" {column} {objective} {_number(form.c[number])}"
+        entries = slice(columns.indptr[number], columns.indptr[number + 1])
+        for row, value in zip(columns.indices[entries].tolist(), columns.data[entries].tolist(), strict=True):
+            yield f" {column} {names.rows[row]} {_number(value)}"
+    yield from (" MARKER 'MARKER' 'INTEND'",) if is_integer else ()
+    yield "RHS"
+    if form.c0:
+        yield f" RHS {objective} {_number(-form.c0)}"
+    sides = np.where(has_lower, lower, upper)
+    for row_number in np.flatnonzero((has_lower | has_upper) & (sides != 0)).tolist():
+        yield f" RHS {names.rows[row_number]} {_number(sides[row_number])}"
+    ranged = np.flatnonzero(has_lower & has_upper & (lower != upper)).tolist()
+    yield from ("RANGES",) if ranged else ()
+    for row_number in ranged:
+        yield f" RANGE {names.rows[row_number]} {_number(upper[row_number] - lower[row_number])}"
+    yield "BOUNDS"
+    for number, column in enumerate(names.columns):
+        lowest, highest, is_integer = form.col_lower[number], form.col_upper[number], form.integrality[number] == 1
+        for kind, value in _mps_bounds(float(lowest), float(highest), is_integer=bool(is_integer)):
+            yield f" {kind} BOUND {column}{'' if value is None else f' {_number(value)}'}"
+    yield "ENDATA"
+
+
+def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[str, float | None]]:
+    """Return the entries for a column in the section BOUNDS: kinds such as "UP", with a number or None."""
+    if lower == upper:
+        return [("FX", lower)]
+    if np.isinf(lower) and np.isinf(upper):
+        return [("FR", None)]
+    bounds: list[tuple[str, float | None]] = []
+    if np.isinf(lower):
+        bounds.append(("MI", None))
+    elif lower != 0 or upper < 0:
+        bounds.append(("LO", lower))
+    if np.isfinite(upper):
+        bounds.append(("UP", upper))
+    elif is_integer:
+        bounds.append(("PL", None))  # some readers give an integer column without bounds the upper bound 1
+    return bounds
+
+
+def _lp_lines(form: StandardForm, name: str) -> Iterator[str]:
+    """Yield the lines of a form's LP file. A row with two different sides becomes two rows."""
+    names = _file_names(form, is_lp=True)
+    yield f"\\ {_NOT_IN_MPS.sub('_', name)}"
+    yield "maximize" if form.sense == "max" else "minimize"
+    used = np.zeros(form.shape[1], dtype=bool)
+    used[form.A.indices] = True
+    # Columns that occur in no row are declared in the objective, with a cost of 0.
+    objective = np.flatnonzero((form.c != 0) | ~used)
+    yield from _lp_terms("obj", objective.tolist(), form.c[objective].tolist(), names)
+    if form.c0:
+        yield f" {'+' if form.c0 > 0 else '-'} {_number(abs(form.c0))}"
+    yield "subject to"
+    # A row with two different sides needs two names, which no other row may have.
+    is_ranged = np.isfinite(form.row_lower) & np.isfinite(form.row_upper) & (form.row_lower != form.row_upper)
+    has_side = np.isfinite(form.row_lower) | np.isfinite(form.row_upper)
+    endings = [
+        (".lower", ".upper") if ranged else ("",) if sided else ()
+        for ranged, sided in zip(is_ranged.tolist(), has_side.tolist(), strict=True)
+    ]
+    row_names = [name + ending for name, ends in zip(names.rows, endings, strict=True) for ending in ends]
+    distinct_names = iter(_make_distinct(row_names, _NOT_IN_LP))
+    for row in range(form.shape[0]):
+        lower, upper = float(form.row_lower[row]), float(form.row_upper[row])
+        entries = slice(form.A.indptr[row], form.A.indptr[row + 1])
+        columns, values = form.A.indices[entries].tolist(), form.A.data[entries].tolist()
+        if not columns:
+            columns, values = [0], [0.0]  # an empty row must have a term
+        sides = [("=", lower)] if lower == upper else [(">=", lower), ("<=", upper)]
+        for operator, side in sides:
+            if np.isfinite(side):
+                yield from _lp_terms(next(distinct_names), columns, values, names)
+                yield f"  {operator} {_number(side)}"
+    yield "bounds"
+    for number, column in enumerate(names.columns):
+        yield from _lp_bounds(column, float(form.col_lower[number]), float(form.col_upper[number]))
+    integers = [names.columns[number] for number in np.flatnonzero(form.integrality).tolist()]
+    yield from ("general", *(f" {column}" for column in integers)) if integers else ()
+    yield "end"
+
+
+def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNames) -> Iterator[str]:
+    """Yield the lines of a row: its name, then its terms, TERMS_IN_LINE in each line."""
+    terms = [
+        f"{'-' if value < 0 else '+'} {_number(abs(value))} {names.columns[column]}"
+        for column, value in zip(columns, values, strict=True)
+    ]
+    yield f" {name}:"
+    for start in range(0, len(terms), TERMS_IN_LINE):
+        yield f"  {' '.join(terms[start : start + TERMS_IN_LINE])}"
+
+
+def _lp_bounds(column: str, lower: float, upper: float) -> Iterator[str]:
+    """Yield the line that states the bounds of a column, or nothing for the format's default, 0 to infinity."""
+    if lower == upper:
+        yield f" {column} = {_number(lower)}"
+    elif np.isinf(lower) and np.isinf(upper):
+        yield f" {column} free"
+    elif np.isinf(upper):
+        if lower:
+            yield f" {column} >= {_number(lower)}"
+    else:
+        yield f" {'-inf' if np.isinf(lower) else _number(lower)} <= {column} <= {_number(upper)}"
