@@ -49,7 +49,7 @@ ROOT: Final = Path(__file__).parents[1]
 COMPILED: Final = re.compile("compiled|jit|kernel")
 """In a decorator: the function is machine code, in which there are no switches."""
 SWAPS: Final[Mapping[type[ast.AST], type[ast.AST]]] = {
-    one: other
+    operator_type: swapped_type
     for first, second in (
         (ast.Lt, ast.LtE),
         (ast.Gt, ast.GtE),
@@ -60,7 +60,7 @@ SWAPS: Final[Mapping[type[ast.AST], type[ast.AST]]] = {
         (ast.Add, ast.Sub),
         (ast.Mult, ast.Div),
     )
-    for one, other in ((first, second), (second, first))
+    for operator_type, swapped_type in ((first, second), (second, first))
 }
 CALLS: Final = {"min": "max", "max": "min", "all": "any", "any": "all", "floor": "ceil", "ceil": "floor"}
 
@@ -75,7 +75,7 @@ class Mutant(NamedTuple):
     new: str
 
 
-def changed(node: ast.AST) -> Iterator[ast.AST]:
+def changes_of_node(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what may stand for a node: another operator, number or function, a check left out, a call left out."""
     twin: Any = copy.deepcopy(node)
     match twin:
@@ -108,13 +108,13 @@ def places(tree: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
                 continue
             if isinstance(tree, ast.If) and child is tree.test and isinstance(tree.body[-1], (ast.Raise, ast.Return)):
                 yield child, ast.Constant(False)
-            yield from ((child, new) for new in changed(child))
+            yield from ((child, new) for new in changes_of_node(child))
             yield from places(child)
 
 
 def mutants(root: Path) -> list[Mutant]:
     """Return all of them, by file and place."""
-    found = []
+    mutants_found = []
     for path in sorted([*root.glob("privopt/**/*.py"), *root.glob("plugins/*/src/**/*.py")]):
         text = path.read_bytes()
         begins = [0]
@@ -124,16 +124,16 @@ def mutants(root: Path) -> list[Mutant]:
             old: Any = node
             start, end = begins[old.lineno - 1] + old.col_offset, begins[old.end_lineno - 1] + old.end_col_offset
             written = ast.unparse(new) if isinstance(new, ast.stmt) else f"({ast.unparse(new)})"
-            found.append(Mutant(str(path.relative_to(root)), old.lineno, start, end, written))
-    return found
+            mutants_found.append(Mutant(str(path.relative_to(root)), old.lineno, start, end, written))
+    return mutants_found
 
 
-def compiled(tree: ast.AST, mutant: Mutant) -> bool:
+def is_compiled(tree: ast.AST, mutant: Mutant) -> bool:
     """Return whether a place is in a function that is machine code."""
     return any(
         isinstance(node, ast.FunctionDef)
         and node.lineno <= mutant.line <= (node.end_lineno or 0)
-        and any(COMPILED.search(ast.unparse(one)) for one in node.decorator_list)
+        and any(COMPILED.search(ast.unparse(decorator)) for decorator in node.decorator_list)
         for node in ast.walk(tree)
     )
 
@@ -147,15 +147,17 @@ def plant(clone: Path, seed: int, count: int) -> None:
     folder = clone / ".mutants"
     folder.mkdir()
     everything = mutants(ROOT)
-    drawn = list(enumerate(random.Random(seed).sample(everything, count)))
-    sources = {mutant.file: (ROOT / mutant.file).read_bytes() for _, mutant in drawn}
+    drawn_places = list(enumerate(random.Random(seed).sample(everything, count)))
+    sources = {mutant.file: (ROOT / mutant.file).read_bytes() for _, mutant in drawn_places}
     rows = []
-    for number, mutant in sorted(drawn, key=lambda one: (one[1].file, -one[1].start)):
+    for number, mutant in sorted(
+        drawn_places, key=lambda numbered_place: (numbered_place[1].file, -numbered_place[1].start)
+    ):
         path, text = clone / mutant.file, sources[mutant.file]
         old = text[mutant.start : mutant.end].decode()
         row = {"number": number, "file": mutant.file, "line": mutant.line, "old": old, "new": mutant.new, "why_not": ""}
         planted = path.read_bytes() if path.exists() else b""
-        if compiled(ast.parse(text), mutant):
+        if is_compiled(ast.parse(text), mutant):
             row["why_not"] = "compiled"
         elif planted[: mutant.end] != text[: mutant.end]:
             row["why_not"] = "the clone's file differs, or a switch is inside"
@@ -179,8 +181,8 @@ def reach(clone: Path, tests: Path | None) -> None:
     """Run the suite, or the tests of a file, and keep which test reached which place, and how long each took."""
     folder = clone / ".mutants/reached"
     folder.mkdir(exist_ok=True)
-    asked = [f"@{tests.resolve()}"] if tests else ["-n", "auto"]
-    command = [clone / ".venv/bin/python", "-m", "pytest", "-q", "--tb=line", "-p", "mutant_switch", *asked]
+    test_options = [f"@{tests.resolve()}"] if tests else ["-n", "auto"]
+    command = [clone / ".venv/bin/python", "-m", "pytest", "-q", "--tb=line", "-p", "mutant_switch", *test_options]
     subprocess.run(command, cwd=clone, env=os.environ | {"MUTANTS_REACHED": str(folder)}, check=False)
 
 
@@ -190,15 +192,15 @@ def chosen_for(clone: Path, number: int, seconds: float) -> list[str]:
     took = json.loads((clone / ".mutants/reached/times.json").read_text())
     reached = dict.fromkeys(file.read_text().splitlines()) if file.exists() else {}
     passing = sorted((took[test][0], test) for test in reached if took.get(test, [0, ""])[1] == "passed")
-    found, left = [], seconds
+    tests_chosen, remaining_seconds = [], seconds
     for cost, test in passing:
-        if len(found) < 3 or cost <= left:
-            found.append(test)
-            left -= cost
-    return found
+        if len(tests_chosen) < 3 or cost <= remaining_seconds:
+            tests_chosen.append(test)
+            remaining_seconds -= cost
+    return tests_chosen
 
 
-def tried(clone: Path, number: int, seconds: float) -> tuple[str, str]:
+def try_mutant(clone: Path, number: int, seconds: float) -> tuple[str, str]:
     """Return "killed" and the test that fails, "survived", "late" or "unreached"; else how pytest ended."""
     tests = chosen_for(clone, number, seconds)
     if not tests:
@@ -214,34 +216,41 @@ def tried(clone: Path, number: int, seconds: float) -> tuple[str, str]:
         start_new_session=True,
     )
     try:
-        said, _ = running.communicate(timeout=60 + 4 * seconds)
+        stdout, _ = running.communicate(timeout=60 + 4 * seconds)
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
         return "late", ""
     if running.returncode == 0:
         return "survived", ""
-    failed = re.search(r"^(?:FAILED|ERROR) (.*)$", said, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (.*)$", stdout, re.MULTILINE)
     if running.returncode == 1 and failed:
         return "killed", failed[1]
-    return f"pytest ended with {running.returncode}", said[-300:]
+    return f"pytest ended with {running.returncode}", stdout[-300:]
 
 
-def try_all(clone: Path, asked: argparse.Namespace) -> None:
+def try_all(clone: Path, arguments: argparse.Namespace) -> None:
     """Print and keep a row for each mutant."""
-    part, parts = asked.part
-    out = clone / f".mutants/tried-{part}-of-{parts}.jsonl"
-    done = {row["number"] for row in rows_of(out)}
-    left = {row["number"] for row in rows_of(asked.left) if row["verdict"] != "killed"} if asked.left else None
+    part, parts = arguments.part
+    output_folder = clone / f".mutants/tried-{part}-of-{parts}.jsonl"
+    done = {row["number"] for row in rows_of(output_folder)}
+    numbers_left = (
+        {row["number"] for row in rows_of(arguments.left) if row["verdict"] != "killed"} if arguments.left else None
+    )
     for row in json.loads((clone / ".mutants/mutants.json").read_text()):
         number = row["number"]
-        if row["why_not"] or number % parts != part or number in done or (left is not None and number not in left):
+        if (
+            row["why_not"]
+            or number % parts != part
+            or number in done
+            or (numbers_left is not None and number not in numbers_left)
+        ):
             continue
-        verdict, test = tried(clone, number, asked.seconds)
-        with out.open("a") as kept:
-            kept.write(json.dumps({**row, "verdict": verdict, "test": test}) + "\n")
+        verdict, test = try_mutant(clone, number, arguments.seconds)
+        with output_folder.open("a") as record_stream:
+            record_stream.write(json.dumps({**row, "verdict": verdict, "test": test}) + "\n")
         print(f"{number} {row['file']}:{row['line']} {row['old']!r} -> {row['new']!r}: {verdict} {test}", flush=True)
-    print(dict(Counter(row["verdict"] for row in rows_of(out))))
+    print(dict(Counter(row["verdict"] for row in rows_of(output_folder))))
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -260,14 +269,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="of try: of tests for each mutant")
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1), metavar=("I", "N"), help="of try: the I-th of N")
     parser.add_argument("--left", type=Path, help="of try: rows of another run; what it killed is left out")
-    asked = parser.parse_args()
-    clone = asked.clone.resolve()
-    if asked.step == "plant":
-        plant(clone, asked.seed, asked.count)
-    elif asked.step == "reach":
-        reach(clone, asked.tests)
+    arguments = parser.parse_args()
+    clone = arguments.clone.resolve()
+    if arguments.step == "plant":
+        plant(clone, arguments.seed, arguments.count)
+    elif arguments.step == "reach":
+        reach(clone, arguments.tests)
     else:
-        try_all(clone, asked)
+        try_all(clone, arguments)
 
 
 if __name__ == "__main__":

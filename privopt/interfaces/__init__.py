@@ -1,23 +1,20 @@
 """The abstract classes that a plugin implements, and the values they exchange.
 
-A mechanism takes a problem to an :class:`Outcome`; the pipeline (:mod:`privopt.run.solve`) measures the
-release it holds with the mechanism's own :class:`PrivacyConstraint`, evaluates it with its
-:class:`UtilityLoss`, and writes it only if the certificate holds. What is claimed
-(:class:`Guarantee`) and what was measured (:class:`Certificate`) are different types; so are a problem as its file
-declares it and what a mechanism works on (:meth:`Mechanism.load`).
+A mechanism solves a problem and returns an :class:`Outcome`. The pipeline (:mod:`privopt.run.solve`) certifies its
+release with the mechanism's :class:`PrivacyConstraint`, evaluates it with its :class:`UtilityLoss`, and writes it only
+if the certificate holds. The claim (:class:`Guarantee`) and the record of what was checked (:class:`Certificate`) are
+different types. So are a problem as its file declares it and the loaded problem that a mechanism works on
+(:meth:`Mechanism.load`).
 """
 
 from privopt.interfaces.channel import Channel, NoisyCounts
-from privopt.interfaces.claims import AGAIN, Bounds, Certificate, Evidence, Guarantee, Objective
 from privopt.interfaces.decomposer import Decomposed, Decomposer
 from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.plan import Plan
-from privopt.interfaces.privacy import PrivacyConstraint, Shift
-from privopt.interfaces.release import Release
+from privopt.interfaces.release import PrivacyConstraint, Release, Shift, UtilityLoss
 from privopt.interfaces.reporting import Reporting
-from privopt.interfaces.result import Result
+from privopt.interfaces.result import AGAIN, Bounds, Certificate, Evidence, Guarantee, Objective, Result
 from privopt.interfaces.solving import Outcome, Progress, Proof, SolveContext
-from privopt.interfaces.utility import UtilityLoss
 
 __all__ = [
     "AGAIN",

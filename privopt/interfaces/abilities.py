@@ -1,4 +1,4 @@
-"""Abilities that a mechanism may have besides solving: each is one method or attribute.
+"""The optional abilities of a mechanism: each consists of one method or attribute.
 
 A mechanism has an ability by defining its member; it inherits nothing. The classes are protocols, as ``Sized`` and
 ``Iterable`` of :mod:`collections.abc` are, and code that asks for an ability tests ``isinstance(mechanism, Plans)``::
@@ -9,7 +9,8 @@ A mechanism has an ability by defining its member; it inherits nothing. The clas
         def warnings(self, problem, release, result):  # now it is a Warns
             return ["fewer than ten people came"] if release.count < 10 else []
 
-Each class says who asks for it, and what happens without it. The kit names public methods that nearly match one.
+Each class says who asks for it, and what happens without it. ``isinstance`` only tests that the member exists, not its
+signature, so the conformance kit reports public methods whose names nearly match one of these.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ __all__ = [
     "solves_program",
 ]
 
+# Contravariant, because abilities only take problems and releases: a mechanism that plans for any problem also plans
+# for a particular one.
 P = TypeVar("P", contravariant=True)
 R = TypeVar("R", contravariant=True)
 D = TypeVar("D", contravariant=True)
@@ -70,50 +73,65 @@ D = TypeVar("D", contravariant=True)
 
 @runtime_checkable
 class ChecksProblem(Protocol[P]):
-    """Refuses a problem that a method cannot take, before anything is charged. Without it: what loads is taken."""
+    """Refuses a problem that a method cannot solve, before any budget is charged.
+
+    Without this ability, every problem that loads is accepted.
+    """
 
     def check_problem(self, problem: P, method: str) -> None:
-        """Check, from what is declared, that the method can take the problem.
+        """Check, from the problem's declarations alone, that the method can solve it.
 
         Raises:
-            InputError: it cannot.
+            InputError: The method cannot solve the problem.
         """
 
 
 @runtime_checkable
 class NeedsMemory(Protocol[P]):
-    """Estimates its memory, so that a problem that does not fit is not begun. Without it: every problem is begun."""
+    """Estimates the memory that a problem needs, so that one that does not fit is refused at once.
+
+    Without this ability, every problem is started.
+    """
 
     def bytes_needed(self, problem: P, method: str) -> float | None:
-        """Estimate the bytes that a method takes on top of what the process holds, later steps included.
+        """Estimate how many more bytes the process will need for a method and all later steps.
 
-        The estimate is from public sizes alone, and rather too high than too low. A method that can fall back on
-        cheaper ones counts as the cheapest of them, and itself chooses which to begin.
+        The estimate uses public sizes only, and should be too high rather than too low. A method that can fall back on
+        cheaper ones should state the needs of the cheapest one, and choose by itself where to start.
 
         Returns:
-            None if it is not known.
+            The number of bytes; None if no estimate is possible.
         """
 
 
 @runtime_checkable
 class AdvisesMemory(Protocol[P]):
-    """Advises a user whose problem does not fit. Without it: the message says how much is missing."""
+    """Advises users whose problem does not fit into memory.
+
+    Without this ability, the message only says how much memory is missing.
+    """
 
     def memory_advice(self, problem: P) -> str:
-        """Return how the problem would fit, as the end of a sentence; an empty text for no advice."""
+        """Return advice on how to make the problem fit, as the end of a sentence; empty if there is none."""
 
 
 @runtime_checkable
 class ChoosesMethod(Protocol[D]):
-    """Chooses the method by the problem if no option names one. Without it: the first method of the spec."""
+    """Chooses the method for a problem if the user names none.
+
+    Without this ability, the first method of the spec is used.
+    """
 
     def own_method(self, declared: D) -> str | None:
-        """Return the method's name; None for the first method of the spec."""
+        """Return the name of the chosen method; None for the first method of the spec."""
 
 
 @runtime_checkable
 class ChoosesNotion(Protocol[P]):
-    """Lets the problem choose its notion of privacy. Without it: the notion of the spec."""
+    """Chooses the notion of privacy for a problem and method.
+
+    Without this ability, the notion of the spec is used.
+    """
 
     def notion(self, problem: P, method: str) -> str | None:
         """Return the name of a registered notion; None for the notion of the spec."""
@@ -121,23 +139,29 @@ class ChoosesNotion(Protocol[P]):
 
 @runtime_checkable
 class TakesKinds(Protocol):
-    """Takes some registered kinds only; ``describe`` omits the others and their keys. Without it: it takes all."""
+    """Accepts only some of the registered kinds; ``describe`` omits the others and their keys.
+
+    Without this ability, a problem file may name any registered kind.
+    """
 
     def takes(self, role: str, name: str) -> bool:
-        """Check whether a problem file may name a kind.
+        """Return whether a problem file may name a kind.
 
         Args:
-            role: a registered one, such as ``"distance"``.
-            name: of a registered kind that can be loaded.
+            role: A registered role, such as ``"distance"``.
+            name: The name of a registered kind that can be loaded.
         """
 
 
 @runtime_checkable
 class DescribesReading(Protocol[D]):
-    """Tells a user who waits what :meth:`Mechanism.load` does. Without it: "problem"."""
+    """Supplies the text that the progress display shows while :meth:`Mechanism.load` runs.
+
+    Without this ability, the text is "problem".
+    """
 
     def reading(self, declared: D) -> str:
-        """Return what loading this problem does, in a few words."""
+        """Return a few words on what loading this problem does."""
 
 
 # --- asked by ``solve`` and ``verify`` for the folder -------------------------------------------------------------
@@ -145,40 +169,49 @@ class DescribesReading(Protocol[D]):
 
 @runtime_checkable
 class PublishesFiles(Protocol[P, R]):
-    """Publishes secret files of the problem in another form. Without it: they go to ``private/`` alone."""
+    """Publishes replacements for secret files of the problem.
+
+    Without this ability, secret files are written to ``private/`` only and nothing is published for them.
+    """
 
     def public_files(self, problem: P, release: R) -> Mapping[str, bytes]:
-        """Return replacements of problem files, by the name that the problem file gives them.
+        """Return the public replacements for problem files, keyed by the names used in the problem file.
 
-        A file declared ``secret`` goes to ``private/`` alone unless it has a replacement here, which is then in
-        ``problem/`` in its place.
+        A file declared ``secret`` is written only to ``private/``. If it has a replacement here, the replacement is
+        written to ``problem/`` under the same name.
         """
 
 
 @runtime_checkable
 class CopiesFiles(Protocol):
-    """Writes clean copies of what the release lets out (``--copy-to``). Without it: the option is refused."""
+    """Writes clean copies of the released files (``--copy-to``).
+
+    Without this ability, the option is refused.
+    """
 
     copies: ClassVar[bool]
-    """True if it writes them into :attr:`SolveContext.copies` while it solves. Their names and SHA-256 are ``copies``
-    of its details."""
+    """True if ``solve`` writes the copies into :attr:`SolveContext.copies`. Their names and SHA-256 are then listed in
+    the details under ``copies``."""
 
 
 @runtime_checkable
 class Reopens(Protocol[D]):
-    """Reads a folder in a way of its own. Without it: the problem is loaded, and then the release read."""
+    """Reads the problem and the release of a folder in one step.
+
+    Without this ability, the problem is loaded first and the release is read afterwards.
+    """
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[Any, Any]:
-        """Return the problem and the release that a folder holds, from its files and nothing else.
+        """Return the problem and the release of a folder, read from the files in the folder alone.
 
         Args:
-            declared: as :meth:`Mechanism.load` takes it; secret files are absent.
-            file: name of the problem file, for faults.
-            folder: DIR.
+            declared: The declared problem, as passed to :meth:`Mechanism.load`. Its secret files are absent.
+            file: The name of the problem file, for error messages.
+            folder: The release folder DIR.
 
         Raises:
-            InputError: a file is missing or not of its form, or two contradict each other.
-            DoesNotHoldError: the release cannot be the problem's, which is seen before anything is worked out.
+            InputError: A file is missing or malformed, or two files contradict each other.
+            DoesNotHoldError: The release cannot belong to the problem.
         """
 
 
@@ -187,61 +220,76 @@ class Reopens(Protocol[D]):
 
 @runtime_checkable
 class ProvesBound(Protocol[P, R]):
-    """Proves its bound from the folder. Without it: a bound that ``solve`` returned is under ``details.told``."""
+    """Proves the bound on the objective from the files of a release folder.
 
-    def proved(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
-        """Return the bound (``objective.lower_bound``) that DIR proves: from its proof, or computed again.
+    Without this ability, the bound that ``solve`` returned is unverified and recorded under ``details.told``.
+    """
+
+    def proved_bound(self, problem: P, release: R, result: Result, folder: Path) -> float | None:
+        """Return the bound (``objective.lower_bound``) that DIR proves, evaluated from its proof or recomputed.
 
         Args:
-            problem: as published: secrets are absent when ``verify`` asks.
-            release: what is published.
-            result: what result.json says; its bound is what is to be proved.
-            folder: DIR, where :attr:`Outcome.proof` was written.
+            problem: The published problem. Its secrets are absent when ``verify`` calls this method.
+            release: The published release.
+            result: The content of result.json, whose bound is to be proved.
+            folder: The release folder, where :attr:`Outcome.proof` was written.
 
         Returns:
-            None if nothing there proves any.
+            The bound; None if the folder proves none.
 
         Raises:
-            InputError: a proof that cannot be read.
+            InputError: The proof cannot be read.
         """
 
 
 @runtime_checkable
 class StatesProof(Protocol):
-    """States as its bound exactly what it proves, to the last bit. Without it: no more than that."""
+    """States exactly the bound that it proves, to the last bit.
+
+    Without this ability, the stated bound may be weaker than the proved one.
+    """
 
     bound_is_proof: ClassVar[bool]
-    """True if it does."""
+    """True if the stated bound equals the proved one."""
 
 
 @runtime_checkable
 class BoundsChosen(Protocol[P]):
-    """Chooses outputs, so that its bound covers those chosen, or all (:attr:`Outcome.bound_over`). Without it: None."""
+    """Says whether the bound covers the chosen outputs only, or all candidates (:attr:`Outcome.bound_over`).
+
+    Without this ability, ``objective.bound_over`` is omitted.
+    """
 
     def bound_over(self, problem: P, folder: Path) -> str | None:
-        """Return ``objective.bound_over`` as DIR has it; None if no outputs were chosen."""
+        """Return ``objective.bound_over``, read from the files of DIR; None if no outputs were chosen."""
 
 
 @runtime_checkable
 class SolvesProgram(Protocol):
-    """Solves another program than the objective. Without it: a program in ``details.lp`` is refused."""
+    """Solves a program other than the stated objective.
+
+    Without this ability, results with a program in ``details.lp`` are refused.
+    """
 
     programs: ClassVar[bool]
-    """True if ``details.lp`` has that program's value and bound; then ``--gap`` and the status mean that one."""
+    """True if ``details.lp`` holds the program's value and bound, to which ``--gap`` and the status then refer."""
 
 
 @runtime_checkable
 class StatesDetails(Protocol[P, R]):
-    """States figures in ``details`` of result.json, which ``verify`` recomputes. Without it: none."""
+    """States figures in ``details`` of result.json that ``verify`` recomputes.
+
+    Without this ability, there are no such figures.
+    """
 
     def details(self, problem: P, release: R, method: str, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the details that follow from problem and release.
+        """Return the details that follow from the problem and the release.
 
         Args:
-            problem: as published: secrets are absent when ``verify`` asks.
-            release: what is published.
-            method: that made it.
-            recorded: ``details.told``, which no one checks.
+            problem: The published problem. Its secrets are absent when ``verify`` calls this method.
+            release: The published release.
+            method: The name of the method that computed the release.
+            recorded: ``details.told``, which is not verified.
         """
 
 
@@ -250,21 +298,27 @@ class StatesDetails(Protocol[P, R]):
 
 @runtime_checkable
 class Warns(Protocol[P, R]):
-    """Warns users of a valid release. Without it: the notion's warnings alone are printed."""
+    """Warns about a valid release.
+
+    Without this ability, only the warnings of the notion are printed.
+    """
 
     def warnings(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """Return warnings: plain sentences, from public data only.
+        """Return the warnings as plain sentences that reveal public data only.
 
-        ``solve`` prints each on standard error after ``warning:``, the report after ``Warning:``.
+        ``solve`` prints each one to standard error after ``warning:``; the report shows it after ``Warning:``.
         """
 
 
 @runtime_checkable
 class Explains(Protocol[P, R]):
-    """Explains the guarantee on a problem. Without it: ``solve`` shows its table alone."""
+    """Explains what the guarantee means for a problem.
+
+    Without this ability, ``solve`` shows only its table.
+    """
 
     def meaning(self, problem: P, release: R, result: Result) -> Sequence[str]:
-        """Return plain sentences with figures, from public data only, which ``solve`` shows below its table."""
+        """Return plain sentences with figures from public data, which ``solve`` shows below its table."""
 
 
 # --- asked by one command each ------------------------------------------------------------------------------------
@@ -272,49 +326,64 @@ class Explains(Protocol[P, R]):
 
 @runtime_checkable
 class Plans(Protocol[D]):
-    """Predicts errors before epsilon is chosen (``plan``). Without it: the command refuses the mechanism."""
+    """Predicts errors before epsilon is chosen (``plan``).
+
+    Without this ability, the command refuses the mechanism.
+    """
 
     def plan(self, declared: D, file: str, context: SolveContext) -> Plan:
-        """Predict errors, from public or analytic figures alone.
+        """Return a prediction of the errors, from public or analytic figures alone.
 
         Args:
-            declared: an instance of the problem class; its secret files are absent, as in a published copy.
-            file: name of the problem file, for faults.
-            context: the method, and the progress display.
+            declared: An instance of the problem class. Its secret files are absent, as in a published copy.
+            file: The name of the problem file, for error messages.
+            context: The method and the progress display.
 
         Raises:
-            UsageError: the method cannot predict errors.
-            InputError: the problem lacks what the prediction needs.
+            UsageError: The method cannot predict errors.
+            InputError: The problem lacks data that the prediction needs.
         """
 
 
 @runtime_checkable
 class Audits(Protocol[P, R]):
-    """Measures an attacker's gain (``audit``). Without it: the channel of the release is measured, if it has one."""
+    """Measures an attacker's gain (``audit``).
+
+    Without this ability, the channel of the release is measured, if there is one.
+    """
 
     def audit(self, problem: P, release: R, result: Result) -> Mapping[str, Any]:
-        """Return those keys of ``privopt audit --json`` that apply."""
+        """Return the applicable keys of ``privopt audit --json`` with their values."""
 
 
 @runtime_checkable
 class AuditsOverTime(Protocol[P, R]):
-    """Attacks several reports of one place (``audit --over-time``). Without it: ``over_time`` is null."""
+    """Attacks several reports of one place (``audit --over-time``).
+
+    Without this ability, ``over_time`` is null.
+    """
 
     def over_time(self, problem: P, release: R, result: Result, reports: int) -> Mapping[str, Any] | None:
-        """Return figures for up to so many reports; None if the attack shows nothing."""
+        """Return the attacker's gain from up to ``reports`` reports; None if the attack does not apply."""
 
 
 @runtime_checkable
 class HasChannel(Protocol[P, R]):
-    """Adds to the channel what the problem knows (``estimate``, ``audit``). Without it: :meth:`Release.channel`."""
+    """Returns a channel with public data of the problem, for ``estimate`` and ``audit``.
+
+    Without this ability, :meth:`Release.channel` is used.
+    """
 
     def channel(self, problem: P, release: R) -> Channel | NoisyCounts | None:
-        """Return how reports come from secrets; None if no report is drawn."""
+        """Return the channel from secrets to reports; None if the release draws no reports."""
 
 
 @runtime_checkable
 class Drafts(Protocol):
-    """Writes a problem file from a table (``init``). Without it: ``init`` takes a table of places."""
+    """Writes a problem file from a table (``init``).
+
+    Without this ability, ``init`` expects a table of places.
+    """
 
     def draft(
         self,
@@ -327,16 +396,20 @@ class Drafts(Protocol):
         totals: Sequence[str] = (),
         keep_totals: bool = False,
     ) -> Sequence[str]:
-        """Write the problem file; return what was guessed, a sentence each.
+        """Write the problem file.
 
         Args:
-            table: the table of individuals.
-            out: the problem file.
-            force: whether to replace it.
-            count, persons, totals, keep_totals: options of the command, about rows that stand for several people.
+            table: The path of the table of individuals.
+            out: The path of the problem file.
+            force: Whether to replace an existing file.
+            count, persons, totals, keep_totals: Options of the command, about rows that stand for several people.
+
+        Returns:
+            One sentence for each guess that was made.
         """
 
 
+# The kit compares the methods of mechanisms with these names, so an ability that is missing here is never suggested.
 ABILITIES: Final[tuple[type, ...]] = (
     ChecksProblem,
     NeedsMemory,
@@ -361,7 +434,7 @@ ABILITIES: Final[tuple[type, ...]] = (
     HasChannel,
     Drafts,
 )
-"""All abilities, in the order in which they are asked for."""
+"""All abilities, in the order in which the pipeline and the commands use them."""
 
 
 def member_of(ability: type) -> str:
@@ -370,27 +443,36 @@ def member_of(ability: type) -> str:
     >>> member_of(Plans), member_of(CopiesFiles)
     ('plan', 'copies')
     """
+    # Methods are in vars(); a class variable that has only a type is in the annotations alone.
     members = {*vars(ability), *vars(ability).get("__annotations__", {})}
+    # An ability has exactly one member, since a mechanism has the ability by that member alone.
     member: str
     (member,) = (name for name in members if not name.startswith("_"))
     return member
 
 
-# --- what several callers ask for, with what happens without the ability ------------------------------------------
+# --- the defaults: what several callers need whether or not a mechanism has the ability ---------------------------
 
 
 def check_memory(mechanism: object, problem: object, context: SolveContext) -> None:
-    """Refuse a problem that does not fit into memory, before it is begun.
+    """Refuse a problem that does not fit into memory, before any work on it starts.
+
+    Args:
+        mechanism: The mechanism, which may have the abilities :class:`NeedsMemory` and :class:`AdvisesMemory`.
+        problem: The loaded problem.
+        context: The method and the free memory.
 
     Raises:
-        StoppedError: it needs more than there is; says how much.
+        StoppedError: The problem needs more memory than is free. The message says how much, and gives the mechanism's
+            advice.
     """
     needed = mechanism.bytes_needed(problem, context.method) if isinstance(mechanism, NeedsMemory) else None
     if needed is None:
         return
     try:
-        context.need(needed, f"this problem and --method {context.method}")
+        context.require_memory(needed, f"this problem and --method {context.method}")
     except StoppedError as error:
+        # Advice is needed only if the problem does not fit.
         advice = mechanism.memory_advice(problem) if isinstance(mechanism, AdvisesMemory) else ""
         if advice:
             raise StoppedError(f"{error}; {advice}") from error
@@ -398,44 +480,63 @@ def check_memory(mechanism: object, problem: object, context: SolveContext) -> N
 
 
 def check_problem(mechanism: object, problem: object, method: str) -> None:
-    """Refuse a problem that a method cannot take.
+    """Refuse a problem that a method cannot solve.
 
     Raises:
-        InputError: it cannot.
+        InputError: The method cannot solve the problem.
     """
     if isinstance(mechanism, ChecksProblem):
         mechanism.check_problem(problem, method)
 
 
 def notion_of(mechanism: object, problem: object, method: str) -> str | None:
-    """Return the notion that a problem chose for a method; None for the notion of the spec."""
+    """Return the notion that the mechanism chooses for a problem and method; None for the notion of the spec."""
     return mechanism.notion(problem, method) if isinstance(mechanism, ChoosesNotion) else None
 
 
 def details_of(
     mechanism: object, problem: object, release: Release, method: str, recorded: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the details of result.json that follow from problem and release."""
+    """Return the ``details`` of result.json that follow from the problem and the release.
+
+    They are empty if the mechanism lacks the ability :class:`StatesDetails`.
+
+    Args:
+        mechanism: The mechanism.
+        problem: The published problem.
+        release: The published release.
+        method: The name of the method that computed the release.
+        recorded: ``details.told``, which is not verified.
+    """
     return mechanism.details(problem, release, method, recorded) if isinstance(mechanism, StatesDetails) else {}
 
 
 def meaning_of(mechanism: object, problem: object, release: Release, result: Result) -> tuple[str, ...]:
-    """Return sentences that explain the guarantee on a problem."""
+    """Return sentences that explain what the guarantee means for a problem; none without :class:`Explains`."""
     return tuple(mechanism.meaning(problem, release, result)) if isinstance(mechanism, Explains) else ()
 
 
 def channel_of(mechanism: object, problem: object, release: Release) -> Channel | NoisyCounts | None:
-    """Return how reports come from secrets; None if no report is drawn."""
+    """Return the channel from secrets to reports; None if the release draws no reports."""
     return mechanism.channel(problem, release) if isinstance(mechanism, HasChannel) else release.channel()
 
 
 def solves_program(mechanism: object) -> bool:
-    """Check whether a mechanism solves another program than the objective."""
+    """Return whether a mechanism solves a program other than the stated objective."""
     return isinstance(mechanism, SolvesProgram) and mechanism.programs
 
 
 def reopen(mechanism: Mechanism[Any, Any], declared: object, file: str, folder: Path) -> tuple[Any, Release]:
-    """Return the problem and the release that a folder holds, from its files and nothing else."""
+    """Return the problem and the release of a folder, read from the files in the folder alone.
+
+    If the mechanism lacks the ability :class:`Reopens`, the problem is loaded first, and then the release.
+
+    Args:
+        mechanism: The mechanism.
+        declared: The problem as its file declares it. Its secret files are absent.
+        file: The name of the problem file, for error messages.
+        folder: The release folder.
+    """
     if isinstance(mechanism, Reopens):
         return mechanism.reopen(declared, file, folder)
     problem = mechanism.load(declared, file)

@@ -1,4 +1,8 @@
-"""The certificate of additive noise: what the calls of a release spend, by the law of each, in exact rationals."""
+"""Certificates for additive noise: the exact budget that the noise of a release spends.
+
+A noise call adds Laplace or discrete Gaussian noise to some numbers. :func:`certify_noise` sums the costs of all calls
+(:meth:`privopt.interfaces.PrivacyConstraint.cost_of_call`) as rationals and compares the total with the guarantee.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,22 @@ from typing import Any, Final, Literal, Protocol
 from attrs import field, frozen
 
 from privopt.errors import UsageError
-from privopt.interfaces.claims import Certificate, Guarantee
 from privopt.interfaces.gaussian import ZCDP, ApproxDP
 from privopt.interfaces.notions import LocalDP, PureDP
-from privopt.interfaces.privacy import PrivacyConstraint, Shift
+from privopt.interfaces.release import PrivacyConstraint, Shift
+from privopt.interfaces.result import Certificate, Guarantee
 from privopt.numbers.exp_log_bounds import float_up
 from privopt.numbers.gaussian import delta_of
 
 __all__ = ["AdditiveNoise", "NoiseCall", "ScaledNoiseRelease", "certify_noise"]
 
+# One release is one sample: it cannot show that noise was drawn at all, so every such certificate rests on this.
 DRAWN: Final = "that the noise was drawn, freshly and at those scales"
+# The notions whose budgets certify_noise can add up, by the name in Guarantee.kind.
 _NOTIONS: Final[Mapping[str, type[PrivacyConstraint[Any]]]] = {
     notion.kind: notion for notion in (PureDP, LocalDP, ZCDP, ApproxDP)
 }
+# The formula of one call's budget, by law, for the certificate's text.
 _SUMS: Final = {
     "laplace": "sensitivity / scale",
     "gaussian": "squared L2 sensitivity / (2 variance)",
@@ -30,21 +37,22 @@ _SUMS: Final = {
 
 @frozen(kw_only=True)
 class NoiseCall:
-    """One call of noise that a release states.
+    """A noise call that a release states: one addition of noise to one or more numbers.
 
     Attributes:
-        scale: that it was drawn at, exact (:attr:`privopt.numbers.noise.NoiseRecord.scale`); a Gaussian's variance.
-        sensitivity: greatest change between neighbours of the sum of absolute values; of the sum of squares under
-            Gaussian noise.
-        law: ``"laplace"`` (double geometric too) or ``"gaussian"``.
-        share: of the budget, which this call alone may not exceed; None where there is none.
-        name: in words, for failures: ``"level 2"``.
+        scale: The exact scale at which the noise was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`); for
+            Gaussian noise, the variance.
+        sensitivity: The largest change of the numbers between neighbouring inputs: a sum of absolute values, or a sum
+            of squares for Gaussian noise.
+        law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
+        budget_share: The part of the budget that this call alone may spend; None if only the sum is limited.
+        name: The call's name in failures, such as ``"level 2"``.
     """
 
     scale: Fraction
     sensitivity: Fraction | int = 1
     law: Literal["laplace", "gaussian"] = "laplace"
-    share: Fraction | None = None
+    budget_share: Fraction | None = None
     name: str = "a call"
 
 
@@ -57,94 +65,104 @@ def certify_noise(
     checked: int | None = None,
     rests_on: str = DRAWN,
 ) -> Certificate:
-    """Measure what noise spends against a guarantee: calls add up, in exact rationals.
+    """Certify, in exact rationals, that the noise calls together spend at most the budget of a guarantee.
 
     >>> claimed = Guarantee(kind="pure-dp", epsilon=Fraction(1))
-    >>> calls = [NoiseCall(scale=Fraction(3), sensitivity=2), NoiseCall(scale=Fraction(4), share=Fraction(1, 4))]
-    >>> found = certify_noise(claimed, calls)
-    >>> found.holds, found.worst <= 11 / 12 + 1e-15
+    >>> calls = [NoiseCall(scale=Fraction(3), sensitivity=2), NoiseCall(scale=Fraction(4), budget_share=Fraction(1, 4))]
+    >>> certificate = certify_noise(claimed, calls)
+    >>> certificate.holds, certificate.worst <= 11 / 12 + 1e-15
     (True, True)
 
     Args:
-        guarantee: what is claimed. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` or ``approx-dp``, whose exact
+        guarantee: The claim. Its kind is ``pure-dp``, ``local-dp``, ``zcdp`` or ``approx-dp``, whose exact
             ``rho_text`` and ``delta_text`` are in ``extra``.
-        calls: of the noise, as the release states them.
-        failures: what else does not hold, a line each: then the certificate does not either.
-        notes: further fields of the certificate; scales and sensitivities are there anyway.
-        checked: numbers that noise was added to; default: the calls.
-        rests_on: what no one can check.
+        calls: The noise calls that the release states.
+        failures: Other claims that failed, one line each. If there are any, the certificate does not hold.
+        notes: Fields to add to the certificate's notes, which already contain scales and sensitivities.
+        checked: The number of values that noise was added to. The default is the number of calls.
+        rests_on: The assumption that cannot be checked from the release.
 
     Raises:
-        UsageError: a call of another law than Laplace's or Gauss's; a certificate of it is the mechanism's own.
+        UsageError: The law of a call is neither Laplace nor Gaussian. The mechanism must certify such noise itself.
     """
     notion = _NOTIONS[guarantee.kind]
-    allowed = notion.allowed(guarantee)
-    found, spent = list(failures), Fraction(0)
+    allowed = notion.budget_of(guarantee)
+    complaints, spent = list(failures), Fraction(0)
     for call in calls:
         if call.law not in _SUMS:
             raise UsageError(f"{call.name}: law must be {' or '.join(sorted(_SUMS))}, got {call.law!r}")
         change = Fraction(call.sensitivity)
-        sound = call.scale > 0 and change >= 0
+        # A folder under verification states its own calls, so scales and sensitivities are not trusted to be valid.
+        is_valid = call.scale > 0 and change >= 0
+        # One number serves as both: Laplace noise reads only the absolute change, Gaussian noise only the square.
         shift = Shift(law=call.law, scale=call.scale, change=change, square=change)
-        loss = notion.spent(shift) if sound else None
+        loss = notion.cost_of_call(shift) if is_valid else None
         if loss is None:
-            drawn = f"{call.law} noise of scale {call.scale} at sensitivity {call.sensitivity}"
-            found.append(f"{call.name} has {drawn}, which does not keep {guarantee.kind}")
+            noise_text = f"{call.law} noise of scale {call.scale} at sensitivity {call.sensitivity}"
+            complaints.append(f"{call.name} has {noise_text}, which does not keep {guarantee.kind}")
             continue
         spent += loss
-        if call.share is not None and loss > call.share:
-            found.append(f"{call.name} spends {loss}, its share of the budget is {call.share}")
+        if call.budget_share is not None and loss > call.budget_share:
+            complaints.append(f"{call.name} spends {loss}, its share of the budget is {call.budget_share}")
     laws = sorted({call.law for call in calls}, reverse=True)
     arithmetic = f"exact rationals: sum of {' and of '.join(_SUMS[law] for law in laws)}"
-    told: dict[str, Any] = {
+    certificate_notes: dict[str, Any] = {
         "scales": [str(call.scale) for call in calls],
         "sensitivities": [str(call.sensitivity) for call in calls],
         **(notes or {}),
     }
     worst = spent
+    # Approximate DP is counted in rho, since rho adds up exactly over calls; only the sum is converted to a delta.
     if guarantee.kind == ApproxDP.kind and guarantee.epsilon is not None:
         worst = delta_of(spent, guarantee.epsilon) if spent > 0 else Fraction(0)
         allowed = Fraction(guarantee.extra["delta_text"])
-        told["rho"] = str(spent)
+        certificate_notes["rho"] = str(spent)
         arithmetic += "; the delta that this rho implies at epsilon, by ball arithmetic (Canonne et al. 2020)"
     if allowed is None or worst > allowed:
-        found.append(f"all calls together: expected at most {allowed}, got {float_up(worst):.9g}")
+        complaints.append(f"all calls together: expected at most {allowed}, got {float_up(worst):.9g}")
+    # Both figures become doubles. If rounding would put worst above the limit although the exact numbers are within it,
+    # it is capped at the limit, so that the published figures agree with the verdict.
     limit = None if allowed is None else float(allowed)
-    kept = limit is not None and allowed is not None and worst <= allowed
+    is_within_limit = limit is not None and allowed is not None and worst <= allowed
     return Certificate(
-        holds=not found,
+        holds=not complaints,
         evidence="declared",
         kind=guarantee.kind,
-        worst=min(float_up(worst), limit) if kept and limit is not None else float_up(worst),
+        worst=min(float_up(worst), limit) if is_within_limit and limit is not None else float_up(worst),
         allowed=limit,
+        # A call may add noise to many numbers; only the mechanism knows how many.
         checked=len(calls) if checked is None else checked,
         arithmetic=arithmetic,
         rests_on=rests_on,
-        notes=told,
-        failures=tuple(found),
+        notes=certificate_notes,
+        failures=tuple(complaints),
     )
 
 
 class ScaledNoiseRelease(Protocol):
-    """A release that says at which scale each call of its noise was drawn."""
+    """A release that states the scale of each of its noise calls."""
 
     @property
     def scales(self) -> Sequence[Fraction]:
-        """The scale of each call, exactly: :attr:`privopt.numbers.noise.NoiseRecord.scale`, not what was meant."""
+        """Return the exact scale at which each call was drawn (:attr:`privopt.numbers.noise.NoiseRecord.scale`).
+
+        This may differ from the scale that was requested.
+        """
 
 
 @frozen(kw_only=True)
 class AdditiveNoise(PureDP[ScaledNoiseRelease]):
-    """Pure DP by Laplace noise on numbers, measured at the scales that the release says it was drawn at.
+    """Pure DP from Laplace noise, certified at the scales that the release states.
 
-    A mechanism whose calls have laws, shares or conditions of their own calls :func:`certify_noise` instead.
+    A mechanism whose calls have other distributions, budget shares or further conditions calls :func:`certify_noise`
+    itself.
 
     Attributes:
-        epsilon: exact.
-        unit: of epsilon, e.g. ``"per person"``.
-        scope: what neighbours differ in, e.g. ``"one person"``.
-        statement: the promise in words.
-        sensitivities: of each call, the greatest change between neighbours of the sum of absolute values.
+        epsilon: The exact budget.
+        unit: The unit of epsilon, e.g. ``"per person"``.
+        scope: The difference between neighbouring inputs, e.g. ``"one person"``.
+        statement: The guarantee in words.
+        sensitivities: For each call, the largest change between neighbours, as a sum of absolute values.
     """
 
     epsilon: Fraction
@@ -155,15 +173,19 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Kind ``"pure-dp"``."""
+        """The guarantee of kind ``"pure-dp"``."""
         return Guarantee(
             kind=self.kind, epsilon=self.epsilon, unit=self.unit, scope=self.scope, statement=self.statement
         )
 
     def measure(self, release: ScaledNoiseRelease) -> Certificate:
-        """Sum of sensitivity over scale, in rationals; other numbers of calls and of scales do not hold."""
-        scales, wanted = release.scales, len(self.sensitivities)
+        """Return the certificate of a release: the exact sum of sensitivity / scale over its calls, against epsilon.
+
+        The certificate fails if the number of stated scales differs from the number of sensitivities.
+        """
+        scales, expected_count = release.scales, len(self.sensitivities)
+        # Not strict: a forged release may state any number of scales, and must fail rather than raise.
         pairs = zip(scales, self.sensitivities, strict=False)
         calls = [NoiseCall(scale=scale, sensitivity=change) for scale, change in pairs]
-        other = [] if len(scales) == wanted else [f"expected {wanted} scales, got {len(scales)}"]
-        return certify_noise(self.guarantee, calls, failures=other)
+        complaints = [] if len(scales) == expected_count else [f"expected {expected_count} scales, got {len(scales)}"]
+        return certify_noise(self.guarantee, calls, failures=complaints)

@@ -1,4 +1,4 @@
-"""The channel of a release: the probabilities of its reports, on which estimates rely."""
+"""The channel of a release: the probabilities of its reports given each secret, which estimates invert."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
 
 
+# Compared by identity (eq=False), since the comparison of arrays has no single truth value.
 @frozen(kw_only=True, eq=False)
 class Channel:
-    """Each report is drawn from the row of its secret, independently of all others.
+    """The report probabilities of a release: each report is drawn independently from the row of its secret.
 
-    A frequency oracle that answers with one of finitely many outputs has one, and ``privopt estimate`` needs no more::
+    A frequency oracle with finitely many outputs has a channel, which is all that ``privopt estimate`` needs::
 
         def channel(self):
             return Channel(inputs=self.answers, outputs=self.answers, probabilities=self.matrix)
@@ -22,13 +23,14 @@ class Channel:
     Attributes:
         inputs: (N,) ids of the secrets.
         outputs: (K,) ids of the reports.
-        probabilities: (N, K), rows summing to 1.
-        prior: (N,) the problem's own probabilities of the secrets; None where it has none.
-        distances: of (M,) places in ``inputs``: their (M, N) distances to all inputs; None where there are none.
-        unit: of ``distances``.
-        coordinates: (N, 2) of the secrets on a map, latitude and longitude or x and y; None without a map.
-        geographic: whether they are degrees.
-        streets: (E, 2) numbers of secrets that a street joins, for maps; None without streets.
+        probabilities: (N, K) probabilities, with rows summing to 1.
+        prior: (N,) probabilities of the secrets in the problem; None if it has no prior.
+        distances: A function from (M,) indices of inputs to their (M, N) distances to all inputs; None if the problem
+            has no distances.
+        unit: The unit of ``distances``.
+        coordinates: (N, 2) positions of the secrets on a map, latitude and longitude or x and y; None without a map.
+        geographic: Whether the coordinates are degrees.
+        streets: (E, 2) indices of the inputs that each street joins, for maps; None without streets.
     """
 
     inputs: Sequence[str]
@@ -42,35 +44,48 @@ class Channel:
     streets: Ints | None = None
 
     def __attrs_post_init__(self) -> None:
-        shape, wanted = self.probabilities.shape, (len(self.inputs), len(self.outputs))
-        if shape != wanted:
-            raise UsageError(f"channel: probabilities must be of shape {wanted}, inputs by outputs, got {shape}")
+        """Check the shape of the probabilities and the sums of their rows.
+
+        Raises:
+            UsageError: The table does not match the ids, or a row is not a probability distribution.
+        """
+        shape, expected_shape = self.probabilities.shape, (len(self.inputs), len(self.outputs))
+        if shape != expected_shape:
+            raise UsageError(
+                f"channel: probabilities must be of shape {expected_shape}, inputs by outputs, got {shape}"
+            )
+        # Estimates only need probabilities to double precision. Written so that NaN is refused too: it fails <=.
         if (self.probabilities < 0).any() or not (abs(self.probabilities.sum(axis=1) - 1.0) <= 1e-9).all():
             raise UsageError("channel: each row must be probabilities that sum to 1, got other rows")
 
-    def paired(self, other: Channel) -> Channel:
-        """Combine two independent reports of each person, one by each channel, as one: outputs are ``(first, second)``.
+    def pair_with(self, other: Channel) -> Channel:
+        """Return the channel of two independent reports, one from each channel; its outputs are ``(first, second)``.
 
         Args:
-            other: over the same inputs; its outputs vary fastest.
+            other: A channel over the same inputs. Its outputs vary fastest.
+
+        Raises:
+            UsageError: The two channels have different inputs.
         """
         if list(self.inputs) != list(other.inputs):
             raise UsageError("channel: inputs must be those of the first channel, in its order, got others")
-        both = self.probabilities[:, :, None] * other.probabilities[:, None, :]
+        # Given the secret the two reports are independent, so their joint probabilities are products.
+        joint_probabilities = self.probabilities[:, :, None] * other.probabilities[:, None, :]
         return Channel(
             inputs=self.inputs,
             outputs=[f"({first}, {second})" for first in self.outputs for second in other.outputs],
-            probabilities=both.reshape(len(self.inputs), -1),
+            probabilities=joint_probabilities.reshape(len(self.inputs), -1),
         )
 
 
 @frozen(kw_only=True, eq=False)
 class NoisyCounts:
-    """Noisy counts: each input publishes how many people are there, with noise of its own.
+    """Noisy counts: each input publishes the number of people there plus independent noise.
 
     Attributes:
-        inputs: (N,) ids of what is counted at.
-        reach: of a probability a in (0, 1): a number that one noise exceeds in size with probability at most a.
+        inputs: (N,) ids of the places at which people are counted.
+        reach: A function from a probability a in (0, 1) to the half-width of a confidence interval at level 1 - a: the
+            absolute noise of one count exceeds it with probability at most a.
     """
 
     inputs: Sequence[str]

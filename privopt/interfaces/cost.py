@@ -1,4 +1,8 @@
-"""What a report, or a release, costs a subject, exactly; and what a limit on such costs hides, in words."""
+"""The exact privacy cost of a report or release for one subject, and explanations of budget limits.
+
+A ledger (:mod:`privopt.ledger`) adds costs up. Amounts are rationals throughout: thousands of rounded additions could
+drift past a limit.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,10 @@ from typing import Any, Final
 
 from attrs import evolve, field, frozen
 
-from privopt.declare.exact_text import exact_text
 from privopt.declare.name_forms import MAX_TEXT_CHARACTERS
+from privopt.declare.toml_text import exact_text
 from privopt.errors import UsageError, cut
-from privopt.interfaces.claims import Guarantee
+from privopt.interfaces.result import Guarantee
 from privopt.registry import registry
 
 __all__ = [
@@ -27,32 +31,33 @@ __all__ = [
     "Cost",
     "Sum",
     "amount_of",
+    "cost_of_draw",
     "limit_meaning",
-    "priced",
     "spending_text",
     "sum_text",
 ]
 
-APART: Final = Fraction(1, 2)
-"""Km between the two places by which a limit is explained."""
+EXAMPLE_KM: Final = Fraction(1, 2)
+"""The distance in kilometres between the two places in the explanation of a limit."""
 
 EXAMPLE_REPORTS: Final = 6
-"""Reports of a limit by which a report page explains it."""
+"""The number of reports in the explanation of a limit on a report page."""
 
 EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
 NUMBERS: Final = {EPSILON: ("epsilon",), RHO: ("rho",), PAIR: ("epsilon", "delta")}
-"""What notions add up, by unit: pure DP epsilon, zero-concentrated DP rho, approximate DP both of its numbers. A
-subject has an account in each."""
+"""The numbers that are added up in each account: epsilon for pure DP, rho for zero-concentrated DP, epsilon and delta
+for approximate DP. A subject has one account of each kind."""
 
 UNITS: Final = tuple(NUMBERS)
 
+# The number of digits is bounded, because amounts come from users, and sums keep every digit.
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
 Amount = str | int | Fraction
-"""How a caller may say an amount: no double, for it would not be what was meant."""
+"""The types in which a caller may give an amount. Doubles are excluded, since 0.1 as a double is not one tenth."""
 
 Sum = tuple[Fraction, ...]
-"""What charges come to: one number, or epsilon and delta."""
+"""A sum of charges: one number, or epsilon and delta."""
 
 
 def sum_text(value: Sum) -> str:
@@ -66,43 +71,48 @@ def sum_text(value: Sum) -> str:
 
 
 def amount_of(value: Amount, what: str, *, zero: bool = False) -> Fraction:
-    """Return an amount, exactly.
+    """Return an amount as an exact rational.
 
     >>> amount_of("0.10", "epsilon")
     Fraction(1, 10)
 
     Args:
-        value: a rational, a whole number, or text: a decimal or a quotient. No double: it would not be what was meant.
-        what: its name in messages.
-        zero: whether it may be 0.
+        value: A rational, a whole number, or a decimal or quotient as text. Doubles are refused, because a double is
+            rarely equal to the number that was meant.
+        what: The amount's name in messages.
+        zero: Whether the amount may be 0.
 
     Raises:
-        UsageError: something else, or an amount below 0.
+        UsageError: The value has another type or form, is negative, or is 0 although ``zero`` is False.
     """
-    found: Fraction | None = None
+    amount: Fraction | None = None
     if isinstance(value, str) and _AMOUNT.fullmatch(value.strip()):
-        found = Fraction(value.strip())
-    elif isinstance(value, int | Fraction) and not isinstance(value, bool):
-        found = Fraction(value)
-    if found is None or found < 0 or (found == 0 and not zero):
-        least = "of at least 0" if zero else "above 0"
-        raise UsageError(f"{what} must be an amount {least}, 0.5 or 1/3, as text or exact, got {cut(repr(value))}")
-    return found
+        amount = Fraction(value.strip())
+    elif isinstance(value, int | Fraction) and not isinstance(value, bool):  # True is an int in Python, but no amount
+        amount = Fraction(value)
+    if amount is None or amount < 0 or (amount == 0 and not zero):
+        range_text = "of at least 0" if zero else "above 0"
+        raise UsageError(f"{what} must be an amount {range_text}, 0.5 or 1/3, as text or exact, got {cut(repr(value))}")
+    return amount
 
 
-def _epsilon(value: Amount | None) -> Fraction | None:
+def _convert_epsilon(value: Amount | None) -> Fraction | None:
+    """Convert an epsilon to an exact rational above 0; None stays None."""
     return None if value is None else amount_of(value, "epsilon")
 
 
-def _rho(value: Amount | None) -> Fraction | None:
+def _convert_rho(value: Amount | None) -> Fraction | None:
+    """Convert a rho to an exact rational above 0; None stays None."""
     return None if value is None else amount_of(value, "rho")
 
 
-def _delta(value: Amount | None) -> Fraction | None:
+def _convert_delta(value: Amount | None) -> Fraction | None:
+    """Convert a delta to an exact rational of at least 0; None stays None."""
     return None if value is None else amount_of(value, "delta", zero=True)
 
 
-def _short(instance: object, attribute: object, value: str) -> None:
+def _check_text(instance: object, attribute: object, value: str) -> None:
+    """Check that a text field of an attrs class is one printable line of at most MAX_TEXT_CHARACTERS characters."""
     name = getattr(attribute, "name", "")
     if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS or not value.isprintable():
         raise UsageError(f"{name} must be a line of at most {MAX_TEXT_CHARACTERS:,} characters, got {cut(repr(value))}")
@@ -110,126 +120,150 @@ def _short(instance: object, attribute: object, value: str) -> None:
 
 @frozen(kw_only=True)
 class Cost:
-    """What one report, or one release, costs a subject.
+    """The privacy cost of one report or release for one subject.
 
     >>> Cost(epsilon="0.5", unit="per km", purpose="morning").epsilon
     Fraction(1, 2)
 
     Attributes:
-        epsilon: exactly; text is read as a decimal or a quotient. None where the notion is counted by rho.
-        rho: of zero-concentrated DP, exactly.
-        delta: of approximate DP, in addition to epsilon.
-        unit: whom it is for, as the notion has it: the relation of neighbours. A ledger has one.
-        notion: name of the notion of privacy; empty where it has none.
-        mechanism: SHA-256 of what is drawn from: of a folder's SHA256SUMS, or of a problem file.
-        purpose: what it was charged for, in words.
+        epsilon: The exact amount, which may be given as a decimal or quotient in text. None if the notion counts rho.
+        rho: The exact amount of zero-concentrated DP.
+        delta: The amount of approximate DP, in addition to epsilon.
+        unit: The neighbouring relation that the amounts refer to. All costs of a ledger have the same unit.
+        notion: The name of the notion of privacy; empty if there is none.
+        mechanism: The SHA-256 of what the report was drawn from: a folder's SHA256SUMS, or a problem file.
+        purpose: The purpose of the charge, in words.
 
     Raises:
-        UsageError: an amount that is none, neither or both of epsilon and rho, or text of more than a line.
+        UsageError: An amount is invalid, the amounts fit no account, or a text is longer than one line.
     """
 
-    epsilon: Fraction | None = field(default=None, converter=_epsilon)
-    rho: Fraction | None = field(default=None, converter=_rho)
-    delta: Fraction | None = field(default=None, converter=_delta)
-    unit: str = field(validator=_short)
-    notion: str = field(default="", validator=_short)
-    mechanism: str = field(default="", validator=_short)
-    purpose: str = field(default="", validator=_short)
+    epsilon: Fraction | None = field(default=None, converter=_convert_epsilon)
+    rho: Fraction | None = field(default=None, converter=_convert_rho)
+    delta: Fraction | None = field(default=None, converter=_convert_delta)
+    unit: str = field(validator=_check_text)
+    notion: str = field(default="", validator=_check_text)
+    mechanism: str = field(default="", validator=_check_text)
+    purpose: str = field(default="", validator=_check_text)
 
     def __attrs_post_init__(self) -> None:
+        """Check that the given amounts belong to one account: epsilon alone, rho alone, or epsilon with delta."""
         if tuple(self._numbers) not in NUMBERS.values():
-            found = " and ".join(self._numbers) or "nothing"
-            raise UsageError(f"epsilon must be an amount above 0, or of rho, or of epsilon and delta, got {found}")
+            actual = " and ".join(self._numbers) or "nothing"
+            raise UsageError(f"epsilon must be an amount above 0, or of rho, or of epsilon and delta, got {actual}")
 
     @property
     def _numbers(self) -> dict[str, Fraction]:
+        """The given amounts, by name."""
+        # In this order, the names are compared with the tuples of NUMBERS.
         numbers = {"epsilon": self.epsilon, "rho": self.rho, "delta": self.delta}
         return {name: value for name, value in numbers.items() if value is not None}
 
     @property
     def amount(self) -> Sum:
-        """What is added to the account."""
+        """The numbers that are added to the account: epsilon, rho, or epsilon and delta."""
         return tuple(self._numbers.values())
 
     def times(self, count: int) -> Cost:
-        """Return the cost of several reports."""
+        """Return the cost of ``count`` reports that cost this much each, by sequential composition."""
         numbers: dict[str, Any] = {name: count * value for name, value in self._numbers.items()}
         return evolve(self, **numbers)
 
     @property
     def account(self) -> str:
-        """One of `UNITS`: the account that it is charged to."""
+        """The account that is charged, one of `UNITS`."""
         return RHO if self.rho is not None else EPSILON if self.delta is None else PAIR
 
 
-def priced(guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *, mark: str | None = None) -> Cost | str:
-    """Return the cost of one draw under a guarantee; or, in words, why no ledger can count it.
+def cost_of_draw(
+    guarantee: Guarantee, relation: str, mechanism: str, purpose: str, *, mark: str | None = None
+) -> Cost | str:
+    """Return the cost of one draw under a guarantee, or a text that says why no ledger can count it.
 
     Args:
-        guarantee: of what is drawn.
-        relation: what its amounts are for (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
-        mechanism, purpose: as of :class:`Cost`.
-        mark: words for a draw without privacy, whatever its guarantee says.
+        guarantee: The guarantee of the draw.
+        relation: The unit of its amounts (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
+        mechanism: The SHA-256 of what is drawn from: a folder's SHA256SUMS, or a problem file.
+        purpose: The purpose of the charge, in words.
+        mark: Why the draw is not private, in words. If given, this text is returned whatever the guarantee says.
     """
     if mark:
         return mark
-    told = partial(Cost, unit=relation, notion=guarantee.kind, mechanism=mechanism, purpose=purpose)
+    make_cost = partial(Cost, unit=relation, notion=guarantee.kind, mechanism=mechanism, purpose=purpose)
     rho, delta = (guarantee.extra.get(f"{name}_text") for name in ("rho", "delta"))
+    # The exact texts are read, never the doubles beside them: their rounding would be charged too.
     if rho is not None:
-        return told(rho=Fraction(rho))
+        return make_cost(rho=Fraction(rho))
     if guarantee.epsilon is None:
         return f"{guarantee.kind}, without epsilon or rho"
     if delta is not None:
-        return told(epsilon=guarantee.epsilon, delta=Fraction(delta))
+        return make_cost(epsilon=guarantee.epsilon, delta=Fraction(delta))
+    # Epsilons of a notion may only be added if it bounds the odds of every output, as in sequential composition.
     if not registry().kind("notion", guarantee.kind).load().odds:
         return f"{guarantee.kind}, which does not add up by epsilon alone"
-    return told(epsilon=guarantee.epsilon)
+    return make_cost(epsilon=guarantee.epsilon)
 
 
 def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
-    """Explain what a limit of a few reports would hide, in a sentence; nothing of a notion that is not counted so."""
-    cost = priced(guarantee, relation, "", "")
+    """Return a sentence on what stays hidden under a budget limit of :data:`EXAMPLE_REPORTS` reports.
+
+    Args:
+        guarantee: The guarantee of one report.
+        relation: The unit of its epsilon (:attr:`privopt.interfaces.PrivacyConstraint.relation`).
+
+    Returns:
+        A tuple with the sentence; empty for notions that do not count epsilon.
+    """
+    cost = cost_of_draw(guarantee, relation, "", "")
     if isinstance(cost, str) or cost.account != EPSILON or guarantee.epsilon is None:
         return ()
+    # An example, because a release does not know the ledgers that will be charged for its reports.
     text = spending_text(EPSILON, (EXAMPLE_REPORTS * Fraction(guarantee.epsilon),), cost.unit)
     return (f"For example, under a limit of {EXAMPLE_REPORTS} reports {text}.",)
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:
-    """Explain what each subject may spend, and what that hides: within one period, for the periods add up.
+    """Return a clause on the budget of each subject, and on how far all reports of a subject can change the odds.
 
     Args:
-        account: one of `UNITS`.
-        amount: that may be spent of it.
-        unit: of the amounts, as of :class:`Cost`; empty where it is not known.
-        within: in which periods it may be spent, in words; empty for once and for ever.
+        account: The account, one of `UNITS`.
+        amount: The budget limit.
+        unit: The neighbouring relation that the amounts refer to, such as ``"per km"``; empty if unknown.
+        within: The period of the limit, in words; empty if the limit holds for all time.
     """
     unit = unit if account == EPSILON else f"{account}, {unit}".rstrip(", ")
     text = f"each subject may spend {sum_text(amount)}{' ' if unit else ''}{unit}{within or ' in all'}"
+    # Only epsilon bounds a change of odds directly; rho and (epsilon, delta) get no such sentence.
     if unit and account == EPSILON:
         distance = unit.removeprefix("per ")
         pair, exponent = f"two secrets one {distance} apart", amount[0]
         if distance.split()[0] == "km":
-            pair, exponent = f"two places {float(APART):g} km apart{distance.removeprefix('km')}", exponent * APART
-        elif distance == unit:
+            # A unit such as "per km" scales with the distance, and half a kilometre is easier to picture.
+            place_pair = f"two places {float(EXAMPLE_KM):g} km apart{distance.removeprefix('km')}"
+            pair, exponent = place_pair, exponent * EXAMPLE_KM
+        elif distance == unit:  # not "per ...", so not a distance
             pair = "two values"
-        text += f"; all reports of a subject{within} together change the odds between {pair} by {_factor(exponent)}"
+        text += (
+            f"; all reports of a subject{within} together change the odds between {pair} by {_format_factor(exponent)}"
+        )
     return f"{text}; several such periods add up without a limit" if within else text
 
 
-def _factor(exponent: Fraction) -> str:
-    """Write exp of an exponent, rounded up: a whole number, or two digits and a power of ten.
+def _format_factor(exponent: Fraction) -> str:
+    """Format exp(exponent), rounded up, as a whole number or as two digits with a power of ten.
 
-    >>> _factor(Fraction("8.31")), _factor(Fraction(100))
+    >>> _format_factor(Fraction("8.31")), _format_factor(Fraction(100))
     ('a factor of at most 4,065', 'a factor of at most 2.7e+43')
     """
-    if exponent > 700:
+    if exponent > 700:  # e^700 is about 1.01e304
         return "a factor beyond 1e304"
+    # The margin covers the rounding of quotient and exp, so that the text never states less than the true factor.
     factor = (Decimal(exponent.numerator) / exponent.denominator).exp() * (1 + Decimal("1e-9"))
+    # Rounded up again to the digits that are shown: the text is an upper bound.
     if factor < 10:
-        shown = f"{factor.quantize(Decimal('.01'), ROUND_CEILING).normalize():f}"
+        digits = f"{factor.quantize(Decimal('.01'), ROUND_CEILING).normalize():f}"
     elif factor < 1_000_000:
-        shown = f"{math.ceil(factor):,}"
+        digits = f"{math.ceil(factor):,}"
     else:
-        shown = f"{Context(prec=2, rounding=ROUND_CEILING).plus(factor):.1e}"
-    return f"a factor of at most {shown}"
+        digits = f"{Context(prec=2, rounding=ROUND_CEILING).plus(factor):.1e}"
+    return f"a factor of at most {digits}"

@@ -1,4 +1,7 @@
-"""The interface of decomposers: split a compiled model into master and blocks, and solve it."""
+"""The interface of decomposers, which solve a compiled model by splitting it into a master problem and blocks.
+
+:mod:`privopt.decompose` implements one (Benders decomposition).
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,19 @@ from privopt.interfaces.solving import SolveContext
 
 @frozen(kw_only=True, eq=False)
 class Decomposed:
-    """What a decomposition found, in the form's own sense and units.
+    """The result of a decomposition, in the sense (min or max) and units of the form.
 
     Attributes:
-        status: "optimal" (the gap asked for is reached), "feasible" (it stalled), "stopped" (limit or interrupt).
-        x: (n,) best point.
-        objective: at x.
-        bound: proved bound on the optimum: below it where the form minimises, above where it maximises; None where
-            there is none.
-        duals: (m,) multipliers that prove the bound; None without one.
-        rounds: of the method.
-        trajectory: (seconds, lower, upper) by round; infinite where unknown.
-        details: figures of the method.
+        status: "optimal" (the requested gap was reached), "feasible" (the search stalled) or "stopped" (by a limit or
+            an interrupt).
+        x: (n,) the best feasible point.
+        objective: The objective at ``x``.
+        bound: The proved bound on the optimum: a lower bound if the form minimises, an upper bound if it maximises.
+            None if there is none.
+        duals: (m,) multipliers that prove the bound; None without a bound.
+        rounds: The number of rounds of the method.
+        trajectory: (seconds, lower bound, upper bound) of each round; unknown bounds are infinite.
+        details: Further figures about the run.
     """
 
     status: str
@@ -40,24 +44,24 @@ class Decomposed:
 
 
 class Decomposer(ABC):
-    """Splits a compiled model into a master and blocks, and solves it.
+    """Solves a compiled model by splitting it into a master problem and blocks.
 
-    Registered as a kind of role ``"decomposer"``, and made without arguments, its name is a method of every mechanism
-    that decomposes (:attr:`privopt.specs.MechanismSpec.decomposes`).
+    A decomposer is registered as a kind of role ``"decomposer"`` and created without arguments. Its name becomes a
+    method of every mechanism that can be decomposed (:attr:`privopt.specs.MechanismSpec.decomposes`).
     """
 
     @abstractmethod
     def solve(
         self, form: dsl.StandardForm, blocks: Sequence[Sequence[int] | Ints], context: SolveContext
     ) -> Decomposed:
-        """Solve a form whose columns outside ``blocks`` are complicating.
+        """Solve a form whose columns outside ``blocks`` are the complicating variables of the master problem.
 
         Args:
-            form: linear, without integer columns.
-            blocks: column numbers of each block; no row joins two blocks.
-            context: solver of the parts, gap, executor, progress, checkpoint and resume.
+            form: A linear form without integer columns.
+            blocks: The column numbers of each block. No row may contain columns of two blocks.
+            context: The solver for master and blocks, and the run's gap, executor, progress display and checkpoint.
 
         Raises:
-            InfeasibleError, UnboundedError: the form is.
-            StoppedError: stopped with nothing feasible.
+            InfeasibleError, UnboundedError: The form is infeasible or unbounded.
+            StoppedError: The search was stopped before a feasible point was known.
         """

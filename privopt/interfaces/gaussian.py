@@ -1,4 +1,8 @@
-"""Notions for Gaussian noise: zero-concentrated DP, and (epsilon, delta)-DP proved through it."""
+"""Notions of privacy for Gaussian noise: zero-concentrated DP, and (epsilon, delta)-DP proved through it.
+
+Gaussian noise has no finite epsilon, but a finite rho, and rho adds up exactly over calls. Both notions therefore count
+rho; approximate DP converts the total to epsilon and delta (:mod:`privopt.numbers.gaussian`).
+"""
 
 from __future__ import annotations
 
@@ -6,62 +10,65 @@ import math
 from fractions import Fraction
 from typing import ClassVar, Final, TypeVar
 
-from privopt.interfaces.claims import AGAIN, Guarantee
-from privopt.interfaces.notions import USELESS_FACTOR, BoundedOdds, factor
-from privopt.interfaces.privacy import Shift
-from privopt.interfaces.result import Result
+from privopt.interfaces.notions import CURATOR, USELESS_FACTOR, BoundedOdds, factor
+from privopt.interfaces.release import Shift
+from privopt.interfaces.result import AGAIN, Guarantee, Result
 from privopt.numbers.exp_log_bounds import float_up
 from privopt.numbers.gaussian import delta_of, rho_of
 
 R_contra = TypeVar("R_contra", contravariant=True)
 
 STATED_DELTA: Final = 1e-6
+"""The delta that is used to express a guarantee in rho in words."""
 
 
 class ZCDP(BoundedOdds[R_contra]):
     """rho-zero-concentrated differential privacy between neighbouring inputs (Bun and Steinke, TCC 2016).
 
     The Renyi divergence of order a is at most rho a for every a > 1. Discrete Gaussian noise of variance V on numbers
-    whose squares change by D in all spends D / (2 V) (Canonne, Kamath and Steinke 2020, Theorem 4); noise that is
-    epsilon-DP spends epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). Calls add up.
+    that change by D in squared L2 norm costs D / (2 V) (Canonne, Kamath and Steinke 2020, Theorem 4); noise that is
+    epsilon-DP costs epsilon^2 / 2 (Bun and Steinke, Proposition 1.4). The costs of calls add up.
 
-    A mechanism's own constraint subclasses it, puts ``rho`` and its exact text ``rho_text`` into its guarantee's
-    ``extra``, and says which inputs are neighbours in the statement.
+    A mechanism's constraint subclasses it, puts ``rho`` and its exact text ``rho_text`` into the ``extra`` of its
+    guarantee, and says in the statement which inputs are neighbours.
     """
 
     kind: ClassVar[str] = "zcdp"
     tails: ClassVar[bool] = True
 
     @classmethod
-    def spent(cls, shift: Shift) -> Fraction | None:
-        """Return rho of one call."""
+    def cost_of_call(cls, shift: Shift) -> Fraction | None:
+        """Return the rho that one Gaussian or Laplace noise call spends between two inputs (class docstring)."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
+        # Laplace noise is epsilon-DP with epsilon = change / scale.
         return (shift.change / shift.scale) ** 2 / 2
 
     @classmethod
-    def allowed(cls, guarantee: Guarantee) -> Fraction | None:
-        """Return rho."""
+    def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
+        """Return the rho of the guarantee."""
         return Fraction(guarantee.extra["rho_text"])
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return epsilon for rho at three deltas, rounded up."""
-        rho = cls.allowed(guarantee)
+        """Return three pairs (epsilon, delta) that rho implies, rounded up, for the attacks of the conformance kit."""
+        rho = cls.budget_of(guarantee)
         assert rho is not None  # this kind states it
+        # Epsilons somewhat above rho: the privacy loss of Gaussian noise has mean rho and variance 2 rho.
         points = [rho + Fraction(step * math.sqrt(rho)) for step in (0.25, 0.75, 1.5)]
         return tuple((float_up(epsilon), float_up(delta_of(rho, epsilon))) for epsilon in points)
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Return epsilon at a delta of one in a million (Bun and Steinke, Proposition 1.3), and that delta."""
-        rho = cls.allowed(guarantee)
+        """Return the epsilon that rho implies at a delta of 1e-6 (Bun and Steinke, Proposition 1.3), and that delta."""
+        rho = cls.budget_of(guarantee)
         assert rho is not None  # as above
+        # epsilon = rho + 2 sqrt(rho log(1 / delta)), a closed form that is looser than delta_of.
         return float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / STATED_DELTA)), STATED_DELTA
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a factor of odds, and a probability that comes on top."""
+        """Return a clause with the largest factor by which odds can change, and the probability added to it (delta)."""
         epsilon, delta = cls.point(guarantee)
         rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         return (
@@ -70,11 +77,12 @@ class ZCDP(BoundedOdds[R_contra]):
         )
 
     @classmethod
-    def hidden(cls, guarantee: Guarantee) -> str:
-        """Describe what stays hidden if the factor and the added probability are small: little shows."""
+    def describe_hidden(cls, guarantee: Guarantee) -> str:
+        """Return a clause on how well one individual is hidden: well only if both the factor and delta are small."""
         epsilon, delta = cls.point(guarantee)
+        # Both must be small: an event of probability delta may reveal everything.
         if epsilon <= math.log(USELESS_FACTOR) and delta <= 1 / USELESS_FACTOR:
-            return super().hidden(guarantee)
+            return super().describe_hidden(guarantee)
         return (
             "What one individual changes may show (who guesses between two cases, equally likely before, is right in "
             f"at most {math.ceil(1000 * cls.guess(guarantee)) / 10:g} % of cases)"
@@ -82,46 +90,56 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Bound how often a guess is right, by the divergence of order 1, at most rho (Bretagnolle and Huber 1979)."""
-        rho = cls.allowed(guarantee)
+        """Return a bound on how often a guess is right, since the KL divergence is at most rho.
+
+        The bound is from Bretagnolle and Huber (1979).
+        """
+        rho = cls.budget_of(guarantee)
         assert rho is not None  # as above
+        # (1 + TV) / 2 with total variation TV <= sqrt(1 - exp(-KL)). expm1 keeps digits if rho is small.
         return (1 + math.sqrt(-math.expm1(-float(rho)))) / 2
 
     @classmethod
+    def trust(cls, result: Result) -> str:
+        """Return a sentence that names the publisher, who has the data and draws the noise."""
+        return CURATOR
+
+    @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Say that the variance is checked, and that no one can check that the noise was drawn."""
+        """Return what was checked (the variance) and what cannot be checked (that the noise was drawn)."""
         checked = ["The noise's variance against the squares of what one individual can change, in rationals."]
-        drawn = "That the noise was really drawn at that variance: one release cannot show it."
-        return checked, [AGAIN.replace("epsilon", "the budget"), drawn]
+        unchecked_claim = "That the noise was really drawn at that variance: one release cannot show it."
+        return checked, [AGAIN.replace("epsilon", "the budget"), unchecked_claim]
 
 
 class ApproxDP(ZCDP[R_contra]):
     """(epsilon, delta)-differential privacy between neighbouring inputs (Dwork et al., EUROCRYPT 2006).
 
-    Kept by noise whose rho is proved to imply it (:func:`privopt.numbers.gaussian.delta_of`). A mechanism's own
-    constraint puts ``delta`` and its exact text ``delta_text`` into its guarantee's ``extra``.
+    Noise satisfies the constraint if its rho provably implies it (:func:`privopt.numbers.gaussian.delta_of`). A
+    mechanism's constraint puts ``delta`` and its exact text ``delta_text`` into the ``extra`` of its guarantee.
     """
 
     kind: ClassVar[str] = "approx-dp"
 
     @classmethod
-    def allowed(cls, guarantee: Guarantee) -> Fraction | None:
-        """Return the largest rho that is proved to imply it."""
+    def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
+        """Return the largest rho that provably implies the guarantee."""
         assert guarantee.epsilon is not None  # this kind states both
         return rho_of(guarantee.epsilon, Fraction(guarantee.extra["delta_text"]))
 
     @classmethod
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
-        """Return epsilon and delta themselves."""
-        assert guarantee.epsilon is not None  # as above
+        """Return the stated pair (epsilon, delta) as the only element, as doubles that are rounded up."""
+        assert guarantee.epsilon is not None  # this kind states both
         return ((float_up(guarantee.epsilon), float_up(Fraction(guarantee.extra["delta_text"]))),)
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Return epsilon and delta themselves."""
+        """Return the stated epsilon and delta as doubles that are rounded up."""
         return cls.curve(guarantee)[0]
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Return the most often that a guess can be right, by epsilon and delta."""
+        """Return a bound on how often a guess is right, from epsilon and delta."""
+        # Skips ZCDP.guess: the guarantee states no rho, and its epsilon and delta give the bound directly.
         return super(ZCDP, cls).guess(guarantee)

@@ -5,24 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Generic, TypeVar
 
-from privopt.interfaces.privacy import PrivacyConstraint
-from privopt.interfaces.release import Release
+from privopt.interfaces.release import PrivacyConstraint, Release, UtilityLoss
 from privopt.interfaces.result import Result
 from privopt.interfaces.solving import Outcome, SolveContext
-from privopt.interfaces.utility import UtilityLoss
 
 P = TypeVar("P")
 R = TypeVar("R", bound=Release)
 
 
 class Mechanism(ABC, Generic[P, R]):
-    """A paper's method, from problem to release: subclass it and name the class in a MechanismSpec.
+    """A paper's method, from problem to release. Plugins subclass it and name the subclass in a MechanismSpec.
 
-    One that releases an obfuscation matrix subclasses :class:`privopt_metric_dp.mechanisms.base.MetricMechanism`
-    instead, which leaves it one method to write. What a mechanism may do besides (plan, warn, audit, prove a
-    bound, ...) is in :mod:`privopt.interfaces.abilities`, a method each.
+    A mechanism that releases an obfuscation matrix subclasses
+    :class:`privopt_metric_dp.mechanisms.base.MetricMechanism` instead, and has only one method to write. Optional
+    abilities (plan, warn, audit, prove a bound, ...) are one method each; see :mod:`privopt.interfaces.abilities`.
 
-    ``P`` is what its methods work on (:meth:`load`), ``R`` what it releases.
+    ``P`` is the type of the loaded problem (:meth:`load`), ``R`` that of the release.
 
     >>> class Shut(Mechanism):
     ...     problem_class = release_class = object  # an attrs class of keys; a Release
@@ -35,55 +33,57 @@ class Mechanism(ABC, Generic[P, R]):
     """
 
     problem_class: ClassVar[type]
-    """attrs class declared with :func:`privopt.declare.key`: parsing, faults and ``describe`` follow from it. It only
-    declares: what its files hold, :meth:`load` reads."""
+    """An attrs class declared with :func:`privopt.declare.key`, from which parsing, error messages and ``describe`` are
+    derived. It only declares the problem; :meth:`load` reads the files."""
 
     release_class: ClassVar[type[Release]]
 
     scope: ClassVar[str] = ""
-    """What the guarantee covers and against whom it holds, in words, for ``describe``."""
+    """A text for ``describe``: the inputs that the guarantee covers and the attackers that it holds against."""
 
     reporting: ClassVar[str] = ""
-    """``"package.module:Class"`` of the :class:`Reporting` that shows its releases, imported when it is asked for."""
+    """``"package.module:Class"`` of the :class:`Reporting` that shows the releases; imported when first needed."""
 
     kit: ClassVar[str] = ""
-    """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` that the conformance kit draws its
-    problems and neighbours from, or a function that makes it of the problem class."""
+    """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` from which the conformance kit
+    draws problems and neighbours, or of a function that creates the profile from the problem class."""
 
     def load(self, declared: Any, file: str) -> P:
-        """Load what methods work on: the problem as its file declares it, and the contents of the files that it names.
+        """Load a declared problem together with the contents of its files, in the form that methods work on.
 
         Args:
-            declared: an instance of :attr:`problem_class`.
-            file: name of the problem file, for faults.
+            declared: An instance of :attr:`problem_class`.
+            file: The name of the problem file, for error messages.
 
         Returns:
-            An object that no one changes; the declared one itself if it holds all there is to know.
+            The loaded problem, which must not be modified. The default implementation, for problems without files,
+            returns ``declared``.
 
         Raises:
-            InputError: every fault of the files.
+            InputError: The files have faults; all of them are listed.
         """
+        # The assignment only tells the type checker that P is the problem class if this method is not overridden.
         loaded: P = declared
         return loaded
 
     @abstractmethod
     def privacy(self, problem: P, method: str) -> PrivacyConstraint[R]:
-        """Return the notion of privacy that the method's release claims."""
+        """Return the constraint (notion and parameters) that the method's release claims to satisfy."""
 
     @abstractmethod
     def utility(self, problem: P, method: str) -> UtilityLoss[R]:
-        """Return the loss that the method's release is judged by."""
+        """Return the loss by which the method's release is evaluated."""
 
     @abstractmethod
     def solve(self, problem: P, context: SolveContext) -> Outcome[R]:
-        """Solve the problem; the pipeline certifies what comes back.
+        """Solve the problem. The pipeline certifies the release of the returned outcome.
 
         Raises:
-            InfeasibleError: the problem has no solution.
-            StoppedError: a limit came before anything feasible.
-            InputError: the problem's data contradict each other.
+            InfeasibleError: The problem has no solution.
+            StoppedError: A limit was reached before a feasible release was known.
+            InputError: The problem's data contradict each other.
         """
 
     def verify(self, problem: P, release: R, result: Result) -> list[str]:
-        """Check further conditions that a written release must meet; return one line for each that fails."""
+        """Check further conditions on a written release, and return one line for each that fails."""
         return []

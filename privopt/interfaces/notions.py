@@ -1,77 +1,108 @@
-"""Pure, local and no differential privacy as notions: what each promises in words, and how it is measured."""
+"""The notions of pure DP, local DP and no privacy, with their budgets and their promises in words.
+
+Notions for Gaussian noise are in :mod:`privopt.interfaces.gaussian`; plugins register others.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import ClassVar, Final, TypeVar
 
 from attrs import frozen
 
-from privopt.interfaces.claims import AGAIN, Certificate, Guarantee
-from privopt.interfaces.privacy import PrivacyConstraint
-from privopt.interfaces.result import Result
+from privopt.interfaces.release import PrivacyConstraint
+from privopt.interfaces.result import AGAIN, Certificate, Guarantee, Result
 from privopt.specs import NOTHING
 
-__all__ = ["USELESS_FACTOR", "BoundedOdds", "LocalDP", "NoGuarantee", "PureDP", "factor"]
+__all__ = ["CURATOR", "USELESS_FACTOR", "BoundedOdds", "LocalDP", "NoGuarantee", "PureDP", "factor", "in_100"]
 
 
 R_contra = TypeVar("R_contra", contravariant=True)
 
 USELESS_FACTOR: Final = 100
-"""A change of odds beyond which a release leaves next to no doubt between two inputs."""
+"""The factor of odds above which a release leaves almost no doubt between two inputs."""
 
 
 def factor(epsilon: float) -> str:
-    """Write exp(epsilon) in words, rounded up.
+    """Return exp(epsilon) in words, rounded up.
 
     >>> factor(0.1)
     '1.11 times'
+    >>> factor(20.12341)
+    'e^20.1235 times'
+    >>> factor(1000)
+    'e^1000 times'
     """
+    # Rounded up, never down, so that the text states no less than the true factor: "1.00 times" would be a lie.
     if epsilon > 20:
-        return f"e^{epsilon:g} times"
+        exponent = Context(prec=6, rounding=ROUND_CEILING).create_decimal(Decimal(epsilon))
+        return f"e^{float(exponent):g} times"
     excess = math.expm1(float(epsilon))
+    # Two significant digits of the excess over 1: small budgets differ only there.
     digits = max(0, 1 - math.floor(math.log10(excess)))
     return f"{1 + math.ceil(excess * 10**digits) / 10**digits:.{digits}f} times"
 
 
+def in_100(share: float) -> str:
+    """Return a probability in words, as a number of times in 100, rounded up to one decimal.
+
+    >>> in_100(0.5264), in_100(0.622459), in_100(0.0001)
+    ('52.7 times in 100', '62.3 times in 100', '0.1 times in 100')
+    """
+    return f"{min(1000, math.ceil(1000 * share - 1e-9)) / 10:g} times in 100"
+
+
 class BoundedOdds(PrivacyConstraint[R_contra]):
-    """A notion that bounds how much likelier results are for one input than for its neighbour."""
+    """A notion that bounds how much more likely a result is for one input than for its neighbour."""
 
     @classmethod
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
-        """Return an epsilon, and a delta, that follow from the guarantee."""
+        """Return the pair (epsilon, delta), implied by the guarantee, that is used to explain it in words."""
         return cls.curve(guarantee)[0]
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """State, as a clause, how much likelier a result can be at most."""
+        """Return a clause on how much more likely a result can become at most."""
         return (
             f"whether or not {guarantee.scope or 'one individual'}, every result is at most "
             f"{factor(cls.point(guarantee)[0])} as likely in the one case as in the other"
         )
 
     @classmethod
-    def hidden(cls, guarantee: Guarantee) -> str:
-        """Describe what stays hidden under a bound at which a guess is not almost certain."""
+    def describe_hidden(cls, guarantee: Guarantee) -> str:
+        """Return a clause on what stays hidden, for a bound that leaves an attacker in doubt."""
         return "What one individual changes hardly shows"
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
-        """Bound how often a guess is right between two neighbours: (exp(epsilon) + delta) / (exp(epsilon) + 1)."""
+        """Return (exp(epsilon) + delta) / (exp(epsilon) + 1), a bound on how often guesses of neighbours are right."""
         epsilon, delta = cls.point(guarantee)
+        # Numerator and denominator are divided by exp(epsilon), which overflows for large budgets.
         return (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon))
 
     @classmethod
+    def describe_attack(cls, guarantee: Guarantee) -> str:
+        """Return a sentence on how often an attacker who must decide between two neighbouring inputs is right."""
+        question = f"whether or not {guarantee.scope or 'one individual is in the data'}"
+        return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
+
+    @classmethod
     def promise(cls, result: Result) -> str:
-        """State how much one individual can change, and whether that is little."""
-        if found := cls.warnings(result):
-            return f"{found[0][:1].upper()}{found[0][1:]}."
-        return f"{cls.hidden(result.guarantee)}: {cls.bound(result.guarantee)}."
+        """Return a sentence on how much one individual can change the result, and on how well that hides them."""
+        # A guarantee that hides next to nothing must not read like a promise.
+        if warnings := cls.warnings(result):
+            return f"{warnings[0][:1].upper()}{warnings[0][1:]}."
+        return f"{cls.describe_hidden(result.guarantee)}: {cls.bound(result.guarantee)}."
 
     @classmethod
     def warnings(cls, result: Result) -> Sequence[str]:
-        """Return a warning that the promise hides next to nothing, where a guess can be nearly certain."""
+        """Return a warning clause if an attacker's guess between two neighbouring inputs can be nearly certain.
+
+        Such a guarantee is valid, but hides next to nothing.
+        """
+        # Odds of USELESS_FACTOR to 1 are a probability of USELESS_FACTOR / (USELESS_FACTOR + 1).
         if cls.guess(result.guarantee) <= USELESS_FACTOR / (USELESS_FACTOR + 1):
             return ()
         return (
@@ -81,59 +112,83 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
 
 class _Additive(BoundedOdds[R_contra]):
+    """A notion whose epsilon bounds the odds of every result without exceptions, achieved by additive noise."""
+
     odds: ClassVar[bool] = True
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Say that the scale is checked, and that no one can check that the noise was drawn."""
+        """Return what was checked (the scale) and what cannot be checked (that the noise was drawn)."""
         checked = ["The noise's scale against the greatest change that one individual can make, in rationals."]
         return checked, [AGAIN, "That the noise was really drawn at that scale: one release cannot show it."]
 
 
 class PureDP(_Additive[R_contra]):
-    """epsilon-differential privacy between neighbouring inputs (Dwork et al., TCC 2006), kept by fresh noise.
+    """epsilon-differential privacy between neighbouring inputs (Dwork et al., TCC 2006), achieved by fresh noise.
 
-    A mechanism's own constraint subclasses it, and says which inputs are neighbours in its guarantee's statement.
+    A mechanism's constraint subclasses it, and the statement of its guarantee says which inputs are neighbours.
     """
 
     kind: ClassVar[str] = "pure-dp"
 
+    @classmethod
+    def trust(cls, result: Result) -> str:
+        """Return a sentence that names the publisher, who has the data and draws the noise."""
+        return CURATOR
+
 
 class LocalDP(_Additive[R_contra]):
-    """epsilon-differential privacy of each sender's own report, also towards the server (Kasiviswanathan et al. 2011).
+    """epsilon-differential privacy of each sender's report, even against the server (Kasiviswanathan et al. 2011).
 
-    A mechanism's own constraint subclasses it.
+    A mechanism's constraint subclasses it. The guarantee compares reports with and without a sender's data, so it needs
+    no trusted curator.
     """
 
     kind: ClassVar[str] = "local-dp"
 
     @classmethod
-    def hidden(cls, guarantee: Guarantee) -> str:
-        """Describe what stays hidden."""
+    def trust(cls, result: Result) -> str:
+        """Return a sentence that names each sender's own device, which draws the noise."""
+        return "No server has to be trusted. Each sender's own device must really have drawn the noise."
+
+    @classmethod
+    def describe_hidden(cls, guarantee: Guarantee) -> str:
+        """Return a clause that even the server, which sees all reports, learns little about one sender."""
         return "No one, not even the server that works with the reports, learns much about one sender"
 
     @classmethod
+    def describe_attack(cls, guarantee: Guarantee) -> str:
+        """Return a sentence on how often an attacker can tell whether a given sender's data were counted."""
+        question = f"whether {guarantee.scope or 'one individual'} was counted"
+        return f"An attacker who must tell {question} is right at most {in_100(cls.guess(guarantee))}; by chance, 50."
+
+    @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """State how much likelier a report can be at most."""
+        """Return a clause on how much more likely a report can become at most."""
         return (
             f"whatever is published is at most {factor(cls.point(guarantee)[0])} as likely with as without "
             f"{guarantee.scope or 'one individual'}"
         )
 
 
+CURATOR: Final = (
+    "Whoever published this has the data. They must be trusted with it, and to have really drawn the noise."
+)
+"""Whom a reader has to trust, for notions whose noise is added by the publisher."""
+
 NO_GUARANTEE: Final = "No privacy guarantee: "
-"""Begins the statement of kind ``"none"``, before the reason."""
+"""The start of a statement of kind ``"none"``; the reason follows."""
 
 
 @frozen(kw_only=True)
 class NoGuarantee(PrivacyConstraint[object]):
-    """A notion that claims nothing and measures nothing.
+    """The notion of methods without a privacy guarantee: it claims nothing and certifies nothing.
 
     >>> NoGuarantee(reason="no noise is added").measure(None).holds is None
     True
 
     Attributes:
-        reason: why nothing is guaranteed, in words.
+        reason: Why nothing is guaranteed, in words.
     """
 
     kind: ClassVar[str] = NOTHING
@@ -141,22 +196,23 @@ class NoGuarantee(PrivacyConstraint[object]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """State in a sentence that no privacy is promised, and why."""
-        why = result.guarantee.statement.removeprefix(NO_GUARANTEE)
-        return f"This result promises no privacy: {why}" if why else "This result promises no privacy."
+        """Return a sentence that no privacy is promised, and why."""
+        # Only result.json is at hand here, not this object, so the reason is cut out of the statement.
+        reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
+        return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return that nothing is checked."""
+        """Return no checked parts, and one line that everything is unchecked."""
         return ["Nothing: this method claims nothing."], ["Everything."]
 
     @property
     def guarantee(self) -> Guarantee:
-        """Kind ``"none"``, with the reason."""
+        """The guarantee of kind ``"none"``, whose statement gives the reason."""
         return Guarantee(kind=self.kind, statement=f"{NO_GUARANTEE}{self.reason}.")
 
     def measure(self, release: object) -> Certificate:
-        """Return a certificate whose ``holds`` is None: nothing is measured."""
+        """Return a certificate whose ``holds`` is None, because nothing is claimed."""
         return Certificate(
             holds=None,
             evidence="none",

@@ -1,4 +1,4 @@
-"""Predictions about a release before epsilon is chosen and before any secret is read."""
+"""Predictions of a release's errors, made before epsilon is chosen and any secret is read (``privopt plan``)."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from privopt.declare.exact_text import exact_text
+from privopt.declare.toml_text import exact_text
 
 MAX_NAME_CHARACTERS: Final = 24
-"""Characters of a part's name that a table in a terminal shows."""
+"""The most characters of a part's name that a table in a terminal shows."""
 
 Errors = Mapping[Fraction, tuple[float, ...]]
 
 
 @frozen(kw_only=True)
 class Plan:
-    """Errors to expect of a method, by part of the release, for several budgets.
+    """The expected errors of a method, for several budgets and each part of the release.
 
     >>> plan = Plan(
     ...     method="noisy", budget="epsilon", unit="people", basis="the noise's own spread", parts=("all places",),
@@ -28,20 +28,20 @@ class Plan:
     {'epsilon': '0.5', 'by_part': [2.0]}
 
     Attributes:
-        method: of the mechanism.
-        budget: name of what is chosen: ``"epsilon"``.
-        unit: of the errors.
-        basis: what the errors are worked out from, in words.
-        parts: names of the parts of the release that errors are stated for.
-        errors: budget -> errors by part.
-        shares: of the budget by part, as the problem has them; empty where it is not divided.
-        best: of all splits the one whose errors at the problem's budget, weighed, add up to least, as far as the search
-            came; and those errors.
-        weights: what an error of each part weighs in that sum; empty: all the same.
-        baselines: by name, errors of simpler methods at the same budgets: a method that loses to them is not worth its
-            use.
-        own: the problem's budget.
-        notes: what anyone who reads it must know.
+        method: The name of the method.
+        budget: The name of the parameter to choose: ``"epsilon"``.
+        unit: The unit of the errors.
+        basis: The basis of the predictions, in words.
+        parts: The names of the parts of the release that have errors.
+        errors: By budget, the errors of all parts.
+        shares: The share of the budget that each part has in the problem; empty if the budget is not divided.
+        best: The best split of the budget that was found: the shares and errors of all parts. The search minimises the
+            weighted sum of errors at the problem's budget. None without a search.
+        weights: The weight of each part's error in the weighted sum; empty for equal weights.
+        baselines: The errors of simpler methods at the same budgets, by name. A method that does worse than these is
+            not worth using.
+        problem_budget: The budget in the problem file.
+        notes: Sentences that readers of the plan should see.
     """
 
     method: str
@@ -54,29 +54,37 @@ class Plan:
     best: tuple[tuple[Fraction, ...], tuple[float, ...]] | None = None
     weights: tuple[Fraction, ...] = ()
     baselines: Mapping[str, Errors] = field(factory=dict)
-    own: Fraction = Fraction(0)
+    problem_budget: Fraction = Fraction(0)
     notes: tuple[str, ...] = ()
 
     def _rows(self, errors: Errors) -> list[dict[str, Any]]:
+        """Return one JSON object for each budget, with the budget as exact text and the error of each part.
+
+        As a JSON number, a budget such as 0.1 would be rounded to a double.
+        """
         return [{self.budget: exact_text(budget), "by_part": list(by_part)} for budget, by_part in errors.items()]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan for ``privopt plan --json``; budgets, shares and weights are exact text."""
+        """Return the plan as the JSON object of ``privopt plan --json``.
+
+        Budgets, shares and weights are rationals and become exact text; errors are estimates and stay doubles.
+        """
         return {
             "method": self.method,
             "unit": self.unit,
             "basis": self.basis,
             "parts": list(self.parts),
             "errors": self._rows(self.errors),
-            "shares": [str(share) for share in self.shares],
+            "shares": [str(fraction) for fraction in self.shares],
             "best": None
             if self.best is None
-            else {"shares": [str(share) for share in self.best[0]], "by_part": list(self.best[1])},
+            else {"shares": [str(fraction) for fraction in self.best[0]], "by_part": list(self.best[1])},
             "weights": [str(weight) for weight in self.weights],
             "baselines": [
                 {
                     "name": name,
-                    "by_part": None if self.own not in errors else list(errors[self.own]),
+                    # The errors at the problem's budget, which may not be one of the budgets compared.
+                    "by_part": None if self.problem_budget not in errors else list(errors[self.problem_budget]),
                     "errors": self._rows(errors),
                 }
                 for name, errors in self.baselines.items()
@@ -85,27 +93,39 @@ class Plan:
         }
 
     def lines(self) -> list[str]:
-        """Return the plan as a table in plain text, a line a part, at most 100 characters wide but for notes."""
-        columns: dict[str, tuple[float, ...]] = {exact_text(budget): own for budget, own in self.errors.items()}
+        """Return the lines of the plan as a text table: a row for each part, and a column for each budget.
+
+        The last columns show the baselines and the best split at the problem's budget. Shares and notes follow the
+        table.
+        """
+        columns: dict[str, tuple[float, ...]] = {
+            exact_text(budget): column_errors for budget, column_errors in self.errors.items()
+        }
         for name, errors in self.baselines.items():
-            if self.own in errors:
-                columns[name] = errors[self.own]
+            if self.problem_budget in errors:  # a baseline has one column only, to keep the table narrow
+                columns[name] = errors[self.problem_budget]
         if self.best is not None:
             columns["best split"] = self.best[1]
-        wide = min(MAX_NAME_CHARACTERS, max(len(self.budget), *map(len, self.parts)))
+        # Long names are cut, so that the figures of several budgets fit beside them.
+        name_width = min(MAX_NAME_CHARACTERS, max(len(self.budget), *map(len, self.parts)))
+        # Most figures of three digits take at most 7 characters.
         widths = {head: max(7, len(head)) for head in columns}
-        head = f"{self.budget:<{wide}}" + "".join(f"  {name:>{widths[name]}}" for name in columns)
+        head = f"{self.budget:<{name_width}}" + "".join(f"  {name:>{widths[name]}}" for name in columns)
         rows = [
-            f"{_short(part):<{wide}}" + "".join(f"  {own[k]:>{widths[name]}.3g}" for name, own in columns.items())
+            f"{_shorten_name(part):<{name_width}}"
+            + "".join(f"  {column_errors[k]:>{widths[name]}.3g}" for name, column_errors in columns.items())
             for k, part in enumerate(self.parts)
         ]
-        shown = [f"Errors to expect of {self.method}, in {self.unit}: {self.basis}", head, *rows]
+        table_lines = [f"Errors to expect of {self.method}, in {self.unit}: {self.basis}", head, *rows]
         if self.shares:
-            shown.append("shares of the budget, in the order of these lines: " + ", ".join(map(str, self.shares)))
+            table_lines.append("shares of the budget, in the order of these lines: " + ", ".join(map(str, self.shares)))
         if self.best is not None:
-            shown.append(f"best split of the budget found, in the same order: {', '.join(map(str, self.best[0]))}")
-        return shown + list(self.notes)
+            table_lines.append(
+                f"best split of the budget found, in the same order: {', '.join(map(str, self.best[0]))}"
+            )
+        return table_lines + list(self.notes)
 
 
-def _short(name: str) -> str:
+def _shorten_name(name: str) -> str:
+    """Return a part's name, shortened with three dots to at most :data:`MAX_NAME_CHARACTERS` characters."""
     return name if len(name) <= MAX_NAME_CHARACTERS else name[: MAX_NAME_CHARACTERS - 3] + "..."

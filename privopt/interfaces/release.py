@@ -1,45 +1,254 @@
-"""Release: what a mechanism publishes."""
+"""The abstract classes of releases, of privacy constraints that certify them, and of utility losses.
+
+A plugin subclasses :class:`Release`, :class:`PrivacyConstraint` and :class:`UtilityLoss`, and its
+:class:`~privopt.interfaces.mechanism.Mechanism` returns them.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from privopt.errors import UsageError
+from attrs import frozen
+
+from privopt import dsl
+from privopt.errors import CertificationError, ModelError, UsageError
 from privopt.interfaces.channel import Channel, NoisyCounts
+from privopt.interfaces.result import AGAIN, Certificate, Guarantee, Result
+from privopt.numbers.stated_rounding import COARSEST, FINEST, choose_unit, stated_above
+
+R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class Release(ABC):
-    """What is published. Knows its artefact: how it is written, read back and sampled."""
+    """The published result of a mechanism, which can be written, read back and perhaps sampled."""
 
     artefact: ClassVar[str] = ""
-    """Name of the archive (.npz) that holds ``weights``, of releases that have them."""
+    """The name of the archive (.npz) with the array ``weights``; empty for releases without weights."""
 
     private_folder: ClassVar[bool] = False
-    """Whether all of DIR is its owner's own: then no one else may enter it (0700)."""
+    """Whether the whole folder DIR is readable by its owner only (mode 0700)."""
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the artefact into ``folder``: public data alone, no secret but through the mechanism."""
+        """Write the artefact into ``folder``. Its content may depend on secrets only through the mechanism."""
 
     def write_private(self, folder: Path) -> None:  # noqa: B027  (most releases have nothing private)
-        """Write into ``private/`` what only the owner may see."""
+        """Write the files that only the owner may see into ``folder``, which is DIR's ``private/``."""
 
     @classmethod
     @abstractmethod
     def read(cls, folder: Path, problem: Any) -> Release:
-        """Read the artefact back from the files in ``folder`` and nothing else."""
+        """Read the artefact back from the files in ``folder`` alone.
+
+        Args:
+            folder: The release folder DIR.
+            problem: The loaded problem, for releases whose artefact does not contain all of its data.
+        """
 
     @classmethod
-    def alone(cls, folder: Path) -> Release | None:
-        """Read what drawing takes, without the problem, from a folder that holds; None where the problem is needed."""
+    def read_without_problem(cls, folder: Path) -> Release | None:
+        """Read a release from a verified folder for drawing, without its problem; None if the problem is needed."""
         return None
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw outputs for one secret from the operating system's entropy."""
+        """Draw outputs for one secret, with randomness from the operating system.
+
+        Raises:
+            UsageError: The release has no distribution to sample.
+        """
         raise UsageError(f"{type(self).__name__} has no distribution to sample: it is one published result")
 
     def channel(self) -> Channel | NoisyCounts | None:
-        """Return the channel from secrets to reports, for estimates of the crowd; None if reports are not drawn."""
+        """Return the channel from secrets to reports, for estimates from many reports; None if none are drawn."""
         return None
+
+
+@frozen(kw_only=True)
+class Shift:
+    """The difference between two inputs that one call of noise has to hide.
+
+    Attributes:
+        law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
+        scale: The exact scale of the noise; the variance of Gaussian noise.
+        change: The sum of absolute changes of the numbers that noise is added to.
+        square: The sum of squares of these changes.
+    """
+
+    law: Literal["laplace", "gaussian"]
+    scale: Fraction
+    change: Fraction
+    square: Fraction
+
+
+class PrivacyConstraint(ABC, Generic[R_contra]):
+    """A notion of privacy: adds its rows to a model, certifies releases, and states its promise in words.
+
+    A notion is registered as a kind of role ``"notion"`` (:class:`privopt.specs.KindSpec`) under the name that
+    :attr:`Guarantee.kind` states.
+
+    Attributes:
+        kind: The name of the notion.
+        odds: Whether the notion bounds the odds of every output between inputs at distance d by exp(epsilon d), where d
+            is 1 for neighbouring inputs. The conformance kit attacks releases of such a notion.
+        tails: Whether the notion bounds the odds except for an event of small probability, by the pairs (epsilon,
+            delta) of :meth:`curve`. Used for releases that are draws of noise.
+        symmetric: Whether the bound holds in both directions. If it is False, as in one-sided DP or for quasi-metrics,
+            pairs of inputs are ordered: no output is more than exp(epsilon d) times as likely for the first input as
+            for the second, and nothing is bounded the other way round.
+    """
+
+    kind: ClassVar[str] = ""
+    odds: ClassVar[bool] = False
+    tails: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = True
+
+    @classmethod
+    def cost_of_call(cls, shift: Shift) -> Fraction | None:
+        """Return the budget that one call of noise spends between two inputs; None if such noise breaks the notion.
+
+        The costs of several calls add up.
+        """
+        # Laplace noise: the odds of an output change by at most exp(|x - x'| / scale) in each number.
+        return shift.change / shift.scale if shift.law == "laplace" else None
+
+    @classmethod
+    def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
+        """Return the total budget for all noise calls, in the units of :meth:`cost_of_call`.
+
+        None if the notion has no budget.
+        """
+        return guarantee.epsilon
+
+    @classmethod
+    def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
+        """Return pairs (epsilon, delta) that follow from a guarantee.
+
+        For each pair, P(event | input) <= exp(epsilon) P(event | neighbour) + delta. The conformance kit attacks
+        releases at every pair.
+        """
+        return () if guarantee.epsilon is None else ((float(guarantee.epsilon), 0.0),)
+
+    @classmethod
+    def keys(cls) -> type | None:
+        """Return the attrs class of the ``[privacy]`` table of metric problems; None if they cannot use this notion."""
+        return None
+
+    @classmethod
+    def promise(cls, result: Result) -> str:
+        """State the guarantee in one plain sentence, for example ``result.guarantee.statement``.
+
+        Args:
+            result: The contents of a release's result.json, as an object.
+        """
+        return str(result.guarantee.statement or "No statement.")
+
+    @classmethod
+    def warnings(cls, result: Result) -> Sequence[str]:
+        """Return warning clauses if the guarantee of a result.json, though valid, is of little value."""
+        return ()
+
+    @classmethod
+    def limits(cls, result: Result) -> tuple[list[str], list[str]]:
+        """Return the parts of the claim that were checked and those that were not, one line each."""
+        return [str(result.certificate.arithmetic)], [AGAIN]
+
+    @classmethod
+    def trust(cls, result: Result) -> str:
+        """Return a sentence, shown beside a report's verdict, on who has to be trusted; empty if that is unknown."""
+        return ""
+
+    @classmethod
+    def exposed_to(cls, result: Result) -> str:
+        """Return who is not covered by the guarantee, for a report's verdict; empty if it holds against everyone."""
+        return ""
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """The guarantee that a release may claim if it satisfies the constraint."""
+
+    @property
+    def relation(self) -> str:
+        """The unit of amounts in a ledger: the unit of the guarantee, with its distance. Only equal units are added."""
+        return self.guarantee.unit
+
+    def emit(self, model: dsl.Model, **symbols: Any) -> None:
+        """Add the rows of the constraint to a model; ``symbols`` are the variables and indices used in the rows."""
+        # Notions that noise satisfies have no model; those of optimised matrices override this.
+        raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
+
+    @abstractmethod
+    def measure(self, release: R_contra) -> Certificate:
+        """Certify a release in exact arithmetic, from the released numbers and not from claims in the release."""
+
+
+class UtilityLoss(ABC, Generic[R_contra]):
+    """A utility loss: sets the objective of a model and evaluates releases.
+
+    Attributes:
+        unit: The unit of the loss.
+        maximise: Whether larger values are better.
+    """
+
+    unit: str
+    maximise: bool = False
+
+    def emit(self, model: dsl.Model, **symbols: Any) -> None:
+        """Set the model's objective; ``symbols`` are the variables and indices used in the objective."""
+        raise ModelError(f"{type(self).__name__} has no form in a model")
+
+    @abstractmethod
+    def evaluate(self, release: R_contra) -> float | None:
+        """Evaluate the loss of a release from public and released data alone; None if these do not determine it."""
+
+    def enclose(self, release: R_contra) -> tuple[float, float] | None:
+        """Return proved bounds on the loss of the released integers; None if there are none.
+
+        If bounds exist, the stated loss is rounded so that every program states the same double.
+        """
+        return None
+
+    def state(self, release: R_contra) -> tuple[float | None, float | None]:
+        """Return the loss that a release states, and the unit to which it is rounded up; either may be None.
+
+        Rounding is explained in :mod:`privopt.numbers.stated_rounding`. There is no unit if the loss is 0,
+        or if its enclosure is so wide that the unit would be too coarse.
+        """
+        value, enclosure = self.evaluate(release), self.enclose(release)
+        if not value or enclosure is None or not math.isfinite(enclosure[1] - enclosure[0]):
+            return value, None
+        # Negated, because choose_unit rounds down, and a stated loss must never be below the true one.
+        unit = choose_unit(-enclosure[1], -enclosure[0])
+        # A unit that is coarse relative to the loss would hide its digits; the loss is then stated without one.
+        rounded_loss = stated_above(enclosure[1], unit)
+        return (rounded_loss, unit) if unit <= COARSEST * max(1.0, abs(rounded_loss)) else (value, None)
+
+    def restate(self, release: R_contra, unit: float) -> float:
+        """Return the loss, rounded up to the unit that a release states.
+
+        Raises:
+            CertificationError: The loss has no enclosure, or the unit is not one that :meth:`state` could have chosen.
+        """
+        enclosure = self.enclose(release)
+        if enclosure is None:
+            raise CertificationError(f"a unit of {unit!r}, of a loss that is not rounded")
+        # Only if both ends of the enclosure round to one number is the rounded loss the same on every machine.
+        rounded_lower, rounded_upper = (stated_above(end, unit) if unit > 0.0 else math.nan for end in enclosure)
+        if (
+            not FINEST * abs(rounded_lower) <= unit <= COARSEST * max(1.0, abs(rounded_lower))
+            or rounded_lower != rounded_upper
+        ):
+            raise CertificationError(
+                f"the unit of a loss between {enclosure[0]!r} and {enclosure[1]!r} must be one at which both are "
+                f"rounded to the same, as solve writes it, got {unit!r}"
+            )
+        return rounded_lower
+
+
+P = TypeVar("P")
+R = TypeVar("R", bound=Release)

@@ -1,4 +1,7 @@
-"""A mechanism's view of a release: its part of the report, its figures, its map, and what these are made of."""
+"""The interface through which a mechanism presents its releases: report sections, figures and a map layer.
+
+:mod:`privopt.report` embeds the sections and figures of all mechanisms in the same page layout.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from privopt.interfaces.mechanism import Mechanism
 from privopt.interfaces.result import Result
 from privopt.registry import load_class
 
-__all__ = ["Feature", "Layer", "Reporting", "Section", "open_reporting", "position_text"]
+__all__ = ["Feature", "Layer", "Reporting", "Section", "open_reporting"]
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -21,29 +24,13 @@ R = TypeVar("R")
 Position = tuple[float, float]
 
 
-def position_text(east: float, north: float, kind: str) -> str:
-    """Return a position as a reader finds it on a map, to four decimals (some ten metres).
-
-    >>> position_text(12.4789, -41.9, "geographic"), position_text(0.5, 12.25, "planar")
-    ('41.9000\u00b0 S, 12.4789\u00b0 E', 'x 0.5 km, y 12.25 km')
-
-    Args:
-        east, north: longitude and latitude in degrees, or x and y.
-        kind: geographic, or planar in km.
-    """
-    if kind == "planar":
-        return ", ".join(f"{axis} {round(value, 4) + 0.0:.10g} km" for axis, value in (("x", east), ("y", north)))
-    around = east - 360.0 if east > 180.0 else east
-    return f"{abs(north):.4f}\u00b0 {'S' if north < 0 else 'N'}, {abs(around):.4f}\u00b0 {'W' if around < 0 else 'E'}"
-
-
 @frozen(kw_only=True)
 class Feature:
-    """A point, or a line of two or more, and what is known of it.
+    """A point or line on a map, with its properties.
 
     Attributes:
-        path: (x, y), or (longitude, latitude) in degrees; one for a point.
-        properties: name -> text, number, truth value or None; every feature of a layer has the same names.
+        path: Positions as (x, y), or as (longitude, latitude) in degrees. A point has one, a line two or more.
+        properties: Texts, numbers, booleans or None, by name. All features of a layer have the same names.
     """
 
     path: tuple[Position, ...]
@@ -51,18 +38,18 @@ class Feature:
 
     @property
     def shape(self) -> str:
-        """The geometry's type."""
+        """The GeoJSON geometry type."""
         return "Point" if len(self.path) == 1 else "LineString"
 
 
 @frozen(kw_only=True)
 class Layer:
-    """What a mechanism hands to a map.
+    """The map layer of a release.
 
     Attributes:
-        kind: geographic (degrees, WGS 84) or planar.
-        features: in order.
-        unit: of planar coordinates, where it is known.
+        kind: ``"geographic"`` (degrees, WGS 84) or ``"planar"``.
+        features: The features in drawing order.
+        unit: The unit of planar coordinates.
     """
 
     kind: Literal["geographic", "planar"]
@@ -72,64 +59,78 @@ class Layer:
 
 @frozen(kw_only=True)
 class Section:
-    """A part of a report's body.
+    """A section of a report's body.
 
     Attributes:
-        title: heading.
-        html: ready markup; everything in it that came from files must have been escaped.
-        lead: one or two sentences that say what is to be seen, as plain text.
+        title: The heading, as plain text.
+        html: The markup, in which texts from files are already escaped.
+        lead: One or two sentences that say what the section shows, as plain text.
+        for_experts: Whether the section is shown after all others, under the heading "For experts".
     """
 
     title: str
     html: str
     lead: str = ""
+    for_experts: bool = False
 
 
 class Reporting(Generic[P, R]):
-    """Show a mechanism's releases: subclass it and name the class in :attr:`Mechanism.reporting`.
+    """Presents a mechanism's releases. Plugins subclass it and name the subclass in :attr:`Mechanism.reporting`.
 
-    It is imported when a report is asked for, and not before: what it draws with need not be loaded to solve. Each
-    method may be omitted.
+    The subclass is imported only when a report is made, so that solving does not load plotting libraries. Every method
+    is optional.
 
     Attributes:
-        mechanism: The mechanism whose releases it shows.
+        mechanism: The mechanism whose releases are shown.
     """
 
     def __init__(self, mechanism: Any) -> None:
-        """Show the releases of a mechanism."""
+        """Store the mechanism whose releases are shown."""
         self.mechanism = mechanism
 
+    def headline(self, problem: P, release: R, result: Result) -> str:
+        """Return plain sentences on what was published, how accurate it is and what an attacker gains.
+
+        These sentences, at most three, begin the report. If the text is empty, the report begins with a sentence on the
+        guarantee.
+        """
+        return ""
+
     def report(self, problem: P, release: R, result: Result) -> Sequence[Section]:
-        """Return the body of the report, from public data alone; the frame around it is the same for all mechanisms."""
+        """Return the sections of the report's body, made from public data alone.
+
+        The first section is a picture, shown directly below the headline.
+        """
         return ()
 
     def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """Return a value or bound of the objective in the unit that the problem's readers count in; empty without."""
+        """Return a value or bound in the unit that the problem names for its readers; empty if it names none."""
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:
-        """Return a section that carries the release and proves its claims in the reader's browser; None without one."""
+        """Return a section that contains the release and proves its claims in the reader's browser; or None."""
         return None
 
     def report_truth(self, problem: P, release: R, result: Result, private: Path) -> Sequence[Section]:
-        """Compare the release with the secrets in ``private``, in sections that are written there only."""
+        """Return sections that compare the release with the secrets; they are written only to ``private``."""
         return ()
 
     def figures(self, problem: P, release: R, result: Result) -> Mapping[str, Figure]:
-        """Return the report's figures by file name, without ending."""
+        """Return the report's figures by file name without extension."""
         return {}
 
     def geo(self, problem: P, release: R, result: Result) -> Layer | None:
-        """Return the release as a map shows it, from public data only; None if it has no places."""
+        """Return the map layer of the release, made from public data only; None if the release has no places."""
         return None
 
 
 def open_reporting(mechanism: Mechanism[Any, Any]) -> Reporting[Any, Any]:
-    """Return what shows a mechanism's releases; the class that :attr:`Mechanism.reporting` names is imported now.
+    """Return a new instance of the class that :attr:`Mechanism.reporting` names.
 
     Raises:
-        RegistryError: the class cannot be imported, or is not a :class:`Reporting`.
+        RegistryError: The class cannot be imported, or is not a :class:`Reporting`.
     """
+    # A mechanism without a class of its own gets the base class, whose report body is empty.
     reporting_class = load_class(mechanism.reporting, Reporting) if mechanism.reporting else Reporting
-    shown: Reporting[Any, Any] = reporting_class(mechanism)
-    return shown
+    reporting: Reporting[Any, Any] = reporting_class(mechanism)
+    return reporting

@@ -1,31 +1,189 @@
-"""The content of result.json as one class."""
+"""The content of result.json as classes: guarantee (the claim), certificate (the check), objective and provenance.
+
+Attribute names are keys of the file and therefore part of its format (docs/reference/files.md).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, Final
+from fractions import Fraction
+from typing import Any, Final, Literal, Self, get_args
 
 from attrs import frozen
 
-from privopt.declare.schema import document, key, positive, share
-from privopt.interfaces.claims import SEEDED, Bounds, Certificate, Guarantee, Objective
+from privopt.declare.schema import document, key, non_negative, positive, share
+from privopt.declare.toml_text import exact_text
+
+AGAIN: Final = "A second release of the same secret: it spends epsilon again."
+"""A limitation of every notion, as a line of a report."""
+
+SEEDED: Final = "seeded, not private"
+"""The mark of releases whose noise came from a seed."""
+
+Evidence = Literal["proved", "declared", "none"]
+"""The evidence for a claim. "proved": the release itself was checked. "declared": the scale and sensitivity of the
+noise were checked, but whether the noise was drawn must be taken on trust. "none": there is no guarantee."""
+
+
+@frozen(kw_only=True)
+class Guarantee:
+    """The privacy guarantee that a release claims.
+
+    >>> Guarantee(kind="metric-dp", epsilon=Fraction(1), unit="per km", scope="all-pairs").to_json()["epsilon"]
+    1.0
+
+    Attributes:
+        kind: The name of a registered notion of privacy.
+        epsilon: The exact value; None if the kind has none. ``result.json`` contains the nearest double and, as the
+            binding claim, the exact value in ``epsilon_text``.
+        unit: The unit of epsilon, e.g. ``"per km"`` or ``"per group"``.
+        scope: The pairs or neighbours that the guarantee covers; for metric DP ``"all-pairs"``, ``"neighbours"`` or
+            ``"own-matrix"``.
+        statement: The guarantee in words: which inputs are hard to distinguish, and for which attackers.
+        seeded: Whether the noise came from ``--seed``. Such a release is not private.
+        extra: Further fields of ``result.json``.
+    """
+
+    kind: str = key(help="name of a notion")
+    epsilon: Fraction | None = key(None, help="a number above 0 or null")
+    unit: str = key("", help="of epsilon")
+    scope: str = key("", help="which pairs or neighbours")
+    statement: str = key("", help="the promise in words")
+    seeded: bool = key(False, help="whether a seed drew the noise", omit=True)
+    extra: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the ``guarantee`` object of result.json."""
+        # fromkeys only fixes the order of the first keys; their values follow.
+        members = dict.fromkeys(("kind", "epsilon", "epsilon_text")) | document(self)
+        if self.epsilon is not None:
+            members |= {"epsilon": float(self.epsilon), "epsilon_text": exact_text(self.epsilon)}
+        return members | ({"warning": SEEDED} if self.seeded else {})
+
+
+@frozen(kw_only=True)
+class Certificate:
+    """The record of what was checked on a release, in exact arithmetic.
+
+    Attributes:
+        holds: Whether the release satisfies the guarantee; None if nothing is claimed.
+        evidence: ``"proved"``, ``"declared"`` or ``"none"``; see :data:`Evidence`.
+        rests_on: If the evidence is ``"declared"``, the assumption that cannot be checked from the release, in words.
+        kind: The kind of guarantee that was checked.
+        worst: The largest value that was found (metric DP: log ratio / distance, in epsilon's unit), rounded up.
+        allowed: The largest permitted value, in the same unit.
+        checked: The number of conditions that were checked (metric DP: pairs times outputs).
+        arithmetic: The arithmetic that decided whether the certificate holds, in words.
+        notes: Further fields of ``result.json``.
+        failures: The conditions that failed, one line each, worst first.
+    """
+
+    holds: bool | None = key(help="true, false or null")
+    evidence: Evidence = key(help="proved, declared or none")
+    kind: str = key(help="name of a notion")
+    worst: float | None = key(help='a number, "inf" or null', infinite=True)
+    allowed: float | None = key(help='a number, "inf" or null', infinite=True)
+    checked: int = key(help="a count", check=non_negative)
+    arithmetic: str = key(help="what the decision rests on")
+    rests_on: str = key("", help="what no one can check", omit=True)
+    notes: Mapping[str, Any] = key(factory=dict, help="further fields", rest=True)
+    failures: tuple[str, ...] = ()  # no key(): result.json is only written if there are none
+
+    def __attrs_post_init__(self) -> None:
+        """Check that ``evidence`` is a known kind; a plugin may have misspelt it."""
+        if self.evidence not in get_args(Evidence):
+            raise ValueError(f"evidence must be one of {', '.join(get_args(Evidence))}, got {self.evidence!r}")
+
+    @property
+    def in_words(self) -> str:
+        """The number of checked conditions, and how close the tightest one is to its limit, in words."""
+        conditions = f"{self.checked:,} condition{'' if self.checked == 1 else 's'} checked"
+        return f"{conditions}, tightest {self.worst:.9g} of {self.allowed:.9g} allowed"
+
+
+SQUARED: Final = " squared"
+"""The end of the unit of an objective that sums squared differences."""
+
+
+@frozen(kw_only=True)
+class Bounds:
+    """The value of a release, and a proved bound on the value of any release.
+
+    Attributes:
+        value: The value of the release.
+        lower_bound: The proved bound on the value of any release (an upper bound if the objective is maximised); None
+            if no bound is known.
+        gap: The relative gap, never negative; the absolute difference if the objective is maximised; None without a
+            finite bound.
+    """
+
+    value: float = key(help='a number or "inf"', infinite=True)
+    lower_bound: float | None = key(None, help='a number, "inf" or null', infinite=True)
+    gap: float | None = key(None, help='a number, "inf" or null', infinite=True)
+
+    @classmethod
+    def of(cls, value: float, lower_bound: float | None, *, maximise: bool = False, **more: str | None) -> Self:
+        """Return an instance whose gap is computed from the value and the bound.
+
+        Args:
+            value: The value of the release.
+            lower_bound: The proved bound on the value of any release; None if no bound is known.
+            maximise: Whether larger values are better. If so, the bound is an upper bound and the gap is a difference.
+            more: The further fields of a subclass.
+        """
+        gap = None
+        if lower_bound is not None and math.isfinite(lower_bound):
+            # 1e-12 avoids a division by 0 if the value is 0.
+            gap = lower_bound - value if maximise else (value - lower_bound) / max(abs(value), 1e-12)
+        # A proved bound can lie slightly beyond the value: the value is rounded separately.
+        return cls(value=value, lower_bound=lower_bound, gap=None if gap is None else max(0.0, gap), **more)
+
+
+@frozen(kw_only=True)
+class Objective(Bounds):
+    """The objective value of a release after repair, with a bound on it.
+
+    Attributes:
+        unit: The unit of value and bound.
+        bound_over: If the mechanism chose outputs, whether the bound covers releases over the chosen outputs only
+            ("chosen") or over all candidates ("all").
+    """
+
+    unit: str = key(help="of value and bound")
+    bound_over: str | None = key(None, help='"chosen" or "all", where outputs were chosen', omit=True)
+
+    @property
+    def measured_quantity(self) -> str:
+        """The name of the measured quantity: a loss, a count of protected or deleted items, or a fit."""
+        if self.unit.endswith(SQUARED):  # a bound on a sum of squares says nothing about single errors
+            return "fit to the noisy values"
+        return {"locations": "protected", "photos": "deleted"}.get(self.unit, "loss")
+
+    @property
+    def unit_in_words(self) -> str:
+        """The unit in a form for readers, in which the unit of a sum of squares is written out."""
+        noun = self.unit.removesuffix(SQUARED)
+        return self.unit if noun == self.unit else f"sum of squared differences, in {noun}"
+
 
 TOLD: Final = "told"
-"""Key of ``details`` for what no one checks."""
+"""The key of ``details`` for unverified fields."""
 
 LP: Final = "lp"
-"""Key of ``details`` for the program whose gap ``--gap`` and the status mean, where the objective has none."""
+"""The key of ``details`` for the solved program, if it differs from the objective. ``--gap`` and the status then refer
+to the program."""
 
 VALUE_UNIT: Final = "value_unit"
-"""Key of ``details`` for the unit to which the value of the objective is rounded up."""
+"""The key of ``details`` for the unit to which the objective's value is rounded up."""
 
 FINE_GAP: Final = 1e-4
-"""A status names the gap that was asked for, where that is larger."""
+"""Statuses name the requested gap only if it is larger than this."""
 
 
 @frozen(kw_only=True)
 class Plugin:
-    """What made the release."""
+    """The distribution that contains the mechanism of a release."""
 
     name: str = key(help="the distribution's name")
     version: str = key(help="its version")
@@ -52,7 +210,7 @@ class RunOptions:
 
 @frozen(kw_only=True)
 class Times:
-    """Seconds by phase; whole ones where a secret was read."""
+    """The seconds that each phase took, rounded up to whole seconds if the problem has secret files."""
 
     build: float = key(help="a number")
     solve: float = key(help="a number")
@@ -63,13 +221,14 @@ class Times:
 
 @frozen(kw_only=True)
 class Details:
-    """What a mechanism has to say of its release.
+    """Additional figures that a mechanism states about its release.
 
     Attributes:
-        told: what no one checks.
-        value_unit: to odd multiples of half of it the value of the objective is rounded up; None where it is not.
-        lp: value and bound of the program that was solved, where that is what the status means.
-        facts: what follows from problem and release: ``verify`` computes it again.
+        told: The unverified fields.
+        value_unit: The unit of rounding: the objective's value is rounded up to an odd multiple of half this unit. None
+            if the value is not rounded.
+        lp: The value and bound of the program that was solved, if the status refers to that program.
+        facts: Figures that follow from the problem and the release. ``verify`` recomputes them.
     """
 
     facts: Mapping[str, Any] = key(factory=dict, help="what follows from problem and release", rest=True)
@@ -80,23 +239,22 @@ class Details:
 
 @frozen(kw_only=True)
 class Result:
-    """All that a DIR says of its release, as ``result.json`` holds it.
+    """The claims of a release folder about its release: the content of ``result.json``.
 
-    :meth:`to_json` writes it, :func:`privopt.run.result_file.read_result` reads it back.
-
-    ``verify`` derives every figure again but for :attr:`time`, :attr:`solver` and ``details.told``.
+    :meth:`to_json` writes it, :func:`privopt.run.build_result.read_result` reads it back. ``verify`` recomputes every
+    figure except :attr:`time`, :attr:`solver` and ``details.told``.
 
     Attributes:
-        mechanism, method: names.
-        plugin: what made it.
-        privopt: version.
-        problem: its file.
-        seed: that the noise came from, or that was given to what needs none.
-        asked: the options of the run.
-        guarantee, objective, certificate: as measured on the release.
-        time: seconds by phase.
-        solver: name, version and path of what solved it.
-        details: the mechanism's own.
+        mechanism, method: The names of the mechanism and of its method.
+        plugin: The distribution that contains the mechanism.
+        privopt: The version of privopt.
+        problem: The problem file.
+        seed: The seed of the run, even if no noise was drawn from it; None if no seed was given.
+        asked: The options of the run.
+        guarantee, objective, certificate: The claim, the loss and the check of the release.
+        time: The seconds that each phase took.
+        solver: The name and version of the solver, and the path that the search took.
+        details: Additional figures of the mechanism.
     """
 
     mechanism: str = key(help="name of a mechanism")
@@ -113,12 +271,20 @@ class Result:
     solver: Mapping[str, Any] = key(help="an object")
     details: Details = key(help="an object")
 
+    def __repr__(self) -> str:
+        """Return one line with mechanism, loss, bound, guarantee and evidence, since all fields would fill a screen."""
+        objective, guarantee = self.objective, self.guarantee
+        bound = "no bound" if objective.lower_bound is None else f"bound {objective.lower_bound:.6g} {objective.unit}"
+        budget = "" if guarantee.epsilon is None else f" epsilon {exact_text(guarantee.epsilon)} {guarantee.unit}"
+        return (
+            f"<{self.mechanism}: loss {objective.value:.6g} {objective.unit}, {bound}, "
+            f"{guarantee.kind}{budget.rstrip()}, {self.mark or self.certificate.evidence}>"
+        )
+
     @property
     def status(self) -> str:
-        """``"optimal"`` if the gap asked for is met, otherwise ``"feasible"``, also without a bound.
-
-        A bound over outputs that were chosen says nothing of the optimum.
-        """
+        """``"optimal"`` if the requested gap is met; ``"feasible"`` if it is not or if no bound is known."""
+        # A bound over the chosen outputs only does not bound the optimum over all candidates.
         if self.objective.bound_over == "chosen":
             return "feasible"
         gap = (self.details.lp or self.objective).gap
@@ -126,7 +292,7 @@ class Result:
 
     @property
     def status_in_words(self) -> str:
-        """The status, with the gap asked for where that is coarse, or with a note that no bound is known."""
+        """The status in words, with the requested gap if that is coarse, or with a note that no bound is known."""
         if self.status == "optimal" and self.asked.gap > FINE_GAP:
             return f"optimal within the gap of {self.asked.gap:g} asked"
         without = self.status == "feasible" and self.objective.lower_bound is None
@@ -134,12 +300,13 @@ class Result:
 
     @property
     def mark(self) -> str | None:
-        """The words that a release without privacy is shown with, wherever it is shown; None where it has some."""
+        """The mark that a release without privacy carries wherever it is shown; None for a private release."""
         if self.guarantee.seeded:
             return SEEDED
         return "no privacy guarantee" if self.certificate.evidence == "none" else None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document, its keys in the order in which they are written."""
-        first = dict.fromkeys(("mechanism", "method", "plugin", "privopt", "problem", "seed", "status"))
-        return first | document(self) | {"status": self.status, "guarantee": self.guarantee.to_json()}
+        """Return the JSON document, with keys in the order in which they are written."""
+        # ``status`` is derived and not a field; it is inserted after ``seed``.
+        leading_keys = dict.fromkeys(("mechanism", "method", "plugin", "privopt", "problem", "seed", "status"))
+        return leading_keys | document(self) | {"status": self.status, "guarantee": self.guarantee.to_json()}

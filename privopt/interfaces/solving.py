@@ -1,4 +1,4 @@
-"""The context and the outcome of a solve: options for a mechanism, and what it returns."""
+"""The context of a solve, with a mechanism's options and limits, and the outcome that the mechanism returns."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ from attrs import Factory, define, field, frozen
 from privopt.errors import StoppedError
 from privopt.execution import Executor, serial
 from privopt.execution.clock import Clock, clock
-from privopt.execution.memory import GB, PROGRAM_BYTES, resident
+from privopt.execution.resources import GB, PROGRAM_BYTES, resident
 from privopt.interfaces.release import Release
 
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 Progress = Callable[[str, int, float | None, float | None], None]
-"""``progress(phase, round, lower, upper)``: bounds in the objective's unit, None where unknown."""
+"""``progress(phase, round, lower, upper)``, with bounds in the objective's unit, or None if they are unknown."""
 
 
 class Proof(Protocol):
-    """What a bound is evaluated from again, as ``proof.npz`` holds it."""
+    """The proof of a bound, from which ``verify`` recomputes the bound; usually ``proof.npz``."""
 
     def write(self, folder: Path) -> None:
-        """Write it into DIR; public like all that lies there."""
+        """Write the proof into the release folder. A proof is published, so it must not depend on secrets."""
 
 
 @frozen(kw_only=True)
 class Outcome(Generic[R_co]):
-    """What a mechanism's ``solve`` returns.
+    """The return value of a mechanism's ``solve``.
 
     Attributes:
-        release: what would be published.
-        lower_bound: rigorous bound on the objective of any release (upper where it is maximised), or None. It is
-            stated where :meth:`privopt.interfaces.Mechanism.proved` finds it again in DIR.
-        bound_over: where the mechanism chose outputs: "chosen" where the bound speaks of releases over these, "all"
-            where it speaks of releases over all that it chose from. None where it chose none.
-        proof: what proves it, written next to the release; None where the release itself does.
-        solver: ``name``, ``version``, ``iterations`` and what else describes the path taken.
-        details: what else there is to say, for ``details.told`` of ``result.json``: no one checks it. Its ``lp``
-            (``value``, ``lower_bound``, ``gap``), where there is one, is what ``--gap`` and the status mean.
-        stopped: True where a limit or an interrupt ended it early.
-        seeded: True where a seed drew the noise.
-        truth: what depends on secrets: goes to ``private/truth.json`` and nowhere else.
+        release: The release to certify and publish.
+        lower_bound: A rigorous bound on the objective of any release (an upper bound if the objective is maximised), or
+            None. It is stated in result.json if the mechanism can prove it from the folder
+            (:class:`privopt.interfaces.abilities.ProvesBound`).
+        bound_over: If the mechanism chose outputs: "chosen" if the bound covers releases over the chosen outputs only,
+            "all" if it covers releases over all candidates. None if no outputs were chosen.
+        proof: The proof of the bound, written next to the release; None if the release itself suffices.
+        solver: ``name``, ``version``, ``iterations`` and further figures about the search.
+        details: Figures for ``details.told`` of ``result.json``, which are not verified. With a key ``lp`` (``value``,
+            ``lower_bound``, ``gap``), ``--gap`` and the status refer to that program.
+        stopped: Whether a limit or an interrupt ended the search early.
+        seeded: Whether noise was drawn from a seed.
+        truth: Figures that depend on secrets. They are written to ``private/truth.json`` and nowhere else.
     """
 
     release: R_co
@@ -62,27 +63,28 @@ class Outcome(Generic[R_co]):
 
 @define(kw_only=True)
 class SolveContext:
-    """How a mechanism shall work: everything that is not the problem.
+    """The options and limits of a solve: all inputs of a mechanism other than the problem.
 
     Attributes:
-        method: name of one of the spec's methods.
-        solver: backend for models: ``"cbc"`` or ``"highs"``.
-        gap: relative gap asked for.
-        search_time: the scope of time that a search is in; what comes after it (repair, proof, files) is in the
-            scope around, and a search leaves it the time that it will take.
-        memory: bytes that the process may hold, at most; None for no limit.
-        seed: for experiments only; a release that it drew is not private.
-        executor: where parallel work runs.
-        progress: called by long work.
-        checkpoint: folder that a stopped run may leave its state in (made when first used), or None.
-        resume: whether to go on from what is in ``checkpoint``.
-        copies: folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`), or None without copies.
-        times: seconds by phase, filled by :meth:`timed`.
+        method: The name of one of the spec's methods.
+        solver: The name of the backend for models, such as ``"cbc"`` or ``"highs"``.
+        gap: The requested relative gap.
+        search_time: The time scope of the search. Repairing, proving and writing follow in the enclosing scope, and the
+            search must leave enough time for these steps.
+        memory: The maximum number of bytes that the process may hold; None for no limit.
+        seed: The seed of the noise, for experiments only: a release drawn from it is not private.
+        executor: The executor of parallel work.
+        progress: The function that is called to show progress, or None.
+        checkpoint: The folder in which a stopped run may save its state, created on first use; or None.
+        resume: Whether to continue from the state in ``checkpoint``.
+        copies: The folder for clean copies (:class:`privopt.interfaces.abilities.CopiesFiles`); None without copies.
+        times: The seconds that each phase took, filled by :meth:`time_phase`.
     """
 
     method: str
     solver: str = "cbc"
     gap: float = 1e-6
+    # A factory, so that the parent is the scope in which the context is created.
     search_time: Clock = Factory(lambda: Clock(None, clock()))
     memory: float | None = None
     seed: int | None = None
@@ -94,39 +96,42 @@ class SolveContext:
     times: dict[str, float] = field(factory=dict)
 
     @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Count the seconds of a block under ``build``, ``solve``, ``repair`` or ``verify``."""
+    def time_phase(self, phase: str) -> Iterator[None]:
+        """Add the duration of a block to the phase ``build``, ``solve``, ``repair`` or ``verify``."""
         start = time.monotonic()
         try:
             yield
-        finally:
+        finally:  # a block that ends in an error took time too
             self.times[phase] = self.times.get(phase, 0.0) + time.monotonic() - start
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the search has to end, at least 0; None without a limit."""
-        left = min(self.search_time.left, clock().left)
-        return None if left == math.inf else left
+        """The seconds until the search has to end; None without a limit."""
+        # The current scope can end earlier than the search: a part may have been granted a share of its time.
+        seconds = min(self.search_time.left, clock().left)
+        return None if seconds == math.inf else seconds
 
     @property
     def free_memory(self) -> float:
-        """Bytes that may be taken on top of those that the loaded process holds; infinite without a limit."""
+        """The number of bytes that the process may still allocate; infinite without a limit."""
+        # The interpreter with its libraries counts as PROGRAM_BYTES even if less of it is resident at the moment.
         return float("inf") if self.memory is None else max(0.0, self.memory - max(resident(), PROGRAM_BYTES))
 
-    def need(self, needed: float, who: str) -> None:
-        """Refuse what does not fit, before it is begun.
+    def require_memory(self, byte_count: float, consumer: str) -> None:
+        """Refuse work that does not fit into memory, before it begins.
 
         Args:
-            needed: bytes.
-            who: takes them, in the plural.
+            byte_count: The number of bytes that the work allocates.
+            consumer: The thing that needs the memory, in the plural, for the message.
 
         Raises:
-            StoppedError: it needs more memory than there is.
+            StoppedError: The work needs more memory than is free.
         """
-        if needed > self.free_memory:
-            enough = f"--memory {1.05 * (needed + max(resident(), PROGRAM_BYTES)) / GB:.2g}"
+        if byte_count > self.free_memory:
+            # 5 % more than needed, so that the advice still suffices if the process has grown a little by then.
+            enough = f"--memory {1.05 * (byte_count + max(resident(), PROGRAM_BYTES)) / GB:.2g}"
             raise StoppedError(
-                f"not enough memory: {who} need {needed / GB:.2g} GB more than the program holds, "
+                f"not enough memory: {consumer} need {byte_count / GB:.2g} GB more than the program holds, "
                 f"{self.free_memory / GB:.2g} GB are left, "
                 f"nothing was begun or written; use {enough} at least"
             )

@@ -1,4 +1,4 @@
-"""Which mechanisms and kinds are installed, from which distribution, and which plugins are broken."""
+"""The registry of installed mechanisms and kinds, with their distributions and the plugins that are broken."""
 
 from privopt.registry.discovery import discover, registry, using
 from privopt.registry.installed import Broken, Entry, Kind, Registered, Registry, load_class

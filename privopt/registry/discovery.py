@@ -1,7 +1,7 @@
-"""Discovery: pluggy asks each plugin of an environment for its specs as it is registered.
+"""Discovery of plugins. pluggy calls the hooks of each plugin when the plugin is registered.
 
-A plugin that fails is reported with its reason and stops nothing. Nothing that a plugin's mechanisms need is imported
-before one is asked for.
+A plugin that fails is reported with the reason, and the others still work. Only the module of a plugin's entry point is
+imported; its mechanisms are imported when they are needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pluggy
 from attrs import evolve
 
-from privopt.execution.interrupts import interrupts
+from privopt.execution.clock import interrupts
 from privopt.registry.distributions import (
     UNKNOWN,
     DamagedMetadataError,
@@ -25,7 +25,7 @@ from privopt.registry.distributions import (
     owner_of,
 )
 from privopt.registry.installed import Broken, Entry, Registered, Registry, format_error, make_entry
-from privopt.registry.missing import project_distributions
+from privopt.registry.missing import CORE, project_distributions
 from privopt.specs import (
     GROUP,
     CheckSpec,
@@ -43,20 +43,23 @@ from privopt.specs import (
 
 
 class _UnfitError(Exception):
-    """A hook that is not marked, or returns what it must not: an error of the plugin's author."""
+    """Raised if a hook is not marked as one or returns an object of the wrong type. The plugin's author must fix it."""
 
 
 class _PluginLoader:
-    """Registers plugins with pluggy, which asks each for its specs at once, because the hooks are historic.
+    """Registers plugins with pluggy, one at a time.
 
-    So an exception belongs to the plugin that is being registered.
+    The hooks are historic: pluggy calls a plugin's hooks while the plugin is registered, so that any exception can be
+    attributed to the plugin.
     """
 
     def __init__(self) -> None:
+        """Create pluggy's manager, and direct the results of each historic hook to :meth:`_add_specs`."""
         self.manager = pluggy.PluginManager(GROUP)
         self.manager.add_hookspecs(Hooks)
         self.specs_by_hook: dict[str, list[Spec]] = {}
         hook = self.manager.hook
+        # Each hook, and the types of specs that it may return.
         for caller, spec_types in (
             (hook.privopt_roles, (RoleSpec,)),
             (hook.privopt_kinds, (KindSpec,)),
@@ -69,11 +72,15 @@ class _PluginLoader:
             caller.call_historic(partial(self._add_specs, caller.name, spec_types))
 
     def load(self, point: EntryPoint, name: str) -> list[Spec]:
-        """Import a plugin, register it and return its specs; a plugin that fails leaves nothing.
+        """Import a plugin, register it and return its specs. A plugin that fails is not registered.
+
+        Args:
+            point: The entry point that names the plugin's module.
+            name: A name for pluggy, which must be unique: the distribution and the name of the entry point.
 
         Raises:
-            _UnfitError, pluggy.PluginValidationError: an error of its author.
-            BaseException: whatever its own code raises.
+            _UnfitError, pluggy.PluginValidationError: An error of the plugin's author.
+            BaseException: Any error that the plugin's code raises.
         """
         if self.manager.has_plugin(name):
             raise _UnfitError(f"a second entry point is called {point.name!r}")
@@ -83,35 +90,56 @@ class _PluginLoader:
             self.manager.check_pending()
             self._check_hooks(plugin)
         except BaseException:
-            # pluggy may have refused it half-way: hooks that it has already must not be called later
+            # pluggy may have refused it half-way, and the hooks registered so far must not be called later.
             if self.manager.has_plugin(name):
                 self.manager.unregister(name=name)
             raise
         return [spec for specs in self.specs_by_hook.values() for spec in specs]
 
     def _check_hooks(self, plugin: object) -> None:
+        """Raise _UnfitError if one of the plugin's hooks returned None, or lacks the mark ``@hookimpl``.
+
+        pluggy would ignore such a hook silently, and its author would not learn why it has no effect.
+        """
         for caller in self.manager.get_hookcallers(plugin) or ():
-            if caller.is_historic() and caller.name not in self.specs_by_hook:  # pluggy does not pass None on
+            # pluggy does not pass on a result of None, so that such a hook has left no specs.
+            if caller.is_historic() and caller.name not in self.specs_by_hook:
                 raise _UnfitError(f"{caller.name} must return a list, got None")
         for name in dir(plugin):
             if not name.startswith(f"{GROUP}_") or isinstance(getattr(plugin, name), type):
                 continue
             is_marked = self.manager.parse_hookimpl_opts(plugin, name) is not None
+            # Any function called privopt_... is taken for a hook; classes were skipped above.
             if callable(getattr(plugin, name)) and not is_marked:
                 raise _UnfitError(f"{name} must be marked with @privopt.specs.hookimpl, or have another name")
 
     def _add_specs(self, hook: str, spec_types: tuple[type, ...], returned: object) -> None:
+        """Add the specs that a plugin's hook returned. pluggy calls this method with the result of each historic hook.
+
+        Args:
+            hook: The name of the hook.
+            spec_types: The types of specs that the hook may return.
+            returned: The value that the plugin's function returned.
+
+        Raises:
+            _UnfitError: The value is not a list of specs of these types.
+        """
+        # A single spec that is not in a list is wrapped only to be refused below by a message that shows it.
         is_list = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
         specs: list[Any] = list(returned) if is_list else [returned]  # type: ignore[call-overload]
         for spec in specs:
             if not isinstance(spec, spec_types):
-                expected = " or ".join(each.__name__ for each in spec_types)
-                raise _UnfitError(f"{hook} must return a list of {expected}, got {spec!r}")
+                expectation = " or ".join(spec_type.__name__ for spec_type in spec_types)
+                raise _UnfitError(f"{hook} must return a list of {expectation}, got {spec!r}")
         self.specs_by_hook[hook] = specs
 
 
 def discover(points: Iterable[EntryPoint]) -> Registry:
-    """Load the plugins of the given entry points: the core's, the project's, then others, each by name."""
+    """Load the plugins of the given entry points, and return a registry of what they register.
+
+    The core's plugin comes first, then the project's, then others, each group sorted by name. Plugins that fail are
+    listed in the registry as broken.
+    """
     loader, broken, entries = _PluginLoader(), list[Broken](), list[Entry[Any]]()
     for point, plugin, version in _in_order(points, broken):
         failure = partial(Broken, plugin=plugin, version=version)
@@ -121,7 +149,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
                 entries += [make_entry(spec, plugin, version) for spec in specs]
             except (_UnfitError, pluggy.PluginValidationError) as error:
                 broken.append(failure(reason=" ".join(str(error).split()), fatal=True))
-            except BaseException as error:  # whatever a plugin raises, SystemExit included, stops nothing
+            except BaseException as error:  # even a SystemExit of one plugin must not disable the others
                 # A KeyboardInterrupt is the user's if a signal came, else the plugin's own.
                 if signals:
                     raise
@@ -132,9 +160,14 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
 
 
 def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[EntryPoint, str, str]]:
-    """Return entry points with name and version of their distributions, those that may claim a name first at the front.
+    """Return entry points with name and version of their distributions, in the order of their precedence.
 
-    A name that two distributions claim is shown as the first one's: nobody replaces what the project has.
+    If two distributions claim the same name, the first one keeps it, so that no plugin can replace a part of the
+    project.
+
+    Args:
+        points: The entry points of plugins.
+        broken: The list to which distributions with damaged metadata are added.
     """
     project = project_distributions()
     owned_points: list[tuple[tuple[object, ...], EntryPoint, str, str]] = []
@@ -144,16 +177,21 @@ def _in_order(points: Iterable[EntryPoint], broken: list[Broken]) -> list[tuple[
         except DamagedMetadataError as error:
             broken.append(Broken(plugin=folder_name_of(point), version=UNKNOWN, reason=str(error), is_damaged=True))
             continue
-        rank = 0 if plugin == GROUP else 1 if plugin in project else 2
+        # The core comes first, then the project's other distributions, then those of others.
+        rank = 0 if plugin == CORE else 1 if plugin in project else 2
         owned_points.append(((rank, plugin, point.name, point.value), point, plugin, version))
     return [row[1:] for row in sorted(owned_points, key=lambda row: row[0])]
 
 
 def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Registry:
-    """Return a registry of the entries.
+    """Return a registry of the valid entries, and add the others to ``broken``.
 
-    Left out, and added to ``broken``: names claimed twice, kinds whose role nobody registers, and mechanisms that claim
-    a notion that nobody registers. A mechanism that two distributions claim belongs to neither.
+    An entry is invalid if another entry has its name, if it is a kind of an unregistered role, or if it is a mechanism
+    with an unregistered notion.
+
+    Args:
+        entries: All entries, in the order of their precedence.
+        broken: The list to which invalid entries are added.
     """
     index: dict[tuple[str, str], Entry[Any]] = {}
     for entry in entries:
@@ -162,6 +200,7 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
             category, name = entry.key
             reason = f"the {category} {name!r} is registered by both {first.origin} and {entry.origin}; uninstall one"
             broken.append(entry.as_broken(reason, clash=entry.key))
+    # A mechanism claimed by two distributions is dropped altogether: its user must not get a guess at which is meant.
     for failure in broken:
         if failure.clash is not None and failure.clash[0] == MechanismSpec.category:
             index.pop(failure.clash, None)
@@ -184,11 +223,15 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
 
 
 def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> MechanismSpec:
-    """Return a spec that decomposes with a method for each decomposer; its own of that name take precedence."""
+    """Return the spec of a mechanism, with a further method for each registered decomposer if it can be decomposed.
+
+    Decomposers that share their name with one of the mechanism's own methods are left out.
+    """
     if not spec.decomposes:
         return spec
     method_names = {method.name for method in spec.methods}
     added = [kind for kind in decomposers if kind.name not in method_names]
+    # A decomposer has no gap of its own, so a run stops at the gap of the default method.
     methods = (MethodSpec(name=kind.name, summary=kind.summary, gap=spec.default.gap) for kind in added)
     return evolve(spec, methods=(*spec.methods, *methods))
 
@@ -197,23 +240,33 @@ _substitute: ContextVar[Registry | None] = ContextVar("registry", default=None)
 
 
 def registry() -> Registry:
-    """Return what is installed in this environment, read once a process; or what :func:`using` puts in its place."""
+    """Return the registry of this environment, read once per process, or the substitute set by :func:`using`."""
     return _substitute.get() or _installed_registry()
 
 
 @cache
 def _installed_registry() -> Registry:
+    """Return the registry of the installed plugins. Distributions that cannot be read are listed as broken.
+
+    The registry is cached, because importing all plugins is slow and installed distributions rarely change during a
+    run.
+    """
     installed = installed_entry_points()
     discovered = discover(point for point in installed.points if point.group == GROUP)
     damaged = (
-        Broken(plugin=each.name, version=UNKNOWN, reason=each.reason, is_damaged=True) for each in installed.damaged
+        Broken(plugin=distribution.name, version=UNKNOWN, reason=distribution.reason, is_damaged=True)
+        for distribution in installed.damaged
     )
     return evolve(discovered, broken=(*discovered.broken, *damaged))
 
 
 @contextmanager
 def using(substitute: Registry) -> Iterator[None]:
-    """Open a block in which :func:`registry` returns ``substitute``, in this thread: for mechanisms not installed."""
+    """Open a block in which :func:`registry` returns ``substitute``.
+
+    The conformance kit and tests use it to run mechanisms that are not installed.
+    """
+    # A context variable, so that threads and tasks outside of the block keep the installed registry.
     token = _substitute.set(substitute)
     try:
         yield

@@ -1,4 +1,8 @@
-"""Entry points of the installed distributions, read one by one: damaged metadata of one do not hide the others."""
+"""Entry points of the installed distributions, read one by one.
+
+``importlib.metadata.entry_points()`` fails completely if a single distribution has damaged metadata, for example after
+an interrupted installation. This module still finds the other distributions, and reports the damaged one.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,15 @@ from attrs import frozen
 from privopt.errors import reason_of
 
 _FOLDER: Final = re.compile(r"(?P<name>[^-]+)(-.*)?\.(dist|egg)-info")
-"""The folder of a distribution's metadata: its name, and mostly its version."""
+"""Matches the name of a metadata folder: the name of the distribution and usually its version."""
 
 ADVICE: Final = "install the distribution again or delete that folder"
 UNKNOWN: Final = "unknown"
-"""Version of a distribution whose metadata do not say it."""
+"""The placeholder version of a distribution whose metadata state none."""
 
 
 class DamagedMetadataError(Exception):
-    """Metadata of a distribution that cannot be read; names the file."""
+    """Raised if the metadata of a distribution cannot be read. The message names the file."""
 
 
 @frozen
@@ -31,8 +35,8 @@ class DamagedDistribution:
     """A distribution whose entry points cannot be read.
 
     Attributes:
-        name: as its folder says, or the folder's whole name.
-        reason: one line that begins with the path.
+        name: The distribution's name according to its metadata folder, or else the whole name of the folder.
+        reason: The reason, in one line that begins with the path.
     """
 
     name: str
@@ -44,8 +48,8 @@ class InstalledEntryPoints:
     """The entry points of an environment.
 
     Attributes:
-        points: of all groups, each distribution's once.
-        damaged: distributions that could not be read.
+        points: The entry points of all groups.
+        damaged: The distributions that could not be read.
     """
 
     points: tuple[EntryPoint, ...]
@@ -54,20 +58,20 @@ class InstalledEntryPoints:
 
 @cache
 def installed_entry_points() -> InstalledEntryPoints:
-    """Read the entry points of every distribution on the path, once a process."""
+    """Return the entry points of every distribution on the path, which are read once per process."""
     points: list[EntryPoint] = []
     damaged: list[DamagedDistribution] = []
     visited: set[str] = set()
     for distribution in _distributions(damaged):
         name = _folder_name(distribution)
-        # As importlib has it, the first on the path hides later ones of its name.
+        # As in importlib, the first distribution on the path hides later ones of the same name (PEP 503 form).
         key = re.sub(r"[-_.]+", "-", name).lower()
         if key in visited:
             continue
         visited.add(key)
         try:
             points.extend(distribution.entry_points)
-        except Exception:  # importlib raises what its parser happens to stumble on
+        except Exception:  # the parsers of importlib raise errors of any type
             file = f"{_path_of(distribution)}/entry_points.txt"
             reason = f"{file} must have lines 'name = module' under [group], in UTF-8, and cannot be read; {ADVICE}"
             damaged.append(DamagedDistribution(name, reason))
@@ -75,16 +79,19 @@ def installed_entry_points() -> InstalledEntryPoints:
 
 
 def owner_of(point: EntryPoint) -> tuple[str, str]:
-    """Return name and version of the distribution of an entry point; its value for one that belongs to none.
+    """Return the name and version of the distribution that an entry point belongs to.
+
+    For an entry point without a distribution, such as one created by a test, the name is the point's value and the
+    version is :data:`UNKNOWN`.
 
     Raises:
-        DamagedMetadataError: the metadata do not say them.
+        DamagedMetadataError: The metadata do not state name and version.
     """
     if point.dist is None:
         return point.value, UNKNOWN
     try:
         name, version = str(point.dist.name or "").strip(), str(point.dist.version or "").strip()
-    except Exception as error:
+    except Exception as error:  # the parsers of importlib raise errors of any type
         raise DamagedMetadataError(
             f"{_path_of(point.dist)}/METADATA cannot be read: {reason_of(error)}; {ADVICE}"
         ) from error
@@ -96,30 +103,31 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return what to call the distribution of an entry point if its metadata do not say it."""
+    """Return a name for the distribution of an entry point if its metadata state none."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
 def skip_damaged_distributions() -> None:
-    """Make this process's other libraries skip the distributions that :func:`installed_entry_points` cannot read.
+    """Make other libraries in this process skip the distributions that :func:`installed_entry_points` cannot read.
 
-    Libraries that look for entry points themselves (numba, networkx) stop at the first damaged file. Only a program of
-    its own may call this, because it replaces a property of the classes of distributions.
+    Libraries that search for entry points themselves (numba, networkx) fail at the first damaged file. Only programs,
+    not libraries, may call this function, because it replaces a property of importlib's classes.
     """
     if not installed_entry_points().damaged:
         return
     classes = {ancestor for distribution in _distributions([]) for ancestor in type(distribution).__mro__}
-    # If a library has imported the package importlib_metadata, it has a class beside the standard library's.
+    # The package importlib_metadata, if a library has imported it, adds a class to that of the standard library.
     for distribution_class in classes:
         if "entry_points" in vars(distribution_class):
             _read_damaged_as_empty(distribution_class)
 
 
 def _read_damaged_as_empty(distribution_class: type) -> None:
-    """Make a class of distributions return no entry points where reading them fails."""
+    """Replace the property ``entry_points`` of a class with one that returns no entry points if reading fails."""
     read = vars(distribution_class)["entry_points"].fget
 
     def entry_points(self: Distribution) -> EntryPoints:
+        """Return the entry points of a distribution; none if they cannot be read."""
         try:
             points: EntryPoints = read(self)
         except Exception:  # installed_entry_points() reports it
@@ -130,7 +138,8 @@ def _read_damaged_as_empty(distribution_class: type) -> None:
 
 
 def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]:
-    """Yield every distribution on the path, up to a finder that fails."""
+    """Yield every distribution on the path. If a finder of distributions fails, record that in ``damaged`` and stop."""
+    # A generator cannot be resumed after an error, so that later finders are lost; the error is reported.
     try:
         yield from importlib.metadata.distributions()
     except Exception as error:
@@ -138,11 +147,12 @@ def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]
 
 
 def _path_of(distribution: Distribution) -> str:
-    """Return the folder of a distribution's metadata, as far as its finder says it."""
-    return str(getattr(distribution, "_path", distribution))
+    """Return the path of a distribution's metadata folder, if its finder states one."""
+    return str(getattr(distribution, "_path", distribution))  # there is no public attribute for it
 
 
 def _folder_name(distribution: Distribution) -> str:
+    """Return the name of a distribution by its metadata folder, which is available even if files are damaged."""
     folder = PurePath(_path_of(distribution)).name
     match = _FOLDER.fullmatch(folder)
     return folder if match is None else match["name"].replace("_", "-")

@@ -1,4 +1,8 @@
-"""What is installed: specs, the distributions that register them, and plugins that are broken."""
+"""The registry of an environment: the specs of installed plugins, their distributions, and the broken plugins.
+
+Specs name their code as ``"package.module:name"``. The code is imported only when an entry is loaded, so that listing
+mechanisms is fast.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,11 @@ _MECHANISM = "privopt.interfaces:Mechanism"
 
 
 def _import_target(target: str) -> Any:
-    """Import what ``"package.module:name"`` names."""
+    """Import the object that ``"package.module:name"`` names.
+
+    Raises:
+        RegistryError: The object cannot be imported, whatever error the module raises.
+    """
     module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)
@@ -33,7 +41,7 @@ def load_class(target: str, base: type) -> type[Any]:
     """Import the class that ``"package.module:Class"`` names.
 
     Raises:
-        RegistryError: it cannot be imported, or is not a subclass of ``base``.
+        RegistryError: The class cannot be imported, or is not a subclass of ``base``.
     """
     loaded = _import_target(target)
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
@@ -43,16 +51,16 @@ def load_class(target: str, base: type) -> type[Any]:
 
 @frozen(kw_only=True)
 class Broken:
-    """A plugin, or one of its names, that the registry leaves out.
+    """A plugin, or one of its names, that the registry omits.
 
     Attributes:
-        plugin: distribution.
-        version: of the distribution.
-        reason: one line.
-        fatal: True for an error of the plugin's author that must not go by unseen (a misspelt hook, a name
-            that another plugin has): ``privopt list`` ends with exit code 2.
-        is_damaged: True for a distribution whose metadata cannot be read.
-        clash: category and name that two distributions claim.
+        plugin: The name of the plugin's distribution.
+        version: The version of the distribution.
+        reason: The reason for omitting the plugin, in one line.
+        fatal: Whether the plugin's author made an error (a misspelt hook, a name that another plugin has), so that
+            ``privopt list`` ends with exit code 2.
+        is_damaged: Whether the metadata of the distribution cannot be read.
+        clash: The category and the name that two distributions claim; None for other reasons.
     """
 
     plugin: str
@@ -65,7 +73,13 @@ class Broken:
 
 @frozen(kw_only=True)
 class Entry(Generic[S]):
-    """A spec and the distribution that registers it."""
+    """A spec and the distribution that registers it.
+
+    Attributes:
+        spec: The registered spec.
+        plugin: The name of the distribution.
+        version: The version of the distribution.
+    """
 
     spec: S
     plugin: str
@@ -73,12 +87,12 @@ class Entry(Generic[S]):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Category and name, which no other entry has."""
+        """The category and name, which together identify the entry."""
         return self.spec.category, self.spec.name
 
     @property
     def origin(self) -> str:
-        """Distribution, version and target, for messages."""
+        """The distribution, version and target as text, for messages."""
         spec = cast("Spec", self.spec)
         if isinstance(spec, TemplateSpec):
             target = spec.package
@@ -90,10 +104,10 @@ class Entry(Generic[S]):
         """Import the target of the spec.
 
         Args:
-            base: ``"package.module:Class"`` that it must be a subclass of; None for anything.
+            base: ``"package.module:Class"`` of the required base class; None for any object.
 
         Raises:
-            RegistryError: it cannot be imported, or does not have the base class; names the distribution.
+            RegistryError: The target cannot be imported, or lacks the base class. The message names the distribution.
         """
         target = cast("Any", self.spec).target
         try:
@@ -102,7 +116,7 @@ class Entry(Generic[S]):
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
     def as_broken(self, reason: str, clash: tuple[str, str] | None = None) -> Broken:
-        """Return why the registry leaves this entry out: an error of its author."""
+        """Return the record of omitting this entry because of an error of its author."""
         return Broken(plugin=self.plugin, version=self.version, reason=reason, fatal=True, clash=clash)
 
 
@@ -111,7 +125,7 @@ class Kind(Entry[KindSpec]):
     """A kind of distance, loss, notion, solver or decomposer, and the distribution that registers it.
 
     Attributes:
-        base: ``"package.module:Class"`` that its role requires, which the registry fills in.
+        base: ``"package.module:Class"`` of the base class that the kind's role requires. Set by :meth:`Registry.kind`.
     """
 
     base: str = ""
@@ -120,7 +134,7 @@ class Kind(Entry[KindSpec]):
         """Import the kind's class.
 
         Raises:
-            RegistryError: the target cannot be imported, or does not have the base class of its role.
+            RegistryError: The target cannot be imported, or lacks the base class that the role requires.
         """
         return cast("type[Any]", self.import_target(self.base))
 
@@ -130,32 +144,42 @@ class Registered(Entry[MechanismSpec]):
     """A mechanism and the distribution that registers it."""
 
     def load(self) -> Any:
-        """Import the mechanism's code and make it: a :class:`privopt.interfaces.Mechanism`.
+        """Import the mechanism's class and return a new instance, a :class:`privopt.interfaces.Mechanism`.
 
         Raises:
-            RegistryError: the target cannot be imported or is not a Mechanism.
+            RegistryError: The target cannot be imported or is not a Mechanism.
         """
         mechanism_class = cast("type[Any]", self.import_target(_MECHANISM))
         try:
             return mechanism_class()
-        except TypeError as error:
+        except TypeError as error:  # an abstract method is missing, or __init__ has arguments
             raise RegistryError(f"{self.plugin}: {self.spec.name}: {error}") from error
 
     def expect(self, method: str, value: object, expected_type: type) -> None:
-        """Refuse what one of the mechanism's methods returned if it has another type.
+        """Raise RegistryError if a value that one of the mechanism's methods returned has the wrong type.
+
+        Args:
+            method: The name of the method, for the message.
+            value: The value that the method returned.
+            expected_type: The required type of the value.
 
         Raises:
-            RegistryError: names distribution, mechanism, method, the type returned and the one that it must be.
+            RegistryError: The type is wrong. The message names the distribution, mechanism, method and both types.
         """
         if not isinstance(value, expected_type):
-            package = ".".join(expected_type.__module__.split(".")[:2])  # where plugins import it from
+            # The package that exports the type, not the module that defines it: plugins import it from there.
+            package = ".".join(expected_type.__module__.split(".")[:2])
             raise RegistryError(
                 f"{self.plugin}: {self.spec.name}: {method}() must return "
                 f"{package}.{expected_type.__name__}, got {type(value).__name__}; nothing written"
             )
 
     def method(self, name: str | None) -> MethodSpec:
-        """Return one of the mechanism's methods; the default for None."""
+        """Return the mechanism's method called ``name``, or the default method for None.
+
+        Raises:
+            UnknownNameError: The mechanism has no such method.
+        """
         if name is None:
             return self.spec.default
         for method in self.spec.methods:
@@ -165,7 +189,7 @@ class Registered(Entry[MechanismSpec]):
 
 
 def make_entry(spec: Spec, plugin: str, version: str) -> Entry[Any]:
-    """Return a spec as the registry holds it: mechanisms and kinds can be loaded."""
+    """Return the registry entry of a spec. Entries of mechanisms and kinds have a method ``load``."""
     if isinstance(spec, MechanismSpec):
         return Registered(spec=spec, plugin=plugin, version=version)
     if isinstance(spec, KindSpec):
@@ -175,15 +199,15 @@ def make_entry(spec: Spec, plugin: str, version: str) -> Entry[Any]:
 
 @frozen(kw_only=True)
 class Registry:
-    """Everything that is installed.
+    """The installed mechanisms, kinds, commands and other entries.
 
     Attributes:
-        entries: by category and name, privopt's own first. Categories are ``"mechanism"``, the roles of kinds
-            (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (of the package ``privopt``),
+        entries: The entries by category and name, those of the core first. Categories are ``"mechanism"``, the roles of
+            kinds (``"notion"``, ``"solver"``, ...), ``"role"``, ``"command"``, ``"name"`` (of the package ``privopt``),
             ``"template"`` (of ``privopt new``), ``"trait"`` or ``"check"`` (of the kit), ``"check of each ROLE"``.
-        broken: plugins that could not be loaded, and names that are left out.
-        observers: implementations of the hook ``privopt_released``.
-        handle_hook: calls the hook ``privopt_handle``; None for no plugins.
+        broken: The plugins that could not be loaded, and the names that are omitted.
+        observers: The implementations of the hook ``privopt_released``.
+        handle_hook: The pluggy caller of the hook ``privopt_handle``; None if no plugins are loaded.
     """
 
     entries: Mapping[tuple[str, str], Entry[Any]] = field(factory=dict)
@@ -201,29 +225,37 @@ class Registry:
         return cast("dict[str, Registered]", dict(sorted(self.of(MechanismSpec.category).items())))
 
     def get(self, name: str) -> Registered:
-        """Return the mechanism called ``name``; raises as :meth:`find` does."""
+        """Return the mechanism called ``name``; if there is none, raise the errors of :meth:`find`."""
         return cast("Registered", self.find(MechanismSpec.category, name))
 
     def names(self, role: str) -> tuple[str, ...]:
-        """Return the names of the kinds of a role, privopt's own first."""
+        """Return the names of the kinds of a role, those of the core first."""
         return tuple(self.of(role))
 
     def kind(self, role: str, name: str) -> Kind:
-        """Return the kind called ``name``, of a registered role; raises as :meth:`find` does."""
+        """Return the kind called ``name`` of a registered role, such as ``"solver"``. Its ``base`` is that of the role.
+
+        If there is none, the errors of :meth:`find` are raised.
+        """
         return evolve(cast("Kind", self.find(role, name)), base=self.of(RoleSpec.category)[role].spec.base)
 
     def import_entry(self, category: str, name: str) -> object:
-        """Import the target of a command, a Python name or a check; raises as :meth:`find` does."""
+        """Return the imported target of the entry ``name`` of a category: a command, a Python object or a check.
+
+        If there is no such entry, the errors of :meth:`find` are raised.
+        """
         return self.find(category, name).import_target()
 
     def find(self, category: str, name: str) -> Entry[Any]:
-        """Return the entry of a category under a name.
+        """Return the entry of a category with a given name.
 
         Raises:
-            UnknownNameError: nothing is called so; names the nearest.
-            UsageError: the same if plugins are broken or distributions of the project missing, which it names.
-            RegistryError: two distributions claim the name.
+            UnknownNameError: There is no such entry. The message names similar ones.
+            UsageError: There is no such entry, and some plugins are broken or distributions of the project are missing.
+                The message names these as well.
+            RegistryError: Two distributions claim the name.
         """
+        # Checked first: under a clashing name there may still be an entry, of the first distribution.
         for broken in self.broken:
             if broken.clash == (category, name):
                 raise RegistryError(broken.reason)
@@ -236,19 +268,26 @@ class Registry:
         raise UsageError("; ".join([str(error), *absences]))
 
     def describe_absences(self) -> list[str]:
-        """Return why something may be missing: plugins that could not be loaded, and what is not installed."""
+        """Return possible reasons for a missing name: plugins that could not be loaded, and missing distributions."""
         failures = [f"{broken.plugin} could not be loaded: {broken.reason}" for broken in self.broken]
         return [*failures, *describe_missing_distributions()]
 
     def replace(self, *entries: Entry[Any]) -> Registry:
-        """Return this registry with other entries, for :func:`using`; no plugin observes its releases."""
+        """Return a copy of this registry with some entries replaced or added, for :func:`using`.
+
+        The copy has no observers, so that runs of the conformance kit do not trigger the hook ``privopt_released``.
+        """
         return evolve(self, entries={**self.entries, **{entry.key: entry for entry in entries}}, observers=())
 
     def find_handle_class(self, release: object, base: type[B]) -> type[B]:
-        """Return the first class that a plugin gives for the handle of a release; ``base`` if none gives any.
+        """Return the class of the Python object (the handle) for a release, from the hook ``privopt_handle``.
+
+        Args:
+            release: The release.
+            base: The base class of handles, which is returned if no plugin has a class for this release.
 
         Raises:
-            RegistryError: it is not a subclass of ``base``.
+            RegistryError: The class is not a subclass of ``base``.
         """
         handle_class = None if self.handle_hook is None else self.handle_hook(release=release)
         if handle_class is None:
@@ -258,20 +297,26 @@ class Registry:
         return handle_class
 
     def notify_released(self, release: object, problem: object) -> list[str]:
-        """Call every plugin's ``privopt_released``; an observer's error is returned, not raised."""
+        """Call every plugin's hook ``privopt_released``, and return the errors of observers as warnings.
+
+        Args:
+            release: The certified release, whose folder has just been written.
+            problem: The problem of the release.
+        """
         complaints = []
+        # Called one by one and not by pluggy, which would stop at the first error.
         arguments = {"release": release, "problem": problem}
         for observer in self.observers:
             try:
                 observer.function(*(arguments[name] for name in observer.argnames))
-            except Exception as error:  # the release is already written; an observer cannot take it back
+            except Exception as error:  # a certified release must not be lost to an observer's error
                 reason = str(error) if isinstance(error, PrivoptError) else format_error(error)
                 complaints.append(f"{observer.plugin_name}: {reason}")
         return complaints
 
 
 def format_error(error: BaseException) -> str:
-    """Return an error of a plugin in one line, whatever its own ``__str__`` does."""
+    """Return a plugin's error as a single line of text, even if the error's ``__str__`` fails."""
     try:
         message = str(error)
     except Exception:

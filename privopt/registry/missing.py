@@ -1,4 +1,4 @@
-"""The distributions of this project, as the core's own metadata list them, and which of them are not installed."""
+"""Messages about missing distributions of this project and missing libraries, derived from the core's metadata."""
 
 from __future__ import annotations
 
@@ -7,34 +7,54 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from typing import Final
 
-from privopt.specs import GROUP
-
+CORE: Final = "privopt-core"
+"""The distribution that contains the package ``privopt``."""
+INSTALL_ALL: Final = "pip install privopt"
+"""The command that installs the core and all distributions of the project."""
 EXTRA: Final = "all"
-"""Extra of the core under which its pyproject.toml lists the project's distributions."""
+"""The extra of the core under which its pyproject.toml lists the project's distributions."""
 
-_REQUIREMENT: Final = re.compile(rf"([\w.-]+).*;.*\bextra\s*==\s*['\"]{EXTRA}['\"].*", re.DOTALL)
+# "name >=1; extra == 'tables'": a requirement of an extra. All others are installed together with the core.
+_REQUIREMENT: Final = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w.-]+)['\"].*", re.DOTALL)
+
+
+def project_distributions() -> tuple[str, ...]:
+    """Return the names of the project's distributions other than the core; none if the core's metadata are damaged."""
+    return tuple(name for name, extra in _optional_requirements() if extra == EXTRA)
+
+
+def describe_missing_library(error: ModuleNotFoundError) -> str | None:
+    """Return a sentence with the command that installs a missing optional library; None if it is not one of the core's.
+
+    Args:
+        error: The error that importing the library raised.
+    """
+    module = (error.name or "").partition(".")[0]
+    extras = [extra for name, extra in _optional_requirements() if name == module and extra != EXTRA]
+    return f"{module} is not installed; 'pip install {CORE}[{extras[0]}]' brings it" if extras else None
 
 
 @cache
-def project_distributions() -> tuple[str, ...]:
-    """Return the names of the project's distributions besides the core; none if the core's metadata are damaged."""
+def _optional_requirements() -> tuple[tuple[str, str], ...]:
+    """Return (distribution, extra) for each requirement of the core's extras, such as ``("polars", "tables")``."""
     try:
-        requirements = requires(GROUP) or []
+        requirements = requires(CORE) or []
     except (PackageNotFoundError, ValueError, OSError):  # a copy of the sources without metadata, or damaged ones
         return ()
     matches = map(_REQUIREMENT.fullmatch, requirements)
-    return tuple(match[1] for match in matches if match is not None)
+    return tuple((match[1], match[2]) for match in matches if match is not None)
 
 
 def describe_missing_distributions() -> list[str]:
-    """Return a sentence on the project's distributions that are not installed; an empty list if all are."""
+    """Return a list with one sentence that names the project's missing distributions; empty if none is missing."""
     missing = [name for name in project_distributions() if not _is_installed(name)]
     if not missing:
         return []
-    return [f"not installed: {', '.join(missing)} (the extra {EXTRA!r} of {GROUP} has them)"]
+    return [f"not installed: {', '.join(missing)}; {INSTALL_ALL!r} brings all"]
 
 
 def _is_installed(name: str) -> bool:
+    """Return whether a distribution is installed according to its metadata, without importing it."""
     try:
         distribution(name)
     except PackageNotFoundError:

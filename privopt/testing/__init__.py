@@ -1,4 +1,4 @@
-"""The conformance kit and its strategies, for tests of privopt and of mechanisms made elsewhere.
+"""The conformance kit and its strategies, for tests of privopt and of mechanisms by other authors.
 
 A mechanism's test file::
 
@@ -10,7 +10,7 @@ A mechanism's test file::
 from privopt.testing.checks.base import Trial, check
 from privopt.testing.judging import Verdict, judge
 from privopt.testing.kit import check_kind, conformance, kind_conformance
-from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
+from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, examples_near, npy_bytes, to_toml
 from privopt.testing.profile import Profile, Query
 from privopt.testing.runner import CheckResult, run_check, run_checks
 from privopt.testing.under_trial import Subject, subject
@@ -29,6 +29,7 @@ __all__ = [
     "check_kind",
     "conformance",
     "csv_bytes",
+    "examples_near",
     "export_again",
     "judge",
     "kind_conformance",

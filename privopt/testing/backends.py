@@ -1,6 +1,7 @@
-"""Checks of solvers of linear programs: small models, by multipliers and by SciPy's optimum.
+"""Checks of linear program solvers, whose answers to small random models are compared with SciPy's and dual bounds.
 
-Each takes the name that a solver is registered under, an effort and a seed, like the checks that plugins bring.
+By weak duality the multipliers of an optimum prove its value, regardless of the solver that found them. Like the checks
+of plugins, each check takes the name of a registered solver, an effort and a seed.
 """
 
 from __future__ import annotations
@@ -26,42 +27,54 @@ from privopt.testing.efforts import Effort
 from privopt.testing.runner import CheckResult, run_examples
 
 SOLVER_TOLERANCE: Final = 1e-6
-"""Room for a solver's own tolerances, relative to the models' numbers, which are all small."""
+"""Tolerance for a solver's rounding, relative to the numbers of the models, which are all small."""
 
 
 Solve = Callable[[StandardForm], Result]
-"""A solver under trial."""
+"""Solves one model with the solver under trial."""
 
 
 @st.composite
 def programs(draw: st.DrawFn, integers: bool = False) -> StandardForm:
-    """Draw a small linear program over a box, of whole numbers, feasible and bounded: in either sense."""
-    return around_a_point(
+    """Draw a small, feasible linear program over a box, with integer coefficients, to minimise or maximise.
+
+    Args:
+        draw: The draw function of Hypothesis.
+        integers: Whether some of the columns must be integer.
+    """
+    # At most four rows, of any kind, and four columns; every coefficient may differ from 0.
+    return draw_feasible_program(
         draw, np.ones((draw(st.integers(0, 4)), draw(st.integers(1, 4))), dtype=bool), "LGER", integers
     )
 
 
-def around_a_point(draw: st.DrawFn, held: NDArray[np.bool_], kinds: str, integers: bool = False) -> StandardForm:
-    """Draw a program that is feasible by construction: the rows' sides are set around a whole point of its box.
+def draw_feasible_program(
+    draw: st.DrawFn, may_be_nonzero: NDArray[np.bool_], kinds: str, integers: bool = False
+) -> StandardForm:
+    """Draw a program that is feasible by construction: an integer point of its box satisfies all rows.
 
     Args:
-        draw: Hypothesis's own.
-        held: (rows, columns) where a row may have a number other than 0.
-        kinds: of rows: at most (L), at least (G), equations (E), ranges (R).
-        integers: some of the columns are whole.
+        draw: The draw function of Hypothesis.
+        may_be_nonzero: (rows, columns) Mask of the coefficients that may differ from 0.
+        kinds: Kinds of rows to choose from: at most (L), at least (G), equations (E), ranges (R).
+        integers: Whether some of the columns must be integer.
     """
-    m, n = held.shape
-    whole = st.integers(-4, 4)
+    # The point is integer, so that the program stays feasible if columns must be integer. The box bounds it.
+    m, n = may_be_nonzero.shape
+    coefficients = st.integers(-4, 4)
     point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
     A = np.zeros((m, n))
-    A[held] = draw(st.lists(whole, min_size=int(held.sum()), max_size=int(held.sum())))
+    A[may_be_nonzero] = draw(
+        st.lists(coefficients, min_size=int(may_be_nonzero.sum()), max_size=int(may_be_nonzero.sum()))
+    )
     lower, upper = np.full(m, -np.inf), np.full(m, np.inf)
-    for row, at in enumerate((A @ point).tolist()):
+    # The activity of a row is its value at the point. Sides are at a distance (slack) of 0 to 3 from it.
+    for row, activity in enumerate((A @ point).tolist()):
         kind, slack = draw(st.sampled_from(kinds)), draw(st.integers(0, 3))
-        upper[row] = {"L": at + slack, "G": math.inf, "E": at, "R": at + slack}[kind]
-        lower[row] = {"L": -math.inf, "G": at - slack, "E": at, "R": at - slack}[kind]
+        upper[row] = {"L": activity + slack, "G": math.inf, "E": activity, "R": activity + slack}[kind]
+        lower[row] = {"L": -math.inf, "G": activity - slack, "E": activity, "R": activity - slack}[kind]
     return StandardForm(
-        c=np.array(draw(st.lists(whole, min_size=n, max_size=n)), dtype=np.float64),
+        c=np.array(draw(st.lists(coefficients, min_size=n, max_size=n)), dtype=np.float64),
         sense=draw(st.sampled_from(["min", "max"])),
         A=A,
         row_lower=lower,
@@ -72,112 +85,183 @@ def around_a_point(draw: st.DrawFn, held: NDArray[np.bool_], kinds: str, integer
     )
 
 
-def hold_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TOLERANCE) -> None:
-    """Solve a model: the same answer again, nothing changed in the model, and no fault in the answer."""
-    before = deepcopy(form)
-    result, again = solve(form), solve(form)
-    faults = list(_faults(form, result, tolerance))
-    faults += [f"solve changed the form it was given: {line}" for line in changes(before, form, "form")]
-    if not np.array_equal(np.asarray(result.x), np.asarray(again.x)):
-        faults.append(f"the same model gave {result.x} and then {again.x}")
+def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TOLERANCE) -> None:
+    """Check that a solver answers a model correctly, answers the same a second time, and leaves the model unchanged.
+
+    Args:
+        solve: The solver under trial.
+        form: A feasible and bounded model.
+        tolerance: The allowed error, relative to the numbers of the model.
+
+    Raises:
+        CheckFailedError: The answer is faulty. The message shows the model.
+    """
+    original_form = deepcopy(form)
+    result, second_result = solve(form), solve(form)
+    faults = list(_find_faults(form, result, tolerance))
+    faults += [f"solve changed the form it was given: {line}" for line in changes(original_form, form, "form")]
+    # A seeded release must be the same twice, so a solver may not choose among optima by chance.
+    if not np.array_equal(np.asarray(result.x), np.asarray(second_result.x)):
+        faults.append(f"the same model gave {result.x} and then {second_result.x}")
     if faults:
-        _fail(faults[0], form)
+        _raise_failure(faults[0], form)
 
 
-def _faults(form: StandardForm, result: Result, tolerance: float) -> Iterator[str]:
-    """Yield what is wrong with an answer to a model that is feasible and bounded."""
-    x, optimum = result.x, _by_scipy(form)
+def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterator[str]:
+    """Yield a sentence for each fault in an answer to a feasible and bounded model.
+
+    Args:
+        form: The model.
+        result: The solver's answer.
+        tolerance: The allowed error, relative to the numbers of the model.
+    """
+    x, optimum = result.x, _solve_by_scipy(form)
     if result.outcome is not Outcome.OPTIMAL or x is None:
         yield f"a bounded, feasible model is called {result.outcome.value}; expected optimal"
         return
-    low, high = np.append(form.row_lower, form.col_lower), np.append(form.row_upper, form.col_upper)
-    found, value = np.append(form.A @ x, x), float(form.c @ x) + form.c0
-    missed = np.maximum(low - found, found - high)
-    if missed.max() > tolerance * (1 + abs(found).max()):
-        yield f"row {int(missed.argmax())} (columns after the rows) is {found[missed.argmax()]:.9g}"
+    # Bounds of columns are checked like those of rows, so both are put into one vector.
+    lower, upper = np.append(form.row_lower, form.col_lower), np.append(form.row_upper, form.col_upper)
+    activities, value = np.append(form.A @ x, x), float(form.c @ x) + form.c0
+    violations = np.maximum(lower - activities, activities - upper)
+    if violations.max() > tolerance * (1 + abs(activities).max()):
+        yield f"row {int(violations.argmax())} (columns after the rows) is {activities[violations.argmax()]:.9g}"
     if not np.array_equal(x[form.integrality > 0], np.round(x[form.integrality > 0])):
         yield f"integer columns came out as {x.tolist()}"
-    near = partial(math.isclose, rel_tol=tolerance, abs_tol=tolerance)
-    if result.objective is None or not near(result.objective, value):
+    is_close = partial(math.isclose, rel_tol=tolerance, abs_tol=tolerance)
+    if result.objective is None or not is_close(result.objective, value):
         yield f"the objective is said to be {result.objective!r}; at its vector it is {value!r}"
-    elif not near(value, optimum):
+    elif not is_close(value, optimum):
         yield f"the optimum is {optimum!r} by SciPy; the solver says {value!r}"
-    over = 0.0 if result.bound is None else (result.bound - optimum) * (1 if form.sense == "min" else -1)
-    if over > tolerance * (1 + abs(optimum)):
+    # A bound that is too weak is allowed; one beyond the optimum is wrong.
+    excess = 0.0 if result.bound is None else (result.bound - optimum) * (1 if form.sense == "min" else -1)
+    if excess > tolerance * (1 + abs(optimum)):
         yield f"the bound {result.bound!r} is on the wrong side of the optimum {optimum!r}"
+    # Multipliers prove bounds of linear programs alone. With integer columns there may be a duality gap.
     if result.duals is not None and not form.is_mip:
-        proved, left = dual_bound(form, result.duals), form.c - form.A.T @ result.duals
-        if not near(proved, optimum):
-            yield f"its multipliers prove {proved!r}; the optimum is {optimum!r}"
-        if result.reduced is not None and not np.allclose(left, result.reduced, rtol=tolerance, atol=tolerance):
-            yield f"the reduced costs are {result.reduced.tolist()}; c - A'y gives {left.tolist()}"
+        dual_value, reduced_costs = dual_bound(form, result.duals), form.c - form.A.T @ result.duals
+        if not is_close(dual_value, optimum):
+            yield f"its multipliers prove {dual_value!r}; the optimum is {optimum!r}"
+        if result.reduced is not None and not np.allclose(
+            reduced_costs, result.reduced, rtol=tolerance, atol=tolerance
+        ):
+            yield f"the reduced costs are {result.reduced.tolist()}; c - A'y gives {reduced_costs.tolist()}"
 
 
-def _by_scipy(form: StandardForm) -> float:
+def _solve_by_scipy(form: StandardForm) -> float:
+    """Return SciPy's optimal value of a feasible and bounded model ``form``, in the model's own sense.
+
+    SciPy only minimises, so a model to maximise is negated. If SciPy fails, Hypothesis discards the example.
+    """
     from scipy.optimize import LinearConstraint, milp
 
     sign = 1.0 if form.sense == "min" else -1.0
     rows = [LinearConstraint(form.A, form.row_lower, form.row_upper)] if form.shape[0] else []
     box = (form.col_lower, form.col_upper)
-    solved = milp(sign * form.c, integrality=form.integrality, bounds=box, constraints=rows)
-    hypothesis.assume(solved.status == 0)
-    return float(sign * solved.fun + form.c0)
+    solution = milp(sign * form.c, integrality=form.integrality, bounds=box, constraints=rows)
+    # SciPy's own failures say nothing about the solver under trial.
+    hypothesis.assume(solution.status == 0)
+    return float(sign * solution.fun + form.c0)
 
 
-def hold_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], more: int) -> None:
-    """Solve a model with one row more, which asks for more of some columns than there can be."""
+def check_infeasible(solve: Solve, form: StandardForm, columns: Sequence[int], excess: int) -> None:
+    """Check that a solver reports a model as infeasible after adding a row that no point of the box satisfies.
+
+    Args:
+        solve: The solver under trial.
+        form: A feasible model.
+        columns: The columns whose sum must be large under the added row.
+        excess: The amount, above 0, by which the required sum exceeds the sum of these columns' upper bounds.
+
+    Raises:
+        CheckFailedError: The solver reports another outcome.
+    """
     row = np.zeros((1, form.shape[1]))
     row[0, list(columns)] = 1.0
-    beyond = float(form.col_upper[list(columns)].sum()) + more
-    sides = np.append(form.row_lower, beyond), np.append(form.row_upper, math.inf)
-    clash = evolve(form, A=np.vstack([form.A.toarray(), row]), row_lower=sides[0], row_upper=sides[1])
-    outcome = solve(clash).outcome
+    unreachable_sum = float(form.col_upper[list(columns)].sum()) + excess
+    sides = np.append(form.row_lower, unreachable_sum), np.append(form.row_upper, math.inf)
+    infeasible_form = evolve(form, A=np.vstack([form.A.toarray(), row]), row_lower=sides[0], row_upper=sides[1])
+    outcome = solve(infeasible_form).outcome
     if outcome is not Outcome.INFEASIBLE:
-        _fail(f"a model without solution is called {outcome.value}", clash)
+        _raise_failure(f"a model without solution is called {outcome.value}", infeasible_form)
 
 
-def _fail(what: str, form: StandardForm) -> None:
-    shown = [f"{what}\nsmallest model found:\n{form.sense} {form.c.tolist()}"]
-    shown += [
-        f"{low:g} <= {row} <= {up:g}"
-        for row, low, up in zip(form.A.toarray().tolist(), form.row_lower, form.row_upper, strict=True)
+def _raise_failure(message: str, form: StandardForm) -> None:
+    """Raise a CheckFailedError with a finding and the model that shows it, written out row by row.
+
+    Hypothesis reports the failure of the smallest example found, so the message shows the smallest model.
+
+    Args:
+        message: The finding.
+        form: The model.
+    """
+    lines = [f"{message}\nsmallest model found:\n{form.sense} {form.c.tolist()}"]
+    lines += [
+        f"{lower:g} <= {row} <= {upper:g}"
+        for row, lower, upper in zip(form.A.toarray().tolist(), form.row_lower, form.row_upper, strict=True)
     ]
-    shown.append(f"columns from {form.col_lower.tolist()} to {form.col_upper.tolist()}")
-    shown.append(f"integer columns {np.flatnonzero(form.integrality).tolist()}")
-    raise CheckFailedError("\n".join(shown), None)
+    lines.append(f"columns from {form.col_lower.tolist()} to {form.col_upper.tolist()}")
+    lines.append(f"integer columns {np.flatnonzero(form.integrality).tolist()}")
+    raise CheckFailedError("\n".join(lines), None)
 
 
 def optimum(name: str, how: Effort, seed: int) -> CheckResult:
-    """Hold a solver's answers to linear programs, and the multipliers that it declares, against SciPy's optimum."""
-    return run_examples("optimum", lambda data: hold_optimum(_solver(name), data.draw(programs())), how, seed)
+    """Check a solver's answers to linear programs, and its multipliers, against SciPy's optimum.
+
+    Args:
+        name: The registered name of the solver.
+        how: How many examples are tried.
+        seed: The seed of the models that are drawn.
+    """
+    return run_examples("optimum", lambda data: check_optimum(_make_solve(name), data.draw(programs())), how, seed)
 
 
 def integers(name: str, how: Effort, seed: int) -> CheckResult:
-    """Hold a solver's answers where some columns are whole against SciPy's optimum."""
+    """Check a solver's answers to programs with integer columns against SciPy's optimum.
+
+    The check is skipped if the solver takes no integer columns.
+
+    Args:
+        name: The registered name of the solver.
+        how: How many examples are tried.
+        seed: The seed of the models that are drawn.
+    """
     if not get(name).capabilities.mip:
-        return CheckResult(check="integers", version=1, status="skipped", reason="takes no integers")
+        return CheckResult(check="integers", version=1, status="not applicable", reason="takes no integers")
     models = programs(integers=True)
-    return run_examples("integers", lambda data: hold_optimum(_solver(name), data.draw(models)), how, seed)
+    return run_examples("integers", lambda data: check_optimum(_make_solve(name), data.draw(models)), how, seed)
 
 
 def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
-    """Ask a solver for the solution of models that have none."""
+    """Check that a solver reports models without a solution as infeasible.
+
+    Args:
+        name: The registered name of the solver.
+        how: How many examples are tried.
+        seed: The seed of the models that are drawn.
+    """
 
     def example(data: st.DataObject) -> None:
+        """Draw a feasible model, and check it with an added row that makes it infeasible."""
         form = data.draw(programs())
-        hold_infeasible(_solver(name), form, range(form.shape[1]), data.draw(st.integers(1, 3)))
+        check_infeasible(_make_solve(name), form, range(form.shape[1]), data.draw(st.integers(1, 3)))
 
     return run_examples("infeasible", example, how, seed)
 
 
-def _solver(name: str) -> Solve:
-    tried = get(name)
+def _make_solve(name: str) -> Solve:
+    """Return a function that solves a model by a registered solver, and fails if the promised multipliers are missing.
+
+    Multipliers are the values of the dual variables, from which bounds are proved.
+    """
+    backend = get(name)
 
     def solve(form: StandardForm) -> Result:
-        result = tried.solve(form)
-        owed = tried.capabilities.duals and form.shape[0] and not form.is_mip
-        if owed and result.x is not None and result.duals is None:
-            _fail("it declares multipliers, and gives none for an LP solved to optimality", form)
+        """Solve a model, and check that the answer has multipliers if the solver declares that it returns them."""
+        result = backend.solve(form)
+        # Without rows there are no multipliers, and with integer columns they prove no optimum.
+        must_give_duals = backend.capabilities.duals and form.shape[0] and not form.is_mip
+        if must_give_duals and result.x is not None and result.duals is None:
+            _raise_failure("it declares multipliers, and gives none for an LP solved to optimality", form)
         return result
 
     return solve

@@ -1,4 +1,8 @@
-"""Where two objects differ: a problem before and after a solve, a release and what is read back of it."""
+"""Find where two objects differ: a problem before and after a solve, or a release and its copy read from files.
+
+``==`` does not suffice, because plugins' objects need not define it, arrays compare element by element, and NaN differs
+from NaN.
+"""
 
 from __future__ import annotations
 
@@ -13,64 +17,84 @@ from numpy.typing import NDArray
 from privopt.declare.schema import FileUse
 
 WHOLE: Final = (str, bytes, int, float, complex, set, frozenset, Path, type(None))
-"""What is compared as a whole, subclasses too: these may have attributes, and their contents are in none."""
+"""Types that are compared as a whole, with their subclasses, which may have attributes that do not hold the value."""
 
 _MISSING: Final = object()
 
 
 def changes(
-    one: Any, two: Any, place: str, *, through_files: bool = False, met: dict[tuple[int, int], Any] | None = None
+    first: Any,
+    second: Any,
+    path: str,
+    *,
+    through_files: bool = False,
+    compared_pairs: dict[tuple[int, int], Any] | None = None,
 ) -> Iterator[str]:
-    """Yield where and how two objects differ: by attrs fields, mappings, sequences and arrays.
+    """Yield a sentence for each place where two objects differ: in attrs fields, mappings, sequences and arrays.
 
-    Lists and tuples of the same parts are alike. A part that only one of them has, or that was None before, does not
-    count: it was cached.
+    A list equals a tuple of equal parts. A part that only one object has, or that was None in the first, is not a
+    difference, because it may be a cached value.
 
     Args:
-        one, two: the objects.
-        place: what the first is called.
-        through_files: the second was read from what the first wrote. What is None there is in no file then, and of a
-            path its name alone was released.
-        met: pairs that were compared, kept alive so that none of their ids is used again.
+        first: The object before, or as written.
+        second: The object after, or as read back.
+        path: The object's name in messages, such as ``"problem"``, to which names of parts are appended.
+        through_files: Whether the second object was read from files written by the first. In this case a part that is
+            None in the second is not stored in any file, and paths are compared by name.
+        compared_pairs: The pairs compared so far, which are kept alive here so that Python does not reuse their ids.
     """
-    if one is two or two is _MISSING or isinstance(one, FileUse):  # of files: readers note what they read, in solve too
+    # Readers of files note in FileUse what they read, during a solve too.
+    # ``_MISSING`` stands for a part that the second object does not have.
+    if first is second or second is _MISSING or isinstance(first, FileUse):
         return
-    if callable(one) and not isinstance(one, Mapping):
+    # Functions have no value to compare: two equal closures differ by their identity.
+    if callable(first) and not isinstance(first, Mapping):
         return
-    if one is None or (through_files and two is None):
+    if first is None or (through_files and second is None):
         return
-    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
-        yield from _in_arrays(np.asarray(one), np.asarray(two), place)
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        yield from _array_changes(np.asarray(first), np.asarray(second), path)
         return
-    if through_files and isinstance(one, Path) and isinstance(two, Path):
-        one, two = one.name, two.name
-    here, there = _parts(one), _parts(two)
-    if here is None or there is None:
-        if one != two and repr(one) != repr(two) and " at 0x" not in repr(one):
-            yield f"{place} was {one!r}, now {two!r}"
+    if through_files and isinstance(first, Path) and isinstance(second, Path):
+        first, second = first.name, second.name
+    first_parts, second_parts = _named_parts(first), _named_parts(second)
+    if first_parts is None or second_parts is None:
+        # A default representation has the address of the object, which differs between equal objects.
+        if first != second and repr(first) != repr(second) and " at 0x" not in repr(first):
+            yield f"{path} was {first!r}, now {second!r}"
         return
-    if isinstance(one, (list, tuple)) and len(here) != len(there):
-        yield f"{place} had {len(here)} parts, now {len(there)}"
-    met = {} if met is None else met
-    if (id(one), id(two)) not in met:  # what refers to itself comes to an end
-        met[id(one), id(two)] = one, two
-        for name, part in here.items():
-            other = there.get(name, _MISSING)
-            yield from changes(part, other, f"{place}{name}", through_files=through_files, met=met)
+    if isinstance(first, (list, tuple)) and len(first_parts) != len(second_parts):
+        yield f"{path} had {len(first_parts)} parts, now {len(second_parts)}"
+    compared_pairs = {} if compared_pairs is None else compared_pairs
+    if (id(first), id(second)) not in compared_pairs:  # objects that refer to themselves would recurse forever
+        compared_pairs[id(first), id(second)] = first, second
+        for name, part in first_parts.items():
+            counterpart = second_parts.get(name, _MISSING)
+            yield from changes(
+                part, counterpart, f"{path}{name}", through_files=through_files, compared_pairs=compared_pairs
+            )
 
 
-def _in_arrays(one: NDArray[Any], two: NDArray[Any], place: str) -> Iterator[str]:
-    if one.shape != two.shape:
-        yield f"{place} had shape {one.shape}, now {two.shape}"
+def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iterator[str]:
+    """Yield a sentence on the first entry in which two arrays differ, or on different shapes; nothing for equal arrays.
+
+    ``path`` is the array's name in the sentence.
+    """
+    if first.shape != second.shape:
+        yield f"{path} had shape {first.shape}, now {second.shape}"
         return
-    for at in map(tuple, np.argwhere(one != two).tolist()):
-        if repr(one[at]) != repr(two[at]):  # NaN is like NaN
-            yield f"{place}{list(at)} was {one[at]!r}, now {two[at]!r}"
+    for index in map(tuple, np.argwhere(first != second).tolist()):
+        if repr(first[index]) != repr(second[index]):  # NaN equals NaN here
+            yield f"{path}{list(index)} was {first[index]!r}, now {second[index]!r}"
             return
 
 
-def _parts(value: Any) -> dict[str, Any] | None:
-    """Return what is in an object, by place; None if it is looked at as a whole."""
+def _named_parts(value: Any) -> dict[str, Any] | None:
+    """Return the parts of an object by suffix, such as ``"[0]"`` or ``".name"``.
+
+    The parts are the values of a mapping, the elements of a sequence, or the attributes and the class of another
+    object. Return None if the object has no parts and is compared as a whole.
+    """
     if isinstance(value, WHOLE):
         return None
     if isinstance(value, Mapping):
@@ -79,7 +103,8 @@ def _parts(value: Any) -> dict[str, Any] | None:
         return {f"[{number}]": part for number, part in enumerate(value)}
     if not attrs.has(type(value)) and not hasattr(value, "__dict__"):
         return None
-    own = attrs.fields_dict(type(value)) if attrs.has(type(value)) else {}
-    names = {**own, **getattr(value, "__dict__", {})}
+    declared_fields = attrs.fields_dict(type(value)) if attrs.has(type(value)) else {}
+    # Dictionaries serve as ordered sets here; attrs classes with slots have no __dict__.
+    names = {**declared_fields, **getattr(value, "__dict__", {})}
     present = {f".{name}": getattr(value, name) for name in names if hasattr(value, name)}
     return {".__class__": type(value).__name__} | present

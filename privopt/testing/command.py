@@ -1,4 +1,8 @@
-"""The body of ``privopt check``: the kit on an installed mechanism."""
+"""The body of ``privopt check``: run the conformance kit on an installed mechanism, and format its results.
+
+The methods run in parallel in worker processes. All checks of a method run in the same worker, which caches the
+problems that it solves for these checks.
+"""
 
 from __future__ import annotations
 
@@ -26,62 +30,83 @@ def check(
     seed: int = 0,
     on_result: Callable[[CheckResult], None] | None = None,
 ) -> list[CheckResult]:
-    """Run every check on an installed mechanism, its methods side by side in a worker process for each processor.
+    """Run every check on an installed mechanism, with up to one worker process per processor.
 
     Args:
-        mechanism: its name.
-        method: one of its methods; where None each that has a guarantee. One of kind "none" is held against what its
-            paper claims.
-        only: names of the checks to run; all of them where empty.
-        seed: of the problems drawn.
-        on_result: called with each result as soon as it is there.
+        mechanism: Name of the mechanism.
+        method: One of the mechanism's methods, or None for each method that has a guarantee. A method of kind "none" is
+            checked against the claim of its paper.
+        only: Names of the checks to run; all if empty.
+        seed: Seed of the problems that are drawn.
+        on_result: Called with each result as soon as it is known.
 
     Returns:
-        One result a method and check, in the order of methods and checks.
+        One result for each method and check, in the order of methods and checks.
 
     Raises:
-        UnknownNameError, UsageError: no mechanism, method or check is called so; says what is not installed.
+        UnknownNameError, UsageError: The mechanism, method or check does not exist, or no method of the mechanism has a
+            guarantee and none was named. The message about a check names plugins that are not installed.
     """
     registered = registry().get(mechanism)
-    guaranteed = [one.name for one in registered.spec.methods if registered.spec.promises(one)]
+    guaranteed_methods = [
+        method_spec.name for method_spec in registered.spec.methods if registered.spec.promises(method_spec)
+    ]
     for name in only:
         if name not in all_checks():
             error = UnknownNameError("check", name, all_checks())
             raise UsageError("; ".join([str(error), *registry().describe_absences()])) from error
     checks = [name for name in all_checks() if not only or name in only]
-    names = guaranteed if method is None else [registered.method(method).name]
+    names = guaranteed_methods if method is None else [registered.method(method).name]
+    if not names:
+        # Without this, a mechanism that claims nothing would pass with no check done.
+        methods = ", ".join(method_spec.name for method_spec in registered.spec.methods)
+        raise UsageError(f"no method of {mechanism} has a guarantee; name one of {methods} by --method")
     workers = max(1, min(len(names), os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}
     with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
-        running = [  # a method's checks all to one worker, which keeps what it solved
-            executor.submit(name, _one, home, mechanism, name, each, len(names), seed)
+        # The key is the method's name, so that its checks share the worker that has its solved problems.
+        futures = [
+            executor.submit(name, _run_in_worker, home, mechanism, name, check_name, len(names), seed)
             for name in names
-            for each in checks
+            for check_name in checks
         ]
-        for done in as_completed(running):
-            result = done.result()
+        for future in as_completed(futures):
+            result = future.result()
             results[result.method, result.check] = result
             if on_result is not None:
                 on_result(result)
     return [results[name, check] for name in names for check in checks]
 
 
-def _one(home: str, mechanism: str, method: str, check: str, siblings: int, seed: int) -> CheckResult:
-    """In a worker: one check of one method, on the subject that the method's earlier checks left here."""
-    kept = worker_state()
-    if kept.get("trying") != (mechanism, method):
-        tempfile.tempdir = home  # all that is written is gone with it, however this worker ends
-        set_hypothesis_home_dir(home)  # else a folder .hypothesis appears where the command is run
-        if "subject" in kept:
-            kept["subject"].close()
-        kept["trying"], kept["subject"] = (mechanism, method), subject(mechanism, method)
-        kept["subject"].siblings = siblings
-    return run_check(check, kept["subject"], seed=seed)
+def _run_in_worker(home: str, mechanism: str, method: str, check: str, siblings: int, seed: int) -> CheckResult:
+    """Run one check of one method in a worker process, and return its result.
+
+    The subject, which is the method under trial with its cache of solved problems, is kept in the worker for further
+    checks of the same method.
+
+    Args:
+        home: The folder for temporary files, which the parent process removes.
+        mechanism: The name of the mechanism.
+        method: The name of the method.
+        check: The name of the check.
+        siblings: The number of methods that share the available time.
+        seed: The seed of the problems that are drawn.
+    """
+    state = worker_state()
+    if state.get("trying") != (mechanism, method):
+        tempfile.tempdir = home  # the parent removes it, however this worker ends
+        set_hypothesis_home_dir(home)  # else Hypothesis would create .hypothesis in the user's current folder
+        if "subject" in state:
+            state["subject"].close()
+        state["trying"], state["subject"] = (mechanism, method), subject(mechanism, method)
+        state["subject"].siblings = siblings
+    return run_check(check, state["subject"], seed=seed)
 
 
 def table(results: Sequence[CheckResult]) -> str:
-    """Format results as a table for the terminal, with the findings below it."""
-    rows = [(r.method, r.check, str(r.version), r.status, f"{r.seconds:.1f} s", _line(r)) for r in results]
+    """Return the output of ``privopt check``: a table of the results, followed by the findings of failed checks."""
+    rows = [(r.method, r.check, str(r.version), r.status, f"{r.seconds:.1f} s", _summary_line(r)) for r in results]
+    # The sixth column, a sentence, is last and not padded.
     widths = [max((len(row[n]) for row in rows), default=0) for n in range(5)]
     padded = [[cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)] + [row[5]] for row in rows]
     lines = ["  ".join(row).rstrip() for row in padded]
@@ -92,15 +117,21 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the results with every check that applies and was skipped without a stated reason as a failure."""
+    """Return the results, in which a check that was skipped without a stated reason counts as failed.
+
+    Results of checks that are not applicable stay unchanged.
+
+    Without this, a check that silently tries nothing would look like a success (``privopt check --fail-on-skip``).
+    """
     return [
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result
         for result in results
     ]
 
 
-def _line(result: CheckResult) -> str:
+def _summary_line(result: CheckResult) -> str:
+    """Return the text for a result's last column: the number of tried problems, or the first line of the reason."""
     if result.status == "passed":
-        done = f"{result.examples} problem{'s' * (result.examples != 1)}"
-        return f"{done}; {result.note}" if result.note else done
+        summary = f"{result.examples} problem{'s' * (result.examples != 1)}"
+        return f"{summary}; {result.note}" if result.note else summary
     return result.reason.splitlines()[0] if result.reason else ""

@@ -1,4 +1,7 @@
-"""Checks of registered decompositions: answers and bounds against the optimum of the whole, as of solvers."""
+"""Checks of registered decompositions, whose answers and bounds are compared with the optimum of the whole program.
+
+The models have the structure that a decomposition uses: blocks of columns connected only by linking columns.
+"""
 
 from __future__ import annotations
 
@@ -14,55 +17,83 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import InfeasibleError
 from privopt.interfaces import SolveContext
 from privopt.registry import registry
-from privopt.testing.backends import SOLVER_TOLERANCE, around_a_point, hold_infeasible, hold_optimum
+from privopt.testing.backends import SOLVER_TOLERANCE, check_infeasible, check_optimum, draw_feasible_program
 from privopt.testing.efforts import Effort
 from privopt.testing.runner import CheckResult, run_examples
 
 __all__ = ["infeasible", "whole"]
 
 Split = tuple[StandardForm, list[list[int]]]
-"""A linear program, and blocks of its columns, which no row joins."""
+"""A linear program, and blocks of its columns. No row has columns of two blocks."""
 
 TOLERANCE = 10 * SOLVER_TOLERANCE
-"""Tenfold of a solver's, which a decomposition asks several times."""
+"""Ten times a solver's tolerance, because a decomposition adds up the answers of several solves."""
 
 
 @st.composite
 def split_programs(draw: st.DrawFn) -> Split:
-    """Draw a program in blocks: each row, a lower bound, holds the one or two columns of no block, and one block's."""
+    """Draw a feasible program whose columns are linking columns, which come first, followed by one to three blocks.
+
+    Each row bounds a combination of linking columns and the columns of at most one block from below, so the blocks are
+    independent of one another once the linking columns are fixed.
+    """
+    # ``outer`` is the number of linking columns, ``sizes`` are the numbers of columns of the blocks.
     outer, sizes = draw(st.integers(1, 2)), draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
     starts = np.cumsum([outer, *sizes]).tolist()
     blocks = [list(range(a, b)) for a, b in pairwise(starts)]
+    # The empty block stands for rows over linking columns alone.
     rows = [block for block in [*blocks, []] for _ in range(draw(st.integers(1, 2)))]
-    held = np.array([[column < outer or column in block for column in range(starts[-1])] for block in rows])
-    return around_a_point(draw, held, "G"), blocks
+    may_be_nonzero = np.array([[column < outer or column in block for column in range(starts[-1])] for block in rows])
+    return draw_feasible_program(draw, may_be_nonzero, "G"), blocks
 
 
 def whole(name: str, how: Effort, seed: int) -> CheckResult:
-    """Hold a decomposition's answers and bounds against the optimum of the whole, whatever the blocks."""
+    """Check a decomposition's answers and bounds against the optimum of the whole program.
+
+    Args:
+        name: The registered name of the decomposer.
+        how: How many examples are tried.
+        seed: The seed of the models that are drawn.
+    """
 
     def example(data: st.DataObject) -> None:
+        """Draw a program with blocks, and compare the decomposition's answer with SciPy's."""
         form, blocks = data.draw(split_programs())
-        hold_optimum(partial(_solved, name, blocks), form, TOLERANCE)
+        check_optimum(partial(_solve_in_blocks, name, blocks), form, TOLERANCE)
 
     return run_examples("whole", example, how, seed)
 
 
 def infeasible(name: str, how: Effort, seed: int) -> CheckResult:
-    """Ask a decomposition for the solution of models that have none."""
+    """Check that a decomposition reports models without a solution as infeasible.
+
+    Args:
+        name: The registered name of the decomposer.
+        how: How many examples are tried.
+        seed: The seed of the models that are drawn.
+    """
 
     def example(data: st.DataObject) -> None:
+        """Draw a program with blocks, and check it with a row that no point of the first block satisfies."""
         form, blocks = data.draw(split_programs())
-        hold_infeasible(partial(_solved, name, blocks), form, blocks[0], data.draw(st.integers(1, 3)))
+        check_infeasible(partial(_solve_in_blocks, name, blocks), form, blocks[0], data.draw(st.integers(1, 3)))
 
     return run_examples("infeasible", example, how, seed)
 
 
-def _solved(name: str, blocks: list[list[int]], form: StandardForm) -> Result:
-    """Return a decomposition's answer, put as a solver's."""
-    tried = registry().kind("decomposer", name).load()()
+def _solve_in_blocks(name: str, blocks: list[list[int]], form: StandardForm) -> Result:
+    """Solve a program by a registered decomposer, and return the answer in the form of a solver's result.
+
+    The checks of solvers (:mod:`privopt.testing.backends`) can then be used for decomposers as well.
+
+    Args:
+        name: The registered name of the decomposer.
+        blocks: The columns of each block.
+        form: The program.
+    """
+    decomposer = registry().kind("decomposer", name).load()()
     try:
-        answer: Any = tried.solve(form, blocks, SolveContext(method="under-trial", solver="highs"))
+        answer: Any = decomposer.solve(form, blocks, SolveContext(method="under-trial", solver="highs"))
     except InfeasibleError:
         return Result(outcome=Outcome.INFEASIBLE, solver=name)
     bound = None if answer.bound is None else float(answer.bound)

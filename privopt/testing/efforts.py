@@ -1,4 +1,7 @@
-"""How hard the kit tries: profiles dev, ci and nightly, chosen by PRIVOPT_PROFILE."""
+"""The efforts of the conformance kit: dev, ci and nightly, selected by the environment variable PRIVOPT_PROFILE.
+
+An effort limits examples and processor time. More effort finds rarer faults; it never changes what counts as a fault.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ from privopt.errors import UnknownNameError
 
 @frozen(kw_only=True)
 class Effort:
-    """One profile.
+    """How long the kit searches for faults.
 
     Attributes:
         name: dev, ci or nightly.
-        examples: problems that each check draws at most.
-        seconds: of a processor for all checks of all methods of a mechanism together, on top of what their first
-            examples take: each check has its share, and draws no further problem after it, its least number aside.
-        shrinking: seconds for finding a smaller example of a failure.
-        draws: samples of each side for the statistical attack.
+        examples: Maximum number of problems that each check draws.
+        seconds: Processor seconds for all checks of all methods of a mechanism, in addition to the first examples. Each
+            check has an equal share. When its share is used up, a check draws no problems beyond its minimum number.
+        shrinking: Time limit, in seconds, of the search for a smaller example of a failure.
+        draws: Basic number of samples for the statistical checks.
     """
 
     name: str
@@ -31,7 +34,8 @@ class Effort:
     draws: int
 
     def settings(self) -> hypothesis.settings:
-        """Return the profile as settings of Hypothesis: no database, no deadline, the kit's own clock instead."""
+        """Return Hypothesis settings without a database, and without a deadline because the kit has its own clock."""
+        # Health checks are off: solving a problem takes longer than Hypothesis expects of an example.
         return hypothesis.settings(
             max_examples=self.examples,
             phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
@@ -44,8 +48,8 @@ class Effort:
 
 
 EFFORTS: Final = {
-    made.name: made
-    for made in (
+    profile.name: profile
+    for profile in (
         Effort(name="dev", examples=6, seconds=8.0, shrinking=4.0, draws=2_000),
         Effort(name="ci", examples=25, seconds=20.0, shrinking=8.0, draws=6_000),
         Effort(name="nightly", examples=400, seconds=1800.0, shrinking=60.0, draws=200_000),
@@ -54,10 +58,18 @@ EFFORTS: Final = {
 
 
 def effort(name: Effort | str | None = None) -> Effort:
-    """Return an effort as it is, or the profile called so; where None, the one that PRIVOPT_PROFILE names, else ci."""
+    """Return the effort with a given name. An Effort is returned unchanged.
+
+    Args:
+        name: dev, ci or nightly, or an effort. None stands for the effort named by the environment variable
+            PRIVOPT_PROFILE, or else ci.
+
+    Raises:
+        UnknownNameError: No effort has that name.
+    """
     if isinstance(name, Effort):
         return name
-    wanted = name or os.environ.get("PRIVOPT_PROFILE") or "ci"
-    if wanted not in EFFORTS:
-        raise UnknownNameError("profile of the conformance kit", wanted, EFFORTS)
-    return EFFORTS[wanted]
+    profile_name = name or os.environ.get("PRIVOPT_PROFILE") or "ci"
+    if profile_name not in EFFORTS:
+        raise UnknownNameError("profile of the conformance kit", profile_name, EFFORTS)
+    return EFFORTS[profile_name]

@@ -1,4 +1,4 @@
-"""The conformance kit in one call, for pytest: of a mechanism, or of a registered kind.
+"""The conformance kit as test functions for pytest, for a mechanism or for a registered kind.
 
 ::
 
@@ -36,111 +36,154 @@ def conformance(
     how: Effort | str | None = None,
     seed: int = 0,
 ) -> Callable[..., None]:
-    """Return a test function that runs every check, one test for each method and check.
+    """Return a test function that runs every check, with one test per method and check.
 
     Args:
-        mechanism: name of an installed mechanism, or a Mechanism class.
-        spec: for a class: what it would be registered as.
-        guarantee: for a class without a spec: the kind it claims.
-        profile: :class:`privopt.testing.Profile`; default: the one that the mechanism names, or the default of
+        mechanism: Name of an installed mechanism, or a Mechanism class.
+        spec: Registration of a class.
+        guarantee: Kind of guarantee that a class without a spec claims.
+        profile: A :class:`privopt.testing.Profile`. The default is the one that the mechanism names, or the default of
             :class:`privopt_metric_dp.problem.declared.MetricProblem`.
-        methods: default: every method that has a guarantee.
-        checks: default: every check; those that do not apply are skipped, with the reason.
-        expected_failures: check, or ``"method:check"``, -> reason. Strict: one that passes fails the test.
-        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        seed: of the problems drawn.
+        methods: Names of methods. The default is every method that has a guarantee.
+        checks: Names of checks. The default is every check; tests of inapplicable checks say why.
+        expected_failures: Reasons by check or ``"method:check"``. Expectations are strict: if such a check passes, its
+            test fails.
+        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        seed: Seed of the problems that are drawn.
     """
     import pytest
 
-    chosen = list(all_checks()) if checks is None else list(checks)
-    unknown = [name for name in chosen if name not in all_checks()]
-    if unknown:
-        raise UsageError(f"no check is called {unknown[0]!r}; there are {', '.join(all_checks())}")
+    check_names = list(all_checks()) if checks is None else list(checks)
+    unknown_names = [name for name in check_names if name not in all_checks()]
+    if unknown_names:
+        raise UsageError(f"no check is called {unknown_names[0]!r}; there are {', '.join(all_checks())}")
     if isinstance(mechanism, str):
-        known = registry().get(mechanism).spec
+        mechanism_spec = registry().get(mechanism).spec
     else:
-        known = spec or spec_of(mechanism, guarantee)
-    names = [m.name for m in known.methods if known.promises(m)] if methods is None else list(methods)
+        mechanism_spec = spec or spec_of(mechanism, guarantee)
+    names = [m.name for m in mechanism_spec.methods if mechanism_spec.promises(m)] if methods is None else list(methods)
     rows = [
-        pytest.param(method, check, marks=_expected(method, check, expected_failures or {}))
+        pytest.param(method, check, marks=_xfail_marks(method, check, expected_failures or {}))
         for method in names
-        for check in chosen
+        for check in check_names
     ]
-    kept: dict[str, Any] = {}
+    # One subject for all checks of a method, because it caches the runs of the pipeline.
+    subjects: dict[str, Any] = {}
 
     @pytest.mark.parametrize(("method", "check"), rows)
     def conforms(method: str, check: str) -> None:
-        if method not in kept:
-            kept[method] = subject(mechanism, method, spec=known, profile=profile)
-        _end_test(run_check(check, kept[method], how=how, seed=seed), f"{known.name} --method {method}")
+        """Run one check of one method. The subject is created when the first test of the method runs."""
+        if method not in subjects:
+            subjects[method] = subject(mechanism, method, spec=mechanism_spec, profile=profile)
+        _end_test(run_check(check, subjects[method], how=how, seed=seed), f"{mechanism_spec.name} --method {method}")
 
-    conforms.__doc__ = f"Conformance of {known.name}."
+    conforms.__doc__ = f"Conformance of {mechanism_spec.name}."
     return conforms
 
 
-def _expected(method: str, check: str, failures: Mapping[str, str]) -> list[Any]:
-    """Return the mark of a test that is expected to fail, by ``check`` or ``method:check``; strict: it must."""
+def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[Any]:
+    """Return the pytest marks of a test: a strict xfail mark if the test is expected to fail, otherwise an empty list.
+
+    Args:
+        method: The method under trial.
+        check: The name of the check.
+        failures: Reasons for expected failures, by check or ``"method:check"``; the latter takes precedence.
+
+    Raises:
+        UsageError: A key does not name a check, or a reason is blank.
+    """
     import pytest
 
     for key, reason in failures.items():
+        # A misspelt check would never be matched, and its expected failure would be forgotten.
         if key.rpartition(":")[2] not in all_checks() or not reason.strip():
             raise UsageError(f"expected failure {key!r} must name a check, and a reason in words, got {reason!r}")
     reason = failures.get(f"{method}:{check}", failures.get(check, ""))
     return [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
 
 
-def _end_test(result: CheckResult, tried: str) -> None:
-    """End a test of pytest as a check ended."""
+def _end_test(result: CheckResult, subject_name: str) -> None:
+    """End a pytest test like its check: fail or skip with the check's reason, or return if the check passed.
+
+    A check that is not applicable is skipped too, with a message that says so, because pytest and JUnit's XML have no
+    other status.
+
+    Args:
+        result: The result of the check.
+        subject_name: The name of what was checked, for the message.
+    """
     import pytest
 
     if result.status == "failed":
-        pytest.fail(f"{tried}: {result.check}: {result.reason}", pytrace=False)
+        # The finding says it all; a traceback would show the kit's own code.
+        pytest.fail(f"{subject_name}: {result.check}: {result.reason}", pytrace=False)
     if result.status == "skipped":
-        pytest.skip(result.reason)
+        pytest.skip(f"skipped: {result.reason}")
+    if result.status == "not applicable":
+        pytest.skip(f"not applicable: {result.reason}")
 
 
-def _checks_of(role: str) -> dict[str, Entry[CheckSpec]]:
-    return registry().of(f"check of each {role}")
+def _kind_checks(role: str) -> dict[str, Entry[CheckSpec]]:
+    """Return the registered checks of the kinds of a role, such as ``"solver"``, by name.
+
+    Raises:
+        UsageError: The role has no checks. The message names the roles that have checks.
+    """
+    checks = registry().of(f"check of each {role}")
+    if not checks:
+        checked_roles = [name for name in registry().names("role") if registry().of(f"check of each {name}")]
+        raise UsageError(
+            f"the kit has no checks of each {role}, only of each {', '.join(checked_roles)}; a plugin can register "
+            "some (privopt.specs.CheckSpec with a role)"
+        )
+    return checks
 
 
 def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> list[CheckResult]:
     """Run every check of a registered kind.
 
     Args:
-        role: one of :class:`privopt.specs.RoleSpec`.
-        name: what it is registered as.
-        how, seed: as of :func:`kind_conformance`.
+        role: Role of the kind, one of :class:`privopt.specs.RoleSpec`.
+        name: Name under which the kind is registered.
+        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        seed: Seed of everything that is drawn.
 
     Raises:
-        UnknownNameError: no kind, or no profile, is called so.
-        UsageError: it has no table in problem files.
+        UnknownNameError: The kind or the effort does not exist.
+        UsageError: No checks are registered for the role.
     """
     registry().kind(role, name)
-    return [_of_kind(check, name, how, seed) for check in _checks_of(role).values()]
+    return [_run_kind_check(check, name, how, seed) for check in _kind_checks(role).values()]
 
 
-def _of_kind(check: Entry[CheckSpec], name: str, how: Effort | str | None, seed: int) -> CheckResult:
+def _run_kind_check(check: Entry[CheckSpec], name: str, how: Effort | str | None, seed: int) -> CheckResult:
+    """Import a registered check, run it on the kind called ``name``, and return the result."""
     run = cast("Callable[[str, Effort, int], CheckResult]", check.import_target())
     return run(name, effort(how), seed)
 
 
 def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, seed: int = 0) -> Callable[..., None]:
-    """Return a test function that runs every check of a registered kind, one test for each.
+    """Return a test function that runs every check of a registered kind, with one test per check.
 
     Args:
-        role: one of :class:`privopt.specs.RoleSpec`.
-        name: what it is registered as.
-        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        seed: of what is drawn.
+        role: Role of the kind, one of :class:`privopt.specs.RoleSpec`.
+        name: Name under which the kind is registered.
+        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        seed: Seed of everything that is drawn.
+
+    Raises:
+        UnknownNameError: The kind does not exist.
+        UsageError: No checks are registered for the role.
     """
     import pytest
 
     registry().kind(role, name)
-    checks = _checks_of(role)
+    checks = _kind_checks(role)
 
     @pytest.mark.parametrize("check", list(checks))
     def conforms(check: str) -> None:
-        _end_test(_of_kind(checks[check], name, how, seed), f"{role} {name}")
+        """Run one check of the kind."""
+        _end_test(_run_kind_check(checks[check], name, how, seed), f"{role} {name}")
 
     conforms.__doc__ = f"Conformance of the {role} {name}."
     return conforms

@@ -1,4 +1,7 @@
-"""Find public methods of a mechanism whose names nearly match an ability: they are never called."""
+"""Find public methods of a mechanism whose names nearly match an ability.
+
+Abilities are recognised by method name, so a misspelt method is never called, and nothing else would report this.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,17 @@ from privopt.interfaces import Mechanism
 from privopt.interfaces.abilities import ABILITIES, member_of
 
 MIN_LIKENESS: Final = 0.8
-"""Share of letters in common, as difflib counts, from which a name is taken for a misspelt one."""
+"""Similarity by difflib from which a name counts as misspelt."""
 
 BASE_METHODS: Final = ("load", "verify")
 """Methods of :class:`privopt.interfaces.Mechanism` that a mechanism may omit, so that a misspelt one goes unnoticed."""
 
 
 def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: ignore[type-arg]
-    """Return a sentence for each public name that nearly matches an ability which its class does not define.
+    """Return a sentence for each public name in a mechanism that nearly matches the method of an ability.
+
+    An ability is an optional method such as ``warnings`` that the pipeline looks up by name. A name is not reported if
+    its class also defines the ability's method.
 
     >>> class Careless(Mechanism):
     ...     def warning(self, problem, release, result): ...
@@ -27,12 +33,16 @@ def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: 
     owners |= dict.fromkeys(BASE_METHODS, "the class Mechanism")
     sentences = []
     for cls in mechanism_class.__mro__:
+        # Classes behind Mechanism are its own bases, whose names are no mistakes of a plugin.
         if cls is Mechanism:
             break
         for name in vars(cls):
             if name.startswith("_") or name in owners or hasattr(Mechanism, name):
                 continue
-            (near,) = get_close_matches(name.lower(), owners, n=1, cutoff=MIN_LIKENESS) or [""]
-            if near and near not in vars(cls):
-                sentences.append(f"{cls.__name__}.{name} is called by nobody: {owners[near]} has the method {near!r}")
+            # Upper case is a likely slip too, so names are compared in lower case.
+            (nearest,) = get_close_matches(name.lower(), owners, n=1, cutoff=MIN_LIKENESS) or [""]
+            if nearest and nearest not in vars(cls):
+                sentences.append(
+                    f"{cls.__name__}.{name} is called by nobody: {owners[nearest]} has the method {nearest!r}"
+                )
     return sentences

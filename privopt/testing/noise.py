@@ -1,4 +1,8 @@
-"""The noise of a trial: each call of :mod:`privopt.numbers.noise` is noted, and drawn, rescaled or answered."""
+"""Record, and if requested replace, each call of :mod:`privopt.numbers.noise` during a trial.
+
+A check can let the noise be drawn, draw it at another scale, or answer each call itself. With answers a release is a
+function of its input, so a check can see whether anything but the noisy values depends on the secret.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,17 @@ from privopt.numbers.gaussian import variance_above
 from privopt.numbers.noise import Law, NoiseRecord, NoiseSource, noise_from
 from privopt.testing.profile import Query
 
-__all__ = ["AgainError", "Answer", "Call", "alike", "farther", "same", "tied", "truth", "watched"]
+__all__ = [
+    "Answer",
+    "Call",
+    "TooManyCallsError",
+    "answer_by_size",
+    "answer_truthfully",
+    "answer_with_ties",
+    "replay_answers",
+    "shift_one_call",
+    "watch_noise",
+]
 
 _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
     "discrete-laplace": "laplace",
@@ -25,14 +39,14 @@ _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
 }
 
 MAX_CALLS: Final = 5_000
-"""Calls of the noise in one solve of the kit's small problems; more of them have no end."""
+"""Maximum number of noise calls in one solve. The kit's problems are small, so more calls mean an endless loop."""
 
-FAR: Final = 1 << 61
-"""What a call is answered farther off by at most, so that sums stay within 64 bits."""
+MAX_SHIFT: Final = 1 << 61
+"""Largest shift of an answer, so that sums stay within 64 bits."""
 
 
-class AgainError(Exception):
-    """One solve called the noise more often than :data:`MAX_CALLS`."""
+class TooManyCallsError(Exception):
+    """A solve called the noise more than :data:`MAX_CALLS` times."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -40,19 +54,28 @@ class Call(Query):
     """One call of the noise.
 
     Attributes:
-        noisy: what it returned, as flat as the values.
+        noisy: The values that the call returned, as a flat array.
     """
 
     noisy: NDArray[Any]
 
 
 Answer = Callable[[Sequence[Call], Query], Sequence[Any]]
-"""``answer(calls, query)``: what a call of the noise returns, after these calls; of Gaussian noise the query's scale is
-the variance."""
+"""``answer(calls, query)``: returns the noisy values of a call, given the earlier calls. For Gaussian noise the query's
+scale is the variance."""
 
 
 @frozen(eq=False)
 class _WatchedNoise(NoiseSource):
+    """A source of noise that records each call, and scales or replaces the noise of another source.
+
+    Attributes:
+        inner: The source that draws the noise.
+        calls: The calls so far, in order.
+        answer: Returns the noisy values of calls without a seed; None to draw them.
+        factor: Factor by which the standard deviation of the noise is multiplied.
+    """
+
     inner: NoiseSource
     calls: list[Call]
     answer: Answer | None
@@ -61,90 +84,120 @@ class _WatchedNoise(NoiseSource):
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
     ) -> tuple[NDArray[Any], NoiseRecord]:
+        """Record the call, and return noisy values and the noise record, as :class:`NoiseSource` does.
+
+        Args:
+            values: The true values, of any shape.
+            law: The distribution of the noise.
+            scale: The scale of the noise; for Gaussian noise, the variance.
+            seed: The seed of the noise; None for the operating system's entropy.
+
+        Raises:
+            TooManyCallsError: The limit of :data:`MAX_CALLS` is exceeded.
+        """
         if len(self.calls) == MAX_CALLS:
-            raise AgainError(f"noise is drawn again and again until some value comes: {MAX_CALLS} times in one solve")
+            raise TooManyCallsError(
+                f"noise is drawn again and again until some value comes: {MAX_CALLS} times in one solve"
+            )
         gaussian, name = law == "discrete-gaussian", f"noise call {len(self.calls) + 1} ({values.size} values)"
+        # The factor multiplies the standard deviation, and the scale of Gaussian noise is the variance: hence its
+        # square. Calls with a seed are always drawn: their noise follows from the seed alone.
         if self.answer is None or seed is not None:
             noisy, record = self.inner.draw(values, law, scale * self.factor ** (2 if gaussian else 1), seed)
         else:
-            record = NoiseRecord("exact-integer", law, variance_above(scale) if gaussian else scale, None, values.size)
+            # The record looks like that of a real draw, so that the mechanism states its usual scale.
+            record = NoiseRecord("exact-integer", law, variance_above(scale) if gaussian else scale, values.size)
             query = Query(name=name, values=values, scale=record.scale, law=_LAWS[law])
             noisy = np.array(self.answer(self.calls, query), dtype=values.dtype).reshape(values.shape)
         self.calls.append(
+            # A copy of the values, because a mechanism may change its array in place later on.
             Call(name=name, values=values.copy(), scale=record.scale, law=_LAWS[law], noisy=noisy.flatten())
         )
         return noisy, record
 
 
 @contextmanager
-def watched(answer: Answer | None = None, factor: Fraction = Fraction(1)) -> Iterator[list[Call]]:
-    """Note in this block, one solve, each call of :mod:`privopt.numbers.noise`.
+def watch_noise(answer: Answer | None = None, factor: Fraction = Fraction(1)) -> Iterator[list[Call]]:
+    """Record each call of :mod:`privopt.numbers.noise` in this block, which is one solve.
 
-    Only for trials: what is released inside under an answer, or another factor, is not private.
+    Use this only in trials: a release under an answer or another factor is not private.
 
     Args:
-        answer: what calls without a seed return instead of a draw: :func:`truth`, for instance.
-        factor: by which the scale is multiplied that is drawn at; of Gaussian noise the standard deviation.
+        answer: Returns the values of calls without a seed, instead of a draw; for example :func:`answer_truthfully`.
+        factor: Factor by which the scale of the noise is multiplied; for Gaussian noise, the standard deviation.
 
     Yields:
-        The calls so far; their scales are those that were drawn at, of Gaussian noise the variances.
+        The calls so far. Their scales are those of the draws; for Gaussian noise, the variances.
 
     Raises:
-        AgainError: there are more than :data:`MAX_CALLS`, as of a mechanism that draws until it likes what comes.
+        TooManyCallsError: There are more than :data:`MAX_CALLS` calls, for instance in a mechanism that draws until a
+            value is acceptable.
     """
     calls: list[Call] = []
     with noise_from(lambda inner: _WatchedNoise(inner, calls, answer, factor)):
         yield calls
 
 
-def truth(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Answer with the values themselves: add no noise."""
+def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+    """Return the true values, without noise."""
     return list(query.values.tolist())
 
 
-def tied(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Answer with one number for all values of all calls."""
+def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+    """Return the same number for all values of all calls, so that a ranking has only ties."""
     return [5] * len(query.values)
 
 
-def same(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Answer with numbers that follow from how many values the call has, and how many such calls came before it.
+def answer_by_size(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+    """Return numbers that depend only on the size of the call and the number of earlier calls of that size.
 
-    What a mechanism publishes then is the same for two inputs, unless more than the noisy values depends on them.
+    With this answer a mechanism publishes the same for two inputs, unless something besides the noisy values depends on
+    the input.
     """
     count = len(query.values)
-    before = sum(len(call.values) == count for call in calls)
-    return list(np.random.default_rng([count, before + 1]).integers(0, 9, count).tolist())
+    # The answers depend on no value, and calls of other sizes in between do not shift them.
+    earlier_count = sum(len(call.values) == count for call in calls)
+    return list(np.random.default_rng([count, earlier_count + 1]).integers(0, 9, count).tolist())
 
 
-def farther(call: int, signs: tuple[int, int], *, scales: int, more: int) -> Answer:
-    """Return an answer with the values themselves, except for one call, which is answered far off.
+def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int) -> Answer:
+    """Return an answer with the true values, except in one call, whose values are shifted far from the true ones.
 
     Args:
-        call: which one, from 0.
-        signs: +1 or -1, of every other value from the first, and of the rest.
-        scales: by how many scales of its noise.
-        more: by how much in addition, and twice the greatest value too where it is not 0.
+        call: Index of the shifted call, from 0.
+        signs: Directions of the shift, +1 or -1, of the values with even index and of the values with odd index.
+        scales: Size of the shift, in scales of the call's noise.
+        more: Additional shift. If it is not 0, twice the largest absolute value is added too.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+        """Return the true values of the query, shifted if this is the chosen call; ``calls`` are the earlier calls."""
         values: list[Any] = query.values.tolist()
         if len(calls) != call:
             return values
-        wide = math.sqrt(query.scale) if query.law == "gaussian" else float(query.scale)
-        beside = more + 2 * max(map(abs, values), default=0) if more else 0
-        by = math.ceil(min(scales * wide + beside, FAR))
-        return [value + signs[place % 2] * by for place, value in enumerate(values)]
+        # The scale of Gaussian noise is its variance.
+        deviation = math.sqrt(query.scale) if query.law == "gaussian" else float(query.scale)
+        extra_shift = more + 2 * max(map(abs, values), default=0) if more else 0
+        shift = math.ceil(min(scales * deviation + extra_shift, MAX_SHIFT))
+        return [value + signs[index % 2] * shift for index, value in enumerate(values)]
 
     return answer
 
 
-def alike(earlier: Sequence[Call]) -> Answer:
-    """Return an answer with what another run was answered, call by call, as far as calls have as many values."""
+def replay_answers(earlier: Sequence[Call]) -> Answer:
+    """Return an answer that repeats the noisy values of another run, call by call.
+
+    Use this to compare two inputs under equal noisy values. A call that the other run did not make, or made with
+    another number of values, gets its true values.
+
+    Args:
+        earlier: The calls of the other run.
+    """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
+        """Return the other run's noisy values of the same call, or the true values."""
         number = len(calls)
-        fits = number < len(earlier) and len(earlier[number].values) == len(query.values)
-        return list((earlier[number].noisy if fits else query.values).tolist())
+        has_same_size = number < len(earlier) and len(earlier[number].values) == len(query.values)
+        return list((earlier[number].noisy if has_same_size else query.values).tolist())
 
     return answer

@@ -1,11 +1,15 @@
-"""Problems that a strategy draws: a problem file, the files it names, and what must not leak from them."""
+"""Generated problems: a problem file, the files that it names, and the secrets in these files that must not leak.
+
+A problem consists of text and bytes, as a user would supply them, so that a trial runs the same code as the command
+line.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import reduce
@@ -18,19 +22,21 @@ from attrs import evolve, field, frozen
 from privopt.declare.toml_text import to_toml
 from privopt.files.archive import npy_bytes
 
-__all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "npy_bytes", "to_toml"]
+__all__ = ["GeneratedProblem", "Variant", "csv_bytes", "csv_text", "examples_near", "npy_bytes", "to_toml"]
 
 FILE: Final = "problem.toml"
-"""What the problem file of a generated problem is called."""
+"""Name of the problem file of a generated problem."""
 _SHOWN_LINES = 14
+"""The number of lines of a file that a message shows."""
 
 
 def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    """Return a CSV file: header, then one line a row, numbers so that they read back as the same doubles.
+    """Return the bytes of a CSV file with a header and one line per row. Doubles read back unchanged.
 
     >>> csv_bytes(["id", "x"], [["a", 0.1]])
     b'id,x\\na,0.1\\n'
     """
+    # repr gives the shortest text that reads back as the same double.
     cells = [[repr(float(c)) if isinstance(c, (float, np.floating)) else str(c) for c in row] for row in rows]
     return csv_text([list(header), *cells])
 
@@ -38,7 +44,13 @@ def csv_bytes(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
 def csv_text(
     table: list[list[str]], *, quoting: Literal[0, 1, 2, 3] = csv.QUOTE_MINIMAL, lineterminator: str = "\n"
 ) -> bytes:
-    """Return a CSV file of header and rows, as the csv module writes it."""
+    """Return the bytes of a CSV file in UTF-8.
+
+    Args:
+        table: The rows, the header first.
+        quoting: The rule for quoting cells, a constant of :mod:`csv`.
+        lineterminator: The end of each line.
+    """
     text = io.StringIO()
     csv.writer(text, quoting=quoting, lineterminator=lineterminator).writerows(table)
     return text.getvalue().encode()
@@ -46,7 +58,7 @@ def csv_text(
 
 @frozen(kw_only=True, eq=False)
 class GeneratedProblem:
-    """One problem, as its user would hand it in.
+    """A problem, as a user would supply it.
 
     >>> problem = GeneratedProblem(toml="[privacy]\\nepsilon = 0.1\\n")
     >>> print(problem.with_key("privacy.epsilon", 2).toml, end="")
@@ -54,11 +66,11 @@ class GeneratedProblem:
     epsilon = 2
 
     Attributes:
-        toml: text of the problem file.
-        files: contents of the files that it names, by the name it gives them.
-        secrets: byte strings of the secret inputs, long enough not to occur by chance (seven digits or letters,
-            say) and such that the mechanism may not publish them: none may be in a file outside ``private/``.
-        facts: whatever the profile's own functions want to know of the problem.
+        toml: Text of the problem file.
+        files: Contents of the files that the problem file names, by name.
+        secrets: Byte strings of the secret inputs that the mechanism must not publish, that is, write to a file outside
+            ``private/``. Each must be too long to occur by chance, for example with seven digits or letters.
+        facts: Any further data about the problem that the profile's functions need.
     """
 
     toml: str
@@ -66,17 +78,26 @@ class GeneratedProblem:
     secrets: tuple[bytes, ...] = field(default=(), converter=tuple[bytes, ...])
     facts: Mapping[str, Any] = field(factory=dict)
 
+    @classmethod
+    def of_file(cls, path: Path) -> GeneratedProblem:
+        """Read a problem file and the files that it names, which lie in the same folder."""
+        text = path.read_text("utf-8")
+        # Any text of the file may be a file's name, as keys of all mechanisms are read alike.
+        names = sorted({name for name in _iter_texts(tomllib.loads(text)) if (path.parent / name).is_file()})
+        return cls(toml=text, files={name: (path.parent / name).read_bytes() for name in names})
+
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Equal for equal problems."""
+        """A key that is equal for equal problems."""
         return self.toml, tuple(sorted(self.files.items()))
 
     def tables(self) -> dict[str, Any]:
-        """Return the problem file, parsed; numbers with a point are Decimals."""
+        """Return the parsed problem file. Numbers with a decimal point are Decimals."""
+        # A float would not survive to_toml as it was written.
         return tomllib.loads(self.toml, parse_float=Decimal)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a key, ``"privacy.epsilon"`` say."""
+        """Return the value of a key such as ``"privacy.epsilon"``, or ``default`` if the key is absent."""
         value: Any = self.tables()
         for part in key.split("."):
             if not isinstance(value, Mapping) or part not in value:
@@ -88,6 +109,7 @@ class GeneratedProblem:
         """Return the same problem with one key set."""
         tables = self.tables()
         *path, last = key.split(".")
+        # Follows the path into the nested tables, and makes tables that are missing.
         reduce(lambda inner, part: inner.setdefault(part, {}), path, tables)[last] = value
         return evolve(self, toml=to_toml(tables))
 
@@ -95,6 +117,7 @@ class GeneratedProblem:
         """Return the same problem with one key omitted."""
         tables = self.tables()
         *path, last = key.split(".")
+        # If a table of the path is missing, the key is omitted already, and an empty dictionary is changed in vain.
         reduce(lambda inner, part: inner.get(part, {}), path, tables).pop(last, None)
         return evolve(self, toml=to_toml(tables))
 
@@ -103,12 +126,12 @@ class GeneratedProblem:
         return evolve(self, files={**self.files, name: contents})
 
     def rows(self, name: str) -> list[list[str]]:
-        """Return the cells of a CSV file of the problem, its header first."""
+        """Return the rows of a CSV file of the problem, with its header first; empty lines are dropped."""
         text = self.files[name].decode("utf-8", "replace")
         return [row for row in csv.reader(io.StringIO(text, newline="")) if row]
 
     def write(self, folder: Path) -> Path:
-        """Write the problem file and its files; returns the path of the problem file."""
+        """Write the problem file and the files that it names, and return the path of the problem file."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, contents in self.files.items():
             path = folder / name
@@ -119,33 +142,62 @@ class GeneratedProblem:
         return path
 
     def show(self) -> str:
-        """Return the problem as it can be read in a message: the TOML, then each file, long ones cut."""
+        """Return the problem as text for a message: the TOML, then each file, with long files truncated."""
         parts = [self.toml.strip("\n")]
-        parts += [f"# {name}\n{_shown(contents)}" for name, contents in sorted(self.files.items())]
+        parts += [f"# {name}\n{_format_contents(contents)}" for name, contents in sorted(self.files.items())]
         return "\n".join(parts)
 
     def __repr__(self) -> str:
         return f"GeneratedProblem({' / '.join(self.show().splitlines())})"
 
 
-def _shown(contents: bytes) -> str:
+def _iter_texts(value: object) -> Iterator[str]:
+    """Yield every single-line text in nested tables and lists."""
+    if isinstance(value, str) and 0 < len(value) < 200 and value.isprintable():
+        yield value
+    elif isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _iter_texts(inner)
+
+
+def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
+    """Return the problem ``example.toml`` of a plugin's project, for :attr:`privopt.testing.Profile.examples`.
+
+    The problem lies beside the project's ``pyproject.toml``, in a folder above ``file`` or, if the plugin is installed
+    elsewhere, in the current folder. If it is missing, the result is empty.
+
+    Args:
+        file: A file of the plugin's package, usually ``__file__`` of a module.
+    """
+    package = Path(file).resolve().parent
+    for folder in (*package.parents[:3], Path.cwd()):
+        project, example = folder / "pyproject.toml", folder / "example.toml"
+        # The current folder may be another project's.
+        if project.is_file() and example.is_file() and package.name in project.read_text("utf-8"):
+            return (GeneratedProblem.of_file(example),)
+    return ()
+
+
+def _format_contents(contents: bytes) -> str:
+    """Format a file's contents for a message: the numbers of an array, or the first lines of a text."""
+    # Arrays are shown as numbers; a file that only looks like one is shown as text.
     if contents.startswith(b"\x93NUMPY"):
         with suppress(ValueError, EOFError):
             return np.array2string(np.load(io.BytesIO(contents), allow_pickle=False), threshold=64)
     lines = contents.decode("utf-8", "replace").splitlines()
-    cut = lines[:_SHOWN_LINES]
-    return "\n".join(cut + [f"... {len(lines) - _SHOWN_LINES} lines more"] * (len(lines) > _SHOWN_LINES))
+    visible_lines = lines[:_SHOWN_LINES]
+    return "\n".join(visible_lines + [f"... {len(lines) - _SHOWN_LINES} lines more"] * (len(lines) > _SHOWN_LINES))
 
 
 @frozen(kw_only=True)
 class Variant:
-    """A problem that says the same thing in another way.
+    """An equivalent form of a problem.
 
     Attributes:
-        problem: relabelled, reordered or in other units.
-        factor: what its objective is of the first problem's: 4.0 where lengths, and the loss with them, are four
-            times as large.
-        change: what was changed, in words for the message.
+        problem: The equivalent problem: relabelled, reordered or in other units.
+        factor: The variant's objective divided by the original problem's: 4.0, for example, if all lengths, and
+            therefore the loss, are four times as large.
+        change: A description of the change, for messages.
     """
 
     problem: GeneratedProblem

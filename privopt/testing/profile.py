@@ -1,8 +1,9 @@
-""":class:`Profile`: what a mechanism states about itself for the kit.
+""":class:`Profile`: what the conformance kit needs to know about a mechanism.
 
-A mechanism names its profile by ``kit = "package.module:PROFILE"``. One over
-:class:`privopt_metric_dp.problem.declared.MetricProblem` needs none; where it adds a required table, or some of the
-default's problems are not for it, :func:`privopt_metric_dp.kit.problems.metric_profile` makes one in a line.
+A mechanism names its profile by ``kit = "package.module:PROFILE"``. A mechanism over
+:class:`privopt_metric_dp.problem.declared.MetricProblem` needs no profile. If it adds a required table, or cannot solve
+some of the default profile's problems, :func:`privopt_metric_dp.kit.problems.metric_profile` makes a profile in one
+line.
 """
 
 from __future__ import annotations
@@ -23,35 +24,37 @@ from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
 VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
-"""Names that checks of the kit ask for."""
+"""Names of the variants that checks of the kit use."""
 
 
-def _flat(values: ArrayLike) -> NDArray[Any]:
+def _flatten(values: ArrayLike) -> NDArray[Any]:
+    """Convert values of any shape to a flat array."""
     return np.asarray(values).ravel()
 
 
 @frozen(kw_only=True, eq=False)
 class Query:
-    """Quantities that noise is added to, one call of the noise.
+    """Quantities to which one call adds noise.
 
     Attributes:
-        name: in words, for messages: ``"counts of level 2"``.
-        values: the true quantities, before the noise; any shape.
-        scale: of the Laplace or double geometric noise on each of them, exact; the variance of Gaussian noise.
-        sensitivity: greatest change of the sum of absolute values between neighbours that the mechanism computes
-            with, of the sum of squares under Gaussian noise; None where it states none for this call alone.
-        law: ``"laplace"`` (double geometric too) or ``"gaussian"``.
+        name: Description for messages, such as ``"counts of level 2"``.
+        values: The true quantities before noise, of any shape.
+        scale: Exact scale of the Laplace or double geometric noise on each quantity; for Gaussian noise, the variance.
+        sensitivity: The sensitivity that the mechanism assumes: the greatest sum of absolute changes between
+            neighbours, or of squared changes for Gaussian noise. None if the mechanism does not state it for this call
+            alone.
+        law: ``"laplace"``, also for double geometric noise, or ``"gaussian"``.
     """
 
     name: str
-    values: NDArray[Any] = field(converter=_flat)
+    values: NDArray[Any] = field(converter=_flatten)
     scale: Fraction = field(converter=Fraction)
     sensitivity: Fraction | int | None = None
     law: Literal["laplace", "gaussian"] = "laplace"
 
 
 def _epsilon(problem: Any) -> Fraction:
-    """Return the ``privacy.epsilon`` of a problem; where another object was loaded, that of its declaration."""
+    """Return the exact ``privacy.epsilon`` of a declared problem, or of a loaded problem's declaration."""
     return Fraction(getattr(problem, "declared", problem).privacy.epsilon)
 
 
@@ -59,48 +62,56 @@ def _epsilon(problem: Any) -> Fraction:
 class Profile:
     """How the conformance kit can try a mechanism.
 
-    Only ``problems`` is needed; each other field makes further checks possible, and a check that lacks its field is
+    Only ``problems`` is required. Each other field makes further checks possible. A check whose field is missing is
     reported as skipped, with the field's name.
 
-    Functions take a :class:`GeneratedProblem` where they make other problems, and the mechanism's own loaded problem
-    (an instance of its ``problem_class``) where they compute.
+    Functions that make other problems take a :class:`GeneratedProblem`. Functions that compute take the mechanism's
+    loaded problem, an instance of its ``problem_class``.
 
     Attributes:
-        problems: strategy of small problems, valid and, but for some, feasible. The simplest ones first in every
-            choice, so that failures shrink.
-        neighbours: all problems, or enough of them, that the guarantee makes alike with a given one (additive noise).
-        queries: ``(problem, method) -> queries``: what noise is added to, call by call. Default: the calls of
-            :mod:`privopt.numbers.noise` are recorded while the mechanism solves, which is better where it draws from
-            there.
-        observed: ``(release) -> numbers`` of a release that depend on the secret, always as many: what the
-            statistical attack looks at. The mechanism is solved again for each draw.
-        probabilities: ``(problem, method) -> probabilities`` of the outcomes, always as many: the exact distribution
-            of a mechanism that chooses one of them instead of adding noise to numbers (the exponential mechanism,
-            permute-and-flip). ``observed`` and ``draws`` then give the number of the outcome, from 0.
-        alike: ``(problem) -> (id, id, distance)`` of secrets that a matrix or a sampler must keep alike, computed from
-            the problem file by other code than the mechanism's own; distance 1 for a problem without distances.
-            Default: the pairs of the problem or of the release, else every two secrets.
-        draws: ``(problem, method, count) -> (count, m)``: the same, ``count`` independent draws at once, where a
-            faster way exists than to solve for each. Fresh ones at each call, also for the same arguments.
-        stricter: a problem that asks for more privacy and is otherwise the same, or None; its loss must not be lower.
-        variants: by name (``"relabelling"``, ``"reordering"``, ``"units"``, no other): the same problem said otherwise,
-            or None where that cannot be done with the one given.
-        nothing_near: a problem in which no pair of secrets is required, or one that is refused; None if there cannot be
-            one. Its certificate must not hold.
-        best_known: ``(problem, result) -> objective`` of some release that keeps the guarantee, found otherwise
-            (brute force); holds ``lower_bound`` against it. ``result`` says which method and unit.
-        oracle: ``(problem, release, result) -> complaints``: an independent computation of what the release must meet;
-            ``result`` is what result.json says. Nothing where all is well.
-        claims: method -> guarantee kind that its paper claims, for methods of kind ``"none"``: what they are held
-            against when named.
-        notion: registered notion that the problems name in ``[privacy] kind``, where it is not the mechanism's own.
-        epsilon: ``(problem) -> epsilon`` where it is not ``privacy.epsilon``.
-        tolerance: relative difference that two losses which ought to be equal may have beyond the gap asked for, for
-            methods that find no optimum and say so.
-        skip: check -> reason, for checks that make no sense of this mechanism.
+        problems: Strategy for small, valid problems, nearly all of them feasible. The simplest alternative comes first
+            in every choice, so that failures shrink.
+        examples: Problems that are solved at every effort in addition to drawn ones, such as the project's
+            ``example.toml`` (:func:`privopt.testing.examples_near`), and problems for which an iterative method needs
+            several rounds.
+        neighbours: Returns the neighbours of a problem under the guarantee, or enough of them (additive noise). Under a
+            notion that is not ``symmetric``, these are the neighbours against which the problem is protected.
+        queries: ``(problem, method) -> queries``: the quantities to which noise is added, call by call. By default the
+            calls of :mod:`privopt.numbers.noise` are recorded during a solve, which is better if the mechanism draws
+            its noise there.
+        observed: ``(release) -> numbers``: the numbers of a release that depend on the secret, for the statistical
+            attack. Their count must not vary. The problem is solved again for each draw.
+        probabilities: ``(problem, method) -> probabilities``: the exact distribution of a mechanism that chooses one of
+            several outcomes instead of adding noise to numbers (the exponential mechanism, permute-and-flip). The count
+            of outcomes must not vary. ``observed`` and ``draws`` then return the number of the outcome, from 0.
+        alike: ``(problem) -> (id, id, distance)``: the pairs of secrets that a matrix or a sampler must make hard to
+            distinguish, computed from the problem file by code independent of the mechanism's. Without distances, the
+            distance is 1. The default is the pairs of the problem or of the release, or else all pairs of secrets.
+            Under a notion that is not ``symmetric`` the pairs are ordered: an output is at most exp(epsilon distance)
+            times as likely for the first secret as for the second.
+        draws: ``(problem, method, count) -> (count, m)``: ``count`` independent draws of what ``observed`` returns, if
+            there is a faster way than one solve per draw. Each call must return new draws, even for equal arguments.
+        stricter: Returns the same problem with more privacy, or None. The loss of that problem must not be lower.
+        variants: Functions that return an equivalent problem, or None if there is none, by name: ``"relabelling"``,
+            ``"reordering"`` or ``"units"``.
+        nothing_near: Returns a problem without required pairs of secrets, which must be refused or have a certificate
+            that does not hold; None if there is no such problem.
+        best_known: ``(problem, result) -> objective``: the objective of some release that satisfies the guarantee,
+            found by other means such as brute force, and compared with the stated bound. ``result`` has the method and
+            the unit.
+        oracle: ``(problem, release, result) -> complaints``: an independent check of the conditions that the release
+            must satisfy. ``result`` is the contents of result.json. The complaints are empty if there is no fault.
+        claims: The kind of guarantee claimed in a paper, by the name of a method of kind ``"none"``. Methods named here
+            are checked against this claim.
+        notion: Registered notion that the problems name in ``[privacy] kind``, if it differs from the mechanism's.
+        epsilon: ``(problem) -> epsilon``, if epsilon is not ``privacy.epsilon``.
+        tolerance: Allowed relative difference of two losses that should be equal, in addition to the gap, for methods
+            that state that they are not optimal.
+        skip: Reasons, by check, for leaving out checks that make no sense for this mechanism.
     """
 
     problems: SearchStrategy[GeneratedProblem]
+    examples: Sequence[GeneratedProblem] = ()
     neighbours: Callable[[GeneratedProblem], Iterable[GeneratedProblem]] | None = None
     queries: Callable[[Any, str], Sequence[Query]] | None = None
     observed: Callable[[Any], ArrayLike] | None = None
@@ -111,7 +122,8 @@ class Profile:
     variants: Mapping[str, Callable[[GeneratedProblem, random.Random], Variant | None]] = field(factory=dict)
 
     @variants.validator
-    def _known(self, _: object, variants: Mapping[str, object]) -> None:
+    def _check_variant_names(self, _: object, variants: Mapping[str, object]) -> None:
+        """Refuse misspelt names of variants, whose checks would otherwise be silently skipped."""
         if unknown := sorted(variants.keys() - VARIANTS):
             raise UsageError(f"Profile.variants: names must be among {', '.join(sorted(VARIANTS))}, got {unknown[0]!r}")
 
@@ -126,22 +138,23 @@ class Profile:
 
 
 def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
-    """Return the profile that a mechanism names: itself, or a function that makes it of the problem class.
+    """Return the profile that a mechanism names, or the result of calling the function that it names.
 
     Raises:
-        RegistryError: it names none, what it names is not a profile, or there is none for its problem class.
+        RegistryError: The mechanism does not name a profile, or there is no profile for its problem class.
     """
-    name, found = type(mechanism).__name__, None
+    name, profile = type(mechanism).__name__, None
     if mechanism.kit:
         try:
-            found = resolve_name(mechanism.kit)
+            profile = resolve_name(mechanism.kit)
         except (ImportError, AttributeError, ValueError) as error:
             raise RegistryError(f"{name}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
-        if not isinstance(found, Profile) and callable(found):
-            found = found(mechanism.problem_class)
-    if not isinstance(found, Profile):
+        # A base class may name a function, which makes the profile of each mechanism by its problem class.
+        if not isinstance(profile, Profile) and callable(profile):
+            profile = profile(mechanism.problem_class)
+    if not isinstance(profile, Profile):
         raise RegistryError(
             f"{name} must name a profile for the conformance kit: "
             f'kit = "package.module:PROFILE", a privopt.testing.Profile, got {mechanism.kit!r}'
         )
-    return found
+    return profile

@@ -1,4 +1,8 @@
-"""Run checks on a subject and report how each ended."""
+"""Run checks on a subject, and report the result of each.
+
+Hypothesis draws and shrinks the examples. The kit adds its own clock, which counts processor time, and converts every
+way in which a check can end to a :class:`CheckResult`.
+"""
 
 from __future__ import annotations
 
@@ -15,37 +19,46 @@ from hypothesis.errors import FailedHealthCheck, Flaky, HypothesisException, Uns
 
 from privopt.errors import PrivoptError, UnknownNameError
 from privopt.testing.checks import checks as all_checks
-from privopt.testing.checks.attack import EVENT_PROBABILITY
-from privopt.testing.checks.base import Check, CheckFailedError, Elsewhere, History, Trial
+from privopt.testing.checks.base import Check, CheckFailedError, Elsewhere, History, LeftOut, Trial
 from privopt.testing.efforts import Effort, effort
 from privopt.testing.under_trial import Subject, error_text
 
 
-def spent() -> float:
-    """Return the processor seconds of this process and its children: a busy machine must not weaken a check."""
+def processor_seconds() -> float:
+    """Return the processor seconds of this process and its children.
+
+    With wall time, a busy machine would weaken a check, since fewer problems would be drawn.
+    """
     return math.fsum(os.times()[:4])
 
+
+SHARES: Final = 44
+"""Number of checks that share the time of an effort.
+
+About as many as privopt's own distributions bring, but constant, so that verdicts do not depend on what is installed.
+"""
 
 UNSOLVED: Final = "no generated problem was solved"
 NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated problems that were solved"
 
-Status = Literal["passed", "failed", "skipped"]
+Status = Literal["passed", "failed", "skipped", "not applicable"]
 
 
 @frozen(kw_only=True)
 class CheckResult:
-    """How one check ended.
+    """The result of one check.
 
     Attributes:
-        check: its name.
-        version: of the check.
-        status: passed, failed or skipped.
-        reason: what was found with the smallest example, or why it was skipped.
-        seconds: it took.
-        method: of the mechanism.
-        examples: drawn until it failed, or in all.
-        note: of one that passed: how much an attack would have seen.
-        missed: of one that was skipped: whether it is for such a mechanism, and no one said why it is omitted.
+        check: Name of the check.
+        version: Version of the check.
+        status: passed, failed, skipped, or not applicable if it is for releases of another kind.
+        reason: The finding on the smallest example, or the reason why the check was not run.
+        seconds: Duration of the check in seconds.
+        method: Method of the mechanism.
+        examples: Number of examples until the failure, or for a check that passed, the number that could have shown a
+            fault.
+        note: For a check that passed, how small a fault an attack would have detected.
+        missed: For a check that was skipped, whether there is no stated reason for leaving it out.
     """
 
     check: str
@@ -59,97 +72,138 @@ class CheckResult:
     missed: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of one check in ``privopt check --json``."""
+        """Return the result as a JSON object, as printed by ``privopt check --json``."""
         return asdict(self) | {"seconds": round(self.seconds, 3)}
 
 
 class _TimeOverError(BaseException):
-    """No further example is to be drawn, nor a smaller one: ends Hypothesis, which catches no error of this base."""
+    """The time is over. This error ends Hypothesis, which does not catch errors that are not an Exception."""
 
 
-def _one(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
-    began = time.monotonic()
+def _run_example(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
+    """Run one example of a check, and update the check's history.
+
+    Args:
+        check: The check.
+        subject: The method under trial.
+        how: The effort, with this check's share of the time.
+        history: The state of the check across examples.
+        data: Hypothesis's source of choices, from which problems are drawn.
+
+    Raises:
+        CheckFailedError: The example shows a fault.
+        _TimeOverError: The check's time is over, so that no further example is tried.
+        HypothesisException: The example is discarded.
+    """
+    started_at = time.monotonic()
     if history.failed_at is None:
-        over = history.examples + history.rejected // 2 >= check.min_examples and spent() - history.start > how.seconds
+        # Rejected examples count for half: a strategy that is rejected again and again must end too.
+        is_over = (
+            history.examples + history.rejected // 2 >= check.min_examples
+            and processor_seconds() - history.start > how.seconds
+        )
     else:
-        over = began - history.failed_at > how.shrinking
-    if over:
+        # Shrinking is limited by wall time, since it cannot change what is found, only how short it is.
+        is_over = started_at - history.failed_at > how.shrinking
+    if is_over:
         raise _TimeOverError
     try:
         check.function(Trial(subject=subject, data=data, effort=how, history=history))
     except HypothesisException:
+        # Hypothesis uses errors of its own to pass over an example: they are no finding.
         history.rejected += 1
         raise
     except Exception as error:
         if history.failed_at is None:
-            history.examples, history.failed_at = history.examples + 1, began
+            history.examples, history.failed_at = history.examples + 1, started_at
         if isinstance(error, CheckFailedError):
             raise
-        # what a mechanism's own code raises while it is asked about its release is a finding
-        raised = f"the check could not be done, for the mechanism raised {error_text(error)}"
-        raise CheckFailedError(raised, None) from error
+        # An error of the mechanism's code, while a check asks it about its release, is a finding.
+        message = f"the check could not be done, for the mechanism raised {error_text(error)}"
+        raise CheckFailedError(message, None) from error
     if history.failed_at is None:
         history.examples += 1
     if history.examples == 1:
-        history.start = spent()  # the clock starts after the first one, which pays for imports and compilation
+        # The clock starts after the first example, which pays for imports and compilation.
+        history.start = processor_seconds()
 
 
 def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, seed: int = 0) -> CheckResult:
-    """Run one check.
+    """Run one check on a subject, and return the result.
 
     Args:
-        name: of the check.
-        subject: what is tried.
-        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        seed: of the problems drawn.
+        name: Name of the check.
+        subject: The method under trial.
+        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        seed: Seed of the problems that are drawn.
 
     Raises:
-        UnknownNameError: no check, or no profile, is called so.
+        UnknownNameError: The check or the effort does not exist.
     """
     if name not in all_checks():
         raise UnknownNameError("check", name, all_checks())
     check = all_checks()[name]
     how = effort(how)
-    made = CheckResult(check=name, version=check.version, status="passed", method=subject.method.name)
+    passed_result = CheckResult(check=name, version=check.version, status="passed", method=subject.method.name)
     reason = check.reason_to_skip(subject)
     if reason is not None:
-        return evolve(made, status="skipped", reason=str(reason), missed=not isinstance(reason, Elsewhere))
-    share = how.seconds / (len(all_checks()) * subject.siblings)
-    how = evolve(how, examples=max(check.min_examples, round(how.examples * check.share)), seconds=share)
-    history = History(spent())
-    result = run_examples(name, lambda data: _one(check, subject, how, history, data), how, seed)
+        return evolve(passed_result, **_not_done(reason))
+    # Each method of a mechanism runs all checks, and all of them share the time of the effort.
+    time_share = how.seconds / (SHARES * subject.siblings)
+    how = evolve(how, examples=max(check.min_examples, round(how.examples * check.share)), seconds=time_share)
+    history = History(processor_seconds())
+    result = run_examples(name, lambda data: _run_example(check, subject, how, history, data), how, seed)
     status, reason = result.status, result.reason
-    if status == "skipped" or (status == "passed" and not history.examples):
-        none = NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
-        status, reason = "skipped", history.cannot or none
-        if name == "solves":  # were nothing solved, all would be skipped and nothing fail
+    shown = history.examples - history.idle
+    if status == "skipped" or (status == "passed" and not shown):
+        nothing_checked = (
+            NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
+        )
+        status, reason = "skipped", history.cannot or nothing_checked
+        # If no problem is solved, all other checks are skipped. This one must fail then, or nothing would.
+        if name == "solves":
             status, reason = "failed", history.cannot or UNSOLVED
-    seen = min(history.powers, default=None) if status == "passed" else None
-    note = "" if seen is None else _power(seen)
-    missed = status == "skipped" and not isinstance(history.cannot, Elsewhere)
+    not_done = _not_done(reason) if status == "skipped" else {"status": status, "reason": reason}
+    # The note of a passed attack tells its power on the problem on which it was strongest.
+    note = history.power if status == "passed" else ""
     return evolve(
-        made, status=status, reason=reason, seconds=result.seconds, examples=history.examples, note=note, missed=missed
+        passed_result,
+        **not_done,
+        seconds=result.seconds,
+        examples=shown if status == "passed" else history.examples,
+        note=note,
     )
 
 
+def _not_done(reason: str) -> dict[str, Any]:
+    """Return the attributes of the result of a check that was not run, depending on the type of the reason."""
+    status: Status = "not applicable" if isinstance(reason, Elsewhere) else "skipped"
+    return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}
+
+
 def run_examples(check: str, example: Callable[[st.DataObject], object], how: Effort, seed: int) -> CheckResult:
-    """Run the examples of one check of anything: a mechanism, a kind, a solver, a ledger class.
+    """Run the examples of one check, whose subject may be a mechanism, a solver, a ledger class or another kind.
 
     Args:
-        check: its name.
-        example: draws what it tries, and raises :class:`CheckFailedError` where it finds something; a PrivoptError is
-            a finding too.
-        how: how many, how long.
-        seed: of what is drawn.
+        check: Name of the check.
+        example: Draws one example, and raises a :class:`CheckFailedError` if it finds a fault. A PrivoptError also
+            counts as a finding.
+        how: The effort.
+        seed: Seed of everything that is drawn.
 
     Returns:
-        Its result, with the smallest failure found; skipped where nothing could be drawn.
+        The result, with the smallest failure found. Its status is "skipped" if nothing could be drawn.
     """
-    start, count, over = time.monotonic(), 0, False
+    start, count, is_out_of_time = time.monotonic(), 0, False
     failure: CheckFailedError | None = None
 
     def body(data: st.DataObject) -> None:
-        nonlocal count, over, failure
+        """Run one example, and store its failure, because Hypothesis may wrap or replace the error.
+
+        Hypothesis calls this function for each example, and after a failure for smaller examples, so the last failure
+        is the smallest one found.
+        """
+        nonlocal count, is_out_of_time, failure
         count += 1
         try:
             example(data)
@@ -157,7 +211,7 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
             failure = error
             raise
         except _TimeOverError:
-            over = True
+            is_out_of_time = True
             raise
         except PrivoptError as error:
             failure = CheckFailedError(f"it raised {error_text(error)}", None)
@@ -171,19 +225,13 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):
         status, reason = "skipped", "nothing could be drawn to try it on"
-    except (_TimeOverError, Flaky, ExceptionGroup) as error:  # Flaky too where the end comes before a draw
-        if failure is not None or not over:
+    # Hypothesis reports Flaky if the time is over in a repetition, before the example draws anything.
+    except (_TimeOverError, Flaky, ExceptionGroup) as error:
+        if failure is not None or not is_out_of_time:
             status = "failed"
             reason = str(failure) if failure is not None else f"differs from run to run: {error_text(error)}"
     seconds = time.monotonic() - start
     return CheckResult(check=check, version=1, status=status, reason=reason, seconds=seconds, examples=count)
-
-
-def _power(multiple: float) -> str:
-    if math.isinf(multiple):
-        return "the attack had no power on these problems"
-    seen = math.ceil(multiple * 100) / 100
-    return f"would have seen {seen:g} epsilon or more in events of probability {EVENT_PROBABILITY:g} or more"
 
 
 def run_checks(
@@ -196,10 +244,10 @@ def run_checks(
     """Run checks on a subject.
 
     Args:
-        subject: what is tried.
-        names: of the checks; all of them where None.
-        how: dev, ci or nightly, or an effort of one's own; PRIVOPT_PROFILE's, else ci, where None.
-        seed: of the problems drawn.
+        subject: The method under trial.
+        names: Names of the checks; all if None.
+        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        seed: Seed of the problems that are drawn.
     """
-    chosen = list(all_checks()) if names is None else list(names)
-    return [run_check(name, subject, how=how, seed=seed) for name in chosen]
+    check_names = list(all_checks()) if names is None else list(names)
+    return [run_check(name, subject, how=how, seed=seed) for name in check_names]

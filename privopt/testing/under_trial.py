@@ -1,4 +1,7 @@
-"""A mechanism under trial: run through the real pipeline, in a separate registry, and watched while it solves."""
+"""A mechanism under trial, which runs through the real pipeline in its own registry while its ``solve`` is recorded.
+
+:class:`Subject` is one method of a mechanism. It caches its runs, because most checks use the same problems.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,21 @@ from attrs import AttrsInstance, define, evolve, field, frozen
 
 from privopt.declare import load_problem
 from privopt.errors import PrivoptError, StoppedError, UsageError
-from privopt.execution.interrupts import interrupts
+from privopt.execution.clock import interrupts
 from privopt.files import new_folder
 from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, SolveContext
 from privopt.registry import Registered, registry, using
-from privopt.run.options import Options
 from privopt.run.solve import solve
-from privopt.run.verify_cache import CACHE
+from privopt.run.task import Options
+from privopt.run.verify import CACHE
 from privopt.specs import NOTHING, MechanismSpec, MethodSpec
 from privopt.testing.changes import changes
-from privopt.testing.noise import watched
+from privopt.testing.noise import watch_noise
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile, profile_of
 
 MAX_KEPT_RUNS: Final = 400
-"""Runs that are kept for the checks that come later."""
+"""Maximum number of runs that a subject caches for later checks."""
 
 TRAITS: Final = {
     "matrix": "the release is no matrix of weights",
@@ -43,38 +46,39 @@ TRAITS: Final = {
     "odds": "its notion bounds no odds",
     "tails": "its notion allows no delta",
 }
-"""Each of the core's traits, and what is said of a release without it."""
+"""Why a check does not apply to a release without a trait, by trait of the core."""
 
 
 def missing_traits() -> dict[str, str]:
-    """Return what is said of a release without a trait, by trait: the core's, and those that plugins bring."""
-    return TRAITS | {name: one.spec.missing for name, one in registry().of("trait").items()}
+    """Return, for each trait of the core and of plugins, the reason why a check that needs the trait does not apply."""
+    return TRAITS | {name: entry.spec.missing for name, entry in registry().of("trait").items()}
 
 
-def nature(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
-    """Return the traits of the releases of a class that claim a notion.
+def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
+    """Return the traits of a release class under a notion of privacy, which determine the applicable checks.
 
-    * ``matrix``: it has ``weights``, a row of whole numbers for each secret;
+    * ``matrix``: it has ``weights``, a row of integers for each secret;
     * ``sampler``: it draws for any secret (:meth:`privopt.interfaces.Release.sample`);
     * ``odds``: the notion bounds odds (:attr:`privopt.interfaces.PrivacyConstraint.odds`);
-    * ``tails``: the notion bounds them but for events of small probability (``PrivacyConstraint.tails``);
-    * ``noise``: it is neither matrix nor sampler, and either is bounded: so what it publishes was drawn;
-    * ``choice``: none of these, one result that follows from its input.
+    * ``tails``: the notion bounds odds except for events of small probability (``PrivacyConstraint.tails``);
+    * ``noise``: it is neither matrix nor sampler, but the notion bounds odds or tails, so it must be a random draw;
+    * ``choice``: none of these; one result that follows from its input.
 
-    Plugins bring further ones (:class:`privopt.specs.TraitSpec`).
+    Plugins add further traits (:class:`privopt.specs.TraitSpec`).
     """
-    found = {name for name in ("odds", "tails") if getattr(notion, name)}
-    fields = {each.name for each in attrs.fields(release)} if attrs.has(release) else set()
+    traits = {name for name in ("odds", "tails") if getattr(notion, name)}
+    fields = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
     if hasattr(release, "weights") or "weights" in fields:
-        found.add("matrix")
+        traits.add("matrix")
+    # A class that overrides the base class's method, which only raises an error, can be sampled.
     if getattr(release, "sample", Release.sample) is not Release.sample:
-        found.add("sampler")
-    for name, one in registry().of("trait").items():
-        has = cast("Callable[[type[Release]], bool]", one.import_target())
-        found |= {name} if has(release) else set()
-    if not found & {"matrix", "sampler"}:
-        found.add("noise" if found & {"odds", "tails"} else "choice")
-    return frozenset(found)
+        traits.add("sampler")
+    for name, entry in registry().of("trait").items():
+        has_trait = cast("Callable[[type[Release]], bool]", entry.import_target())
+        traits |= {name} if has_trait(release) else set()
+    if not traits & {"matrix", "sampler"}:
+        traits.add("noise" if traits & {"odds", "tails"} else "choice")
+    return frozenset(traits)
 
 
 @frozen(kw_only=True, eq=False)
@@ -82,14 +86,14 @@ class Run:
     """One run of the pipeline.
 
     Attributes:
-        given: the problem handed in.
-        source: its file.
-        folder: DIR.
-        stated: what result.json says, a :class:`privopt.interfaces.Result`; None where the run did not end well.
-        problem: as the mechanism got it; None where its ``solve`` did not return, like the next.
-        release: as the mechanism returned it.
-        changed: what ``solve`` changed in the problem, and where.
-        error: what was raised.
+        given: The generated problem.
+        source: Path of the problem file.
+        folder: The output folder.
+        stated: The :class:`privopt.interfaces.Result` of result.json; None if the run failed.
+        problem: The loaded problem that the mechanism solved; None if its ``solve`` did not return.
+        release: The release that the mechanism returned; None if its ``solve`` did not return.
+        changed: Sentences on the changes that ``solve`` made to the problem.
+        error: The error that ended the run; None if it succeeded.
     """
 
     given: GeneratedProblem
@@ -104,41 +108,51 @@ class Run:
 
 @frozen(kw_only=True)
 class _Recorder(Registered):
-    """A registered mechanism whose ``solve`` notes what goes in and comes out, by attributes of :class:`Run`."""
+    """A registry entry for a mechanism whose ``solve`` records its problem and its release.
+
+    Attributes:
+        mechanism_class: The class under trial.
+        notes: Values recorded by the last ``solve``, by the names of attributes of :class:`Run`.
+    """
 
     mechanism_class: type[Mechanism[Any, Any]]
     notes: dict[str, Any] = field(factory=dict, eq=False)
 
     def load(self) -> Mechanism[Any, Any]:
+        """Return an instance of a subclass of the class under trial whose ``solve`` records its problem and release."""
         cls, notes = self.mechanism_class, self.notes
 
-        def noted(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
-            before = None
-            with contextlib.suppress(Exception):  # what cannot be copied is not compared
-                before = deepcopy(problem)
-            with watched():
+        def solve_and_note(self: Mechanism[Any, Any], problem: object, context: SolveContext) -> Outcome[Any]:
+            """Solve the problem as the class under trial does, and record the problem, the release and any changes."""
+            original_problem = None
+            with contextlib.suppress(Exception):  # a problem that cannot be copied is not compared
+                original_problem = deepcopy(problem)
+            with watch_noise():  # ends a mechanism that draws noise without end
                 outcome = cls.solve(self, problem, context)
-            changed = tuple(changes(before, problem, "problem"))
+            changed = tuple(changes(original_problem, problem, "problem"))
             notes.update(problem=problem, release=outcome.release, changed=changed)
             return outcome
 
-        body = {"solve": noted, "__module__": cls.__module__, "__doc__": cls.__doc__}
-        made: Mechanism[Any, Any] = type(cls.__name__, (cls,), body)()
-        return made
+        # Named like the class itself, so that messages speak of the class under trial.
+        body = {"solve": solve_and_note, "__module__": cls.__module__, "__doc__": cls.__doc__}
+        instance: Mechanism[Any, Any] = type(cls.__name__, (cls,), body)()
+        return instance
 
 
 @define(kw_only=True, eq=False)
 class Subject:
-    """One method of a mechanism, ready to be tried.
+    """One method of a mechanism, ready for a trial.
 
     Attributes:
-        spec: the mechanism as data.
-        mechanism_class: its class.
-        method: which method.
-        profile: how to try it.
-        kind: guarantee that it is held against: the claimed one, or its paper's where it claims none.
-        private: whether ``kind`` is what the release itself claims.
-        siblings: methods of the mechanism that share the time there is.
+        spec: Registration of the mechanism.
+        mechanism_class: The mechanism's class.
+        method: The method under trial.
+        profile: The mechanism's profile.
+        kind: The kind of guarantee to check: the claimed one, or the paper's if the method does not claim any.
+        private: Whether the release itself claims ``kind``.
+        siblings: Number of methods of the mechanism that share the available time.
+        plugin: Name of the distribution that registered the mechanism.
+        version: Version of that distribution.
     """
 
     spec: MechanismSpec
@@ -151,140 +165,172 @@ class Subject:
     plugin: str = "under trial"
     version: str = "0"
     _folder: Path | None = field(default=None, init=False)
-    _kept: dict[Any, Run] = field(factory=dict, init=False)
+    _runs: dict[Any, Run] = field(factory=dict, init=False)
     _count: int = field(default=0, init=False)
 
     @property
     def noisy(self) -> bool:
-        """Whether the guarantee is kept by noise in the release, so that its loss is random."""
+        """Whether the guarantee comes from noise in the release, so that the loss is random."""
         return "noise" in self.traits
 
     @property
     def traits(self) -> frozenset[str]:
-        """What its releases are, and what their notion bounds (:func:`privopt.testing.under_trial.nature`)."""
-        return nature(self.mechanism_class.release_class, self.notion)
+        """The traits of the method's releases under their notion (:func:`privopt.testing.under_trial.traits_of`)."""
+        return traits_of(self.mechanism_class.release_class, self.notion)
 
     @property
     def mechanism(self) -> Mechanism[Any, Any]:
-        """A fresh instance, not watched."""
+        """A new instance of the mechanism, whose ``solve`` is not recorded."""
         return self.mechanism_class()
 
     def epsilon(self, problem: object) -> Fraction:
-        """Return the budget that the release claims for a problem, or that the paper claims."""
+        """Return the epsilon that the release claims for a problem, or the profile's epsilon if there is no claim."""
         claimed = self.mechanism.privacy(problem, self.method.name).guarantee.epsilon
         return self.profile.epsilon(problem) if claimed is None else claimed
 
     @property
     def notion(self) -> type[PrivacyConstraint[Any]]:
-        """The notion that it is held against."""
-        found: type[PrivacyConstraint[Any]] = registry().kind("notion", self.kind).load()
-        return found
+        """The notion of privacy that the checks use."""
+        notion_class: type[PrivacyConstraint[Any]] = registry().kind("notion", self.kind).load()
+        return notion_class
 
-    def claimed(self, problem: object) -> Guarantee:
+    def claim_of(self, problem: object) -> Guarantee:
         """Return the release's claim for a problem, or its paper's claim at the problem's epsilon."""
-        stated = self.mechanism.privacy(problem, self.method.name).guarantee
-        return stated if stated.kind == self.kind else Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
+        own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
+        if own_guarantee.kind == self.kind:
+            return own_guarantee
+        return Guarantee(kind=self.kind, epsilon=self.profile.epsilon(problem))
 
-    def declared(self, problem: GeneratedProblem) -> AttrsInstance:
-        """Return the problem file, read by the mechanism's own problem class."""
+    def read_problem(self, problem: GeneratedProblem) -> AttrsInstance:
+        """Read a generated problem file by the problem class of the mechanism."""
         path = problem.write(self.new_folder())
         return load_problem(self.mechanism_class.problem_class, path, ignore=registry().mechanisms.keys())
 
     def load(self, problem: GeneratedProblem) -> Any:
-        """Load what the mechanism's methods work on."""
-        return self.mechanism.load(self.declared(problem), "problem.toml")
+        """Load a generated problem, with the contents of its files, as the mechanism does."""
+        return self.mechanism.load(self.read_problem(problem), "problem.toml")
 
     def outcome(self, loaded: object, **options: Any) -> Outcome[Any]:
-        """Solve what was loaded, without the pipeline; ``options`` of :class:`privopt.interfaces.SolveContext`."""
+        """Solve a loaded problem directly, without the pipeline, and return the outcome.
+
+        ``options`` are passed on to :class:`privopt.interfaces.SolveContext`.
+        """
         context = SolveContext(method=self.method.name, gap=self.method.gap, **options)
         return self.mechanism.solve(loaded, context)
 
     def new_folder(self) -> Path:
         """Return an empty folder that :meth:`close` removes."""
         self._count += 1
-        folder = self._home() / str(self._count)
+        folder = self._home_folder() / str(self._count)
         folder.mkdir()
         return folder
 
-    def _home(self) -> Path:
+    def _home_folder(self) -> Path:
+        """Return the temporary folder of this subject, which is created on first use."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="privopt-kit-"))
+            # The folder is removed even if nobody calls close().
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder
 
     def close(self) -> None:
-        """Remove everything that was written."""
-        self._kept.clear()
+        """Remove all files that were written for this subject."""
+        self._runs.clear()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
     @contextlib.contextmanager
     def registered(self) -> Iterator[_Recorder]:
-        """Make the registry hold this mechanism, and what is installed with it, in this block.
+        """Replace the mechanism in the registry by a recorder for this block.
 
-        What is found to hold inside is remembered for this subject alone: no one else's folders are believed for it.
-        What is written inside is forced onto no disk, for it is to outlive no power cut: that took a third of a run.
+        The subject has its own cache of verifications, so that no other run's verdict is reused. Files are not flushed
+        to disk, because they need not survive a power failure, and flushing took a third of a run.
         """
-        here = _Recorder(spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class)
-        held = {CACHE: str(self._home() / "held")}
+        recorder = _Recorder(
+            spec=self.spec, plugin=self.plugin, version=self.version, mechanism_class=self.mechanism_class
+        )
+        environment = {CACHE: str(self._home_folder() / "held")}
         with (
-            using(registry().replace(here)),
-            patch.dict(os.environ, held),
+            using(registry().replace(recorder)),
+            patch.dict(os.environ, environment),
             patch.object(new_folder, "flush_folder", lambda folder: None),
         ):
-            yield here
+            yield recorder
 
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
-        """Run the pipeline on a problem; the same call is answered from what was kept.
+        """Run the pipeline on a problem, or return the cached run of an equal call.
 
         Args:
-            problem: to solve.
-            fresh: another value asks for another run.
-            options: of :class:`privopt.run.options.Options`.
+            problem: The problem to solve.
+            fresh: Key of the run: another value gives another run of the same problem.
+            options: Options of :class:`privopt.run.task.Options`.
         """
+        # Equal problems may be different objects, so the key is made of their texts.
         key = (problem.identity, fresh, tuple(sorted(options.items())))
-        found = self._kept.pop(key, None)  # it becomes the youngest: a check may still read its folder after the next
-        if found is None:
-            if len(self._kept) >= MAX_KEPT_RUNS:
-                self._forget()
-            found = self._run(problem, options)
-        self._kept[key] = found
-        return found
+        # Popped and inserted again, so that it becomes the youngest: a check may still read its folder after the next
+        # run, and _forget_oldest removes the oldest runs first.
+        earlier_run = self._runs.pop(key, None)
+        if earlier_run is None:
+            if len(self._runs) >= MAX_KEPT_RUNS:
+                self._forget_oldest()
+            earlier_run = self._run_pipeline(problem, options)
+        self._runs[key] = earlier_run
+        return earlier_run
 
-    def _forget(self) -> None:
-        for key in list(self._kept)[: MAX_KEPT_RUNS // 4]:
-            shutil.rmtree(self._kept.pop(key).folder.parent, ignore_errors=True)
+    def _forget_oldest(self) -> None:
+        """Remove the oldest quarter of the cached runs, with their folders."""
+        # The runs are in order of use, the oldest first (see run). A run's folder lies in a folder of its own.
+        for key in list(self._runs)[: MAX_KEPT_RUNS // 4]:
+            shutil.rmtree(self._runs.pop(key).folder.parent, ignore_errors=True)
 
-    def _run(self, problem: GeneratedProblem, options: Mapping[str, Any]) -> Run:
+    def _run_pipeline(self, problem: GeneratedProblem, options: Mapping[str, Any]) -> Run:
+        """Run ``privopt solve`` on a problem, and return the run even if it ended in an error.
+
+        Args:
+            problem: The problem, which is written into a new folder.
+            options: Options of :class:`privopt.run.task.Options`.
+
+        Raises:
+            KeyboardInterrupt: The user interrupted the kit.
+        """
         home = self.new_folder()
-        made = Run(given=problem, source=problem.write(home / "given"), folder=home / "out")
-        chosen = Options(method=self.method.name, allow_unsafe=True, **options)
-        with self.registered() as here, interrupts() as came:
+        unfinished_run = Run(given=problem, source=problem.write(home / "given"), folder=home / "out")
+        pipeline_options = Options(method=self.method.name, allow_unsafe=True, **options)
+        with self.registered() as recorder, interrupts() as interrupt_received:
             try:
-                solved = solve(self.spec.name, made.source, made.folder, chosen)
-            except Exception as error:  # whatever a mechanism raises is a finding, not the kit's end
-                if came and "time_limit" not in options:
-                    raise KeyboardInterrupt from error  # somebody wants the kit to end, not this solve alone
-                return evolve(made, error=error, **here.notes)
-        if solved.stopped and "time_limit" not in options:
-            if came:
+                summary = solve(self.spec.name, unfinished_run.source, unfinished_run.folder, pipeline_options)
+            except Exception as error:  # an error of the mechanism is a finding, and must not end the kit
+                if interrupt_received and "time_limit" not in options:
+                    raise KeyboardInterrupt from error  # the user wants to end the kit, not this solve alone
+                return evolve(unfinished_run, error=error, **recorder.notes)
+        if summary.stopped and "time_limit" not in options:
+            if interrupt_received:
                 raise KeyboardInterrupt
-            found = "solve returned stopped=True, yet no limit was set and no interrupt came"
-            return evolve(made, error=StoppedError(found), **here.notes)
-        return evolve(made, stated=solved.result, **here.notes)
+            message = "solve returned stopped=True, yet no limit was set and no interrupt came"
+            return evolve(unfinished_run, error=StoppedError(message), **recorder.notes)
+        return evolve(unfinished_run, stated=summary.result, **recorder.notes)
 
 
 def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
-    """Return the registration of a class: one method, called solve."""
+    """Return a registration for a mechanism's class, with a single method called ``solve``.
+
+    Args:
+        cls: The class.
+        guarantee: The name of the notion of privacy that the mechanism claims.
+
+    Raises:
+        UsageError: There is no notion with that name.
+    """
     notions = registry().names("notion")
     if guarantee not in notions:
         raise UsageError(
             f"{cls.__name__} must be given spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}"
         )
-    words = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__ if c.isalnum()).strip("-")
+    # Registered names are kebab-case, class names are not.
+    kebab_name = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__ if c.isalnum()).strip("-")
     return MechanismSpec(
-        name=f"under-trial-{words}".replace("--", "-"),
+        name=f"under-trial-{kebab_name}".replace("--", "-"),
         target=f"{cls.__module__}:{cls.__name__}",
         guarantee=guarantee,
         summary="under trial",
@@ -303,11 +349,11 @@ def subject(
     """Return one method of a mechanism as a subject.
 
     Args:
-        mechanism: name of an installed mechanism, or a class.
-        method: its default where None.
-        spec: for a class: what it would be registered as.
-        guarantee: for a class without a spec: the kind it claims.
-        profile: its own, or its problem class's default, where None.
+        mechanism: Name of an installed mechanism, or a class.
+        method: Name of the method; None for the default method.
+        spec: Registration of a class.
+        guarantee: Kind of guarantee that a class without a spec claims.
+        profile: The profile to use; None for the profile of the mechanism or of its problem class.
     """
     if isinstance(mechanism, str):
         registered = registry().get(mechanism)
@@ -316,16 +362,19 @@ def subject(
         cls = mechanism
         registered = Registered(spec=spec or spec_of(cls, guarantee), plugin="under trial", version="0")
     spec = registered.spec
-    chosen = registered.method(method)
+    chosen_method = registered.method(method)
     profile = profile or profile_of(cls())
-    private = spec.promises(chosen)
+    # A method that claims no privacy is checked against the claim of its paper, if the profile states one.
+    private = spec.promises(chosen_method)
     return Subject(
         siblings=max(1, sum(map(spec.promises, spec.methods))),
         spec=spec,
         mechanism_class=cls,
-        method=chosen,
+        method=chosen_method,
         profile=profile,
-        kind=(profile.notion or spec.kind_of(chosen)) if private else profile.claims.get(chosen.name, NOTHING),
+        kind=(profile.notion or spec.kind_of(chosen_method))
+        if private
+        else profile.claims.get(chosen_method.name, NOTHING),
         private=private,
         plugin=registered.plugin,
         version=registered.version,
@@ -333,6 +382,6 @@ def subject(
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error as a message shows it."""
+    """Format an error on one line, with its type unless it is an error of privopt."""
     text = " ".join(str(error).split())
     return text if isinstance(error, PrivoptError) else f"{type(error).__name__}: {text}"

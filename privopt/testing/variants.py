@@ -1,4 +1,7 @@
-"""Equivalent problems: other ids, another order, the same tables as another program writes them."""
+"""Make equivalent problems: with other ids, in another order, or with tables in the format of other programs.
+
+Equivalent problems must have the same loss, and a mechanism's public files must not reveal which form the user had.
+"""
 
 from __future__ import annotations
 
@@ -21,38 +24,52 @@ Change = Callable[[GeneratedProblem, random.Random], Variant | None]
 def relabel(
     columns: Mapping[str, Sequence[str]], *, unless: Callable[[GeneratedProblem], bool] | None = None
 ) -> Change:
-    """Make the variant ``"relabelling"``: every id is replaced by another, wherever it occurs.
+    """Return a function that makes the variant ``"relabelling"``, in which all ids in all tables are replaced.
+
+    A profile names the function in ``Profile.variants``.
 
     Args:
-        columns: names of the columns that hold ids, by the table's name; tables and columns that a problem has not, and
-            empty cells, are left.
-        unless: recognises problems in which ids decide something, between equal costs say: these have no such variant.
+        columns: Names of the columns that hold ids, by table. Absent tables and columns, and empty cells, are skipped.
+        unless: Recognises problems in which ids have an effect, for example on a choice between equal costs. Such
+            problems have no such variant.
     """
 
-    def changed(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    def relabel_ids(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+        """Return the problem with new ids, assigned at random by ``chance``; None if ``unless`` recognises it."""
         if unless is not None and unless(problem):
             return None
         tables = {name: problem.rows(name) for name in columns if name in problem.files}
-        places = {name: [at for at, own in enumerate(rows[0]) if own in columns[name]] for name, rows in tables.items()}
-        ids = {row[at] for name, rows in tables.items() for row in rows[1:] for at in places[name]} - {""}
-        fresh = dict(zip(sorted(ids), chance.sample([f"place {n}" for n in range(len(ids))], len(ids)), strict=True))
+        # The numbers of the columns that hold ids, by table.
+        id_columns = {
+            name: [column for column, column_name in enumerate(rows[0]) if column_name in columns[name]]
+            for name, rows in tables.items()
+        }
+        ids = {row[column] for name, rows in tables.items() for row in rows[1:] for column in id_columns[name]} - {""}
+        # Sorted, because the order of a set differs between processes, and a variant must not.
+        new_ids = dict(zip(sorted(ids), chance.sample([f"place {n}" for n in range(len(ids))], len(ids)), strict=True))
         for name, (header, *rows) in tables.items():
-            renamed = [[fresh.get(c, c) if at in places[name] else c for at, c in enumerate(row)] for row in rows]
+            renamed = [
+                [new_ids.get(c, c) if column in id_columns[name] else c for column, c in enumerate(row)] for row in rows
+            ]
             problem = problem.with_file(name, csv_text([header, *renamed]))
         return Variant(problem=problem, change="every id was replaced by another")
 
-    return changed
+    return relabel_ids
 
 
 def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) -> Change:
-    """Make the variant ``"reordering"``: the rows of a table come in another order.
+    """Return a function that makes the variant ``"reordering"``, in which the rows of a table are in another order.
+
+    A profile names the function in ``Profile.variants``.
 
     Args:
-        table: name of a CSV file.
-        arrays: axes that the rows number, by the name of an ``.npy`` file next to it; a file that is absent is left.
+        table: Name of a CSV file.
+        arrays: Axes that correspond to the rows, by name of an ``.npy`` file. These axes are reordered in the same way.
+            Absent files are skipped.
     """
 
-    def changed(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    def reorder_rows(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+        """Return the problem with the rows in an order drawn from ``chance``; None if the table is absent."""
         if table not in problem.files:
             return None
         header, *rows = problem.rows(table)
@@ -61,25 +78,31 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
         for name, axes in (arrays or {}).items():
             if name in problem.files:
                 array = np.load(io.BytesIO(problem.files[name]))
+                # A matrix of distances has the rows of the table on both of its axes.
                 for axis in axes:
                     array = np.take(array, order, axis=axis)
                 problem = problem.with_file(name, npy_bytes(array))
         return Variant(problem=problem, change=f"the rows were put in the order {order}")
 
-    return changed
+    return reorder_rows
 
 
 def export_again(*tables: str) -> Change:
-    """Make a variant in which tables are as another program writes them: quotes, CRLF, a byte order mark."""
+    """Return a function that writes tables with quotes, CRLF and a byte order mark, as other programs do.
 
-    def changed(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    Args:
+        tables: Names of CSV files. Absent files are skipped.
+    """
+
+    def quote_tables(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+        """Return the problem with the tables in the other format; ``chance`` is not used."""
         for name in tables:
             if name in problem.files:
                 text = csv_text(problem.rows(name), quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-                problem = problem.with_file(name, b"\xef\xbb\xbf" + text)
+                problem = problem.with_file(name, b"\xef\xbb\xbf" + text)  # the byte order mark of UTF-8
         return Variant(problem=problem, change="tables were written with quotes, CRLF and a byte order mark")
 
-    return changed
+    return quote_tables
 
 
 def secret_files(declared: AttrsInstance) -> list[str]:
@@ -88,50 +111,57 @@ def secret_files(declared: AttrsInstance) -> list[str]:
 
 
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
-    """Yield a problem whose secret tables are as other programs would write them: in other orders, between quotes.
+    """Yield variants of a problem whose secret tables are written in another order or format.
 
-    Rows are in the order of the profile's variant ``"reordering"`` where that moves secret files alone, and sorted by
-    size. Where the variant returns None their order means something, and where the problem names arrays these might
-    have to move as well: then rows stay in their places.
+    The orders are that of the profile's variant ``"reordering"``, if it changes only secret files, and the order by
+    size. Rows keep their order if the profile's variant returns None, because then the order has a meaning, and if the
+    problem has arrays, because these might have to be reordered too.
 
     Args:
-        profile: of the mechanism.
-        problem: any.
-        secret: names of its secret files; those that end in ``.csv`` and have a header are rewritten.
-        chance: of the order.
+        profile: Profile of the mechanism.
+        problem: The problem.
+        secret: Names of the problem's secret files. CSV files with a header are rewritten.
+        chance: Source of the random order.
     """
     tables = [name for name in secret if csv_table(problem, name) is not None]
     reordering = profile.variants.get("reordering")
-    moved = None if reordering is None else reordering(problem, chance)
-    if moved is not None and all(moved.problem.files.get(f) == problem.files[f] for f in {*problem.files} - {*secret}):
-        yield moved
-    alone = not any(name.endswith((".npy", ".npz")) for name in problem.files)
-    if tables and alone and (reordering is None or moved is not None):
+    reordered = None if reordering is None else reordering(problem, chance)
+    # The variant must leave public files alone: their order may be visible in the release.
+    if reordered is not None and all(
+        reordered.problem.files.get(f) == problem.files[f] for f in {*problem.files} - {*secret}
+    ):
+        yield reordered
+    has_no_arrays = not any(name.endswith((".npy", ".npz")) for name in problem.files)
+    if tables and has_no_arrays and (reordering is None or reordered is not None):
+        # A query with GROUP BY often ends with ORDER BY count DESC, so that the row order reveals the counts.
         by_size = problem
         for name in tables:
-            head, *rows = problem.rows(name)
-            by_size = by_size.with_file(name, csv_text([head, *sorted(rows, key=_size, reverse=True)]))
+            header, *rows = problem.rows(name)
+            by_size = by_size.with_file(name, csv_text([header, *sorted(rows, key=_size_key, reverse=True)]))
         yield Variant(problem=by_size, change="the rows of the secret table were sorted by size, largest first")
     if tables:
         yield from filter(None, [export_again(*tables)(problem, chance)])
 
 
 def csv_table(problem: GeneratedProblem, name: str) -> Rows | None:
-    """Return header and rows of a CSV file of the problem; None if it is not a table."""
+    """Return the header and rows of a CSV file in the problem, or None if it is missing, ragged or has no data rows."""
     if not name.endswith(".csv") or name not in problem.files:
         return None
     rows = problem.rows(name)
     return rows if len(rows) > 1 and all(len(row) == len(rows[0]) for row in rows) else None
 
 
-def _size(row: list[str]) -> tuple[float, str]:
-    """Return the sort key of ``GROUP BY ... ORDER BY count DESC``: the last number of a row."""
+def _size_key(row: list[str]) -> tuple[float, str]:
+    """Return the sort key of ``GROUP BY ... ORDER BY count DESC``: the last number of a row, then its first cell.
+
+    A row without a number counts as 0.
+    """
     numbers = [number for cell in row if (number := number_in(cell)) is not None]
     return (numbers[-1] if numbers else 0.0), row[0]
 
 
 def number_in(cell: str) -> float | None:
-    """Return the number that a cell holds; None where it holds none."""
+    """Return the number in a cell, or None if the cell does not hold a number."""
     try:
         return float(cell)
     except ValueError:

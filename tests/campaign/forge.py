@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 from problems import PROBLEMS, Given
-from spoil import READERS, mend, solved
+from spoil import READERS, mend, solve_given
 from trials import Ended, Tally, privopt, spread
 
 from privopt.files.release_folder import PRIVATE, REPORT, RESULT, SUMS, sha256
@@ -40,7 +40,7 @@ def _claim(change: Callable[[Any], object]) -> Change:
     return lambda folder: _edit(folder, change)
 
 
-def _other(value: Any) -> Any:
+def _other_value(value: Any) -> Any:
     """Another value of the same type, near enough to be overlooked."""
     if isinstance(value, bool):
         return not value
@@ -54,15 +54,18 @@ def _claims(result: Any) -> Iterator[tuple[str, Change]]:
     for table in ("guarantee", "certificate", "objective", "details"):
         for key, value in result[table].items():
             if key not in ("told", LP):  # what nobody checks
-                yield f"{table}.{key} other", _claim(lambda r, t=table, k=key, v=value: r[t].update({k: _other(v)}))
+                yield (
+                    f"{table}.{key} other",
+                    _claim(lambda r, t=table, k=key, v=value: r[t].update({k: _other_value(v)})),
+                )
                 yield f"{table}.{key} taken away", _claim(lambda r, t=table, k=key: r[t].pop(k))
         for key in ("top_k", "margin", "protected_k", "neighbours_within", "radius", "gv", "certified_by"):
             if key not in result[table]:
                 yield f"{table}.{key} added", _claim(lambda r, t=table, k=key: r[t].update({k: 3}))
-    most = result["objective"]["unit"] == "locations"
+    is_maximised = result["objective"]["unit"] == "locations"
     value = result["objective"]["value"]
-    beyond = value - 1 if most else value * 1.01 + 1
-    yield "bound beyond the value", _claim(lambda r: r["objective"].update(lower_bound=beyond, gap=0.0))
+    bound_beyond = value - 1 if is_maximised else value * 1.01 + 1
+    yield "bound beyond the value", _claim(lambda r: r["objective"].update(lower_bound=bound_beyond, gap=0.0))
     if LP not in result["details"]:  # else the status speaks of that program
         worthless = {"lower_bound": 0.0, "gap": 1.0}
         yield "optimal at gap 1", _claim(lambda r: r.update(status="optimal") or r["objective"].update(worthless))
@@ -109,7 +112,9 @@ def _problems(folder: Path, file: str) -> Iterator[tuple[str, Change]]:
     for key in ("epsilon = ", "top_k = ", "neighbours_within = ", "deletion_budget = "):
         if key in text:
             yield f"{key.split()[0]} other in the problem", put(key, f"{key}1")
-    name = next((each.name for each in (folder / "problem").iterdir() if each.name != file), None)
+    name = next(
+        (problem_file.name for problem_file in (folder / "problem").iterdir() if problem_file.name != file), None
+    )
     if name is not None:
         for where in ("/dev/zero", "/etc/passwd", f"../../{name}", "a\\u0000b", f"{name}/x"):
             yield f"the problem names {where}", put(f'"{name}"', f'"{where}"')
@@ -157,8 +162,8 @@ def _archives(folder: Path) -> Iterator[tuple[str, Change]]:
 
         def replace(copy: Path, member: str, contents: bytes, name: str = name, parts: Any = parts) -> None:
             with zipfile.ZipFile(copy / name, "w", zipfile.ZIP_DEFLATED) as archive:
-                for each, array in parts.items():
-                    archive.writestr(f"{each}.npy", contents if each == member else npy_bytes(array))
+                for name_of_part, array in parts.items():
+                    archive.writestr(f"{name_of_part}.npy", contents if name_of_part == member else npy_bytes(array))
 
         yield f"{name}: {first} twice", lambda c, f=first, a=add, p=parts: a(c, f"./{f}.npy", npy_bytes(p[f]))
         yield f"{name}: another array", lambda c, a=add: a(c, "more.npy", npy_bytes(np.zeros(3)))
@@ -232,7 +237,7 @@ def _faults(copy: Path, command: str, ended: Ended) -> list[str]:
         wrong.append(f"verify says {ended.out[:60]!r}")
     if command == "sample" and ended.out:
         wrong.append("something was drawn")
-    if any((copy / place / REPORT).exists() for place in (".", PRIVATE)):
+    if any((copy / folder_name / REPORT).exists() for folder_name in (".", PRIVATE)):
         wrong.append("a report was written")
     return wrong
 
@@ -241,25 +246,25 @@ def forged(folder: Path, chance: random.Random, count: int | None) -> Tally:
     """Forge solved folders, which this user's memory knows to hold: nothing may take one for what it was."""
     tally = Tally(part="forged folders")
     cases = []
-    problems: list[tuple[Given, tuple[str, ...]]] = [(given, ()) for given in PROBLEMS]
-    problems += [(given, ("--seed", "3")) for given in PROBLEMS if given.mechanism in NOISY]
-    for number, (given, options) in enumerate(problems):
-        home = folder / f"{number}-{given.mechanism}"
-        ended = solved(given, home, *options)
+    problems: list[tuple[Given, tuple[str, ...]]] = [(problem, ()) for problem in PROBLEMS]
+    problems += [(problem, ("--seed", "3")) for problem in PROBLEMS if problem.mechanism in NOISY]
+    for number, (problem, options) in enumerate(problems):
+        home = folder / f"{number}-{problem.mechanism}"
+        ended = solve_given(problem, home, *options)
         if ended.code != 0:
-            tally.note(f"{given.mechanism} {given.method}", ended, [f"was not solved: {ended.err}{ended.raised}"])
+            tally.note(f"{problem.mechanism} {problem.method}", ended, [f"was not solved: {ended.err}{ended.raised}"])
             continue
-        cases += [(given, home / "out", kind, change) for kind, change in _ways(home / "out")]
-    for number, (given, out, kind, change) in enumerate(spread(cases, count)):
+        cases += [(problem, home / "out", kind, change) for kind, change in _ways(home / "out")]
+    for number, (problem, solved_folder, kind, change) in enumerate(spread(cases, count)):
         copy = folder / "copy"
-        shutil.copytree(out, copy)
+        shutil.copytree(solved_folder, copy)
         change(copy)
-        if "sums" not in kind and not any(each.is_symlink() or each.is_fifo() for each in copy.rglob("*")):
+        if "sums" not in kind and not any(path.is_symlink() or path.is_fifo() for path in copy.rglob("*")):
             mend(copy)
-        other, *more = READERS[number % len(READERS)]
-        for command, arguments in (("verify", ()), (str(other), more)):
+        reader, *reader_options = READERS[number % len(READERS)]
+        for command, arguments in (("verify", ()), (str(reader), reader_options)):
             ended = privopt(command, copy, *map(str, arguments))
-            tally.note(f"{given.mechanism}: {kind}: {command}", ended, _faults(copy, command, ended))
+            tally.note(f"{problem.mechanism}: {kind}: {command}", ended, _faults(copy, command, ended))
         shutil.rmtree(copy)
         copy.with_name("kept").unlink(missing_ok=True)
     return tally

@@ -108,65 +108,67 @@ def _leaves(tables: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
             yield from _leaves(value, (*path, name))
 
 
-def _changed(tables: Mapping[str, Any], path: tuple[str, ...], *value: Any) -> dict[str, Any]:
+def _change_key(tables: Mapping[str, Any], path: tuple[str, ...], *value: Any) -> dict[str, Any]:
     """Tables with one key set to a value, or left out where none is given."""
-    made = dict(tables)
+    new_tables = dict(tables)
     head, *rest = path
     if rest:
-        made[head] = _changed(made[head], tuple(rest), *value)
+        new_tables[head] = _change_key(new_tables[head], tuple(rest), *value)
     elif value:
-        made[head] = value[0]
+        new_tables[head] = value[0]
     else:
-        made.pop(head)
-    return made
+        new_tables.pop(head)
+    return new_tables
 
 
-def _keys(given: Given) -> Iterator[Spoiled]:
-    for path in _leaves(given.tables):
+def _keys(problem: Given) -> Iterator[Spoiled]:
+    for path in _leaves(problem.tables):
         name = ".".join(path)
-        yield Spoiled(name=f"{name} left out", given=evolve(given, tables=_changed(given.tables, path)))
+        yield Spoiled(name=f"{name} left out", given=evolve(problem, tables=_change_key(problem.tables, path)))
         for kind, value in VALUES.items():
-            tables = _changed(given.tables, path, value)
-            yield Spoiled(name=f"{name} = {kind}", given=evolve(given, tables=tables))
-        beside = (*path[:-1], path[-1] + "s")
-        yield Spoiled(name=f"{name}s beside it", given=evolve(given, tables=_changed(given.tables, beside, 1)))
+            tables = _change_key(problem.tables, path, value)
+            yield Spoiled(name=f"{name} = {kind}", given=evolve(problem, tables=tables))
+        misspelt_path = (*path[:-1], path[-1] + "s")
+        yield Spoiled(
+            name=f"{name}s beside it", given=evolve(problem, tables=_change_key(problem.tables, misspelt_path, 1))
+        )
 
 
-def _texts(given: Given) -> Iterator[Spoiled]:
+def _texts(problem: Given) -> Iterator[Spoiled]:
     for kind, spoil in RAW.items():
-        yield Spoiled(name=f"problem file: {kind}", given=evolve(given, raw=spoil(given.text)))
+        yield Spoiled(name=f"problem file: {kind}", given=evolve(problem, raw=spoil(problem.text)))
     for kind, text in TOML.items():
-        yield Spoiled(name=f"problem file before: {kind}", given=evolve(given, raw=text + given.text))
-        yield Spoiled(name=f"problem file instead: {kind}", given=evolve(given, raw=text))
+        yield Spoiled(name=f"problem file before: {kind}", given=evolve(problem, raw=text + problem.text))
+        yield Spoiled(name=f"problem file instead: {kind}", given=evolve(problem, raw=text))
 
 
-def _tables(given: Given, name: str) -> Iterator[Spoiled]:
-    header, *rows = [line.split(",") for line in given.files[name].decode().splitlines()]
+def _tables(problem: Given, name: str) -> Iterator[Spoiled]:
+    header, *rows = [line.split(",") for line in problem.files[name].decode().splitlines()]
 
-    def made(kind: str, lines: list[list[str]]) -> Spoiled:
+    def make_spoiled(kind: str, lines: list[list[str]]) -> Spoiled:
         text = "".join(",".join(line) + "\n" for line in lines)
-        return Spoiled(name=f"{name}: {kind}", given=given.with_file(name, text.encode()))
+        return Spoiled(name=f"{name}: {kind}", given=problem.with_file(name, text.encode()))
 
-    yield made("header alone", [header])
-    yield made("no header", rows)
-    yield made("first row twice", [header, rows[0], *rows])
-    yield made("last row missing", [header, *rows[:-1]])
-    yield made("rows reversed", [header, *rows[::-1]])
-    yield made("a cell more", [header, [*rows[0], "1"], *rows[1:]])
-    yield made("semicolons", [[";".join(line)] for line in [header, *rows]])
-    for at, column in enumerate(header):
-        yield made(f"without column {column}", [line[:at] + line[at + 1 :] for line in [header, *rows]])
-        yield made(f"column {column} twice", [[*line, line[at]] for line in [header, *rows]])
-        yield made(f"column {column} renamed", [[*header[:at], column.upper(), *header[at + 1 :]], *rows])
+    yield make_spoiled("header alone", [header])
+    yield make_spoiled("no header", rows)
+    yield make_spoiled("first row twice", [header, rows[0], *rows])
+    yield make_spoiled("last row missing", [header, *rows[:-1]])
+    yield make_spoiled("rows reversed", [header, *rows[::-1]])
+    yield make_spoiled("a cell more", [header, [*rows[0], "1"], *rows[1:]])
+    yield make_spoiled("semicolons", [[";".join(line)] for line in [header, *rows]])
+    for index, column in enumerate(header):
+        yield make_spoiled(f"without column {column}", [line[:index] + line[index + 1 :] for line in [header, *rows]])
+        yield make_spoiled(f"column {column} twice", [[*line, line[index]] for line in [header, *rows]])
+        yield make_spoiled(f"column {column} renamed", [[*header[:index], column.upper(), *header[index + 1 :]], *rows])
         for kind, cell in CELLS.items():
-            row = [*rows[-1][:at], cell, *rows[-1][at + 1 :]]
-            yield made(f"{column} = {kind}", [header, *rows[:-1], row])
+            row = [*rows[-1][:index], cell, *rows[-1][index + 1 :]]
+            yield make_spoiled(f"{column} = {kind}", [header, *rows[:-1], row])
 
 
-def _arrays(given: Given, name: str) -> Iterator[Spoiled]:
+def _arrays(problem: Given, name: str) -> Iterator[Spoiled]:
     import io
 
-    array = np.load(io.BytesIO(given.files[name]))
+    array = np.load(io.BytesIO(problem.files[name]))
     spoiled: dict[str, bytes] = {
         "float16": npy(array.astype(np.float16)),
         "int8": npy(array.astype(np.int8)),
@@ -186,9 +188,9 @@ def _arrays(given: Given, name: str) -> Iterator[Spoiled]:
         "a row less": npy(array[:-1]),
         "a column less": npy(array[:, :-1]),
         "transposed and shifted": npy(np.roll(array.T, 1)),
-        "another format version": given.files[name].replace(b"NUMPY\x01", b"NUMPY\x09"),
-        "a claim of 10**15 rows": given.files[name].replace(b"'shape': (", b"'shape': (9999999999999"),
-        "a header that is no dictionary": given.files[name].replace(b"'descr'", b"__import"),
+        "another format version": problem.files[name].replace(b"NUMPY\x01", b"NUMPY\x09"),
+        "a claim of 10**15 rows": problem.files[name].replace(b"'shape': (", b"'shape': (9999999999999"),
+        "a header that is no dictionary": problem.files[name].replace(b"'descr'", b"__import"),
     }
     for kind, number in {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "-1": -1.0, "1e308": 1e308, "-0": -0.0}.items():
         for at in (0, -1):
@@ -196,28 +198,28 @@ def _arrays(given: Given, name: str) -> Iterator[Spoiled]:
             copy.flat[at] = number
             spoiled[f"{kind} at {at}"] = npy(copy)
     for kind, contents in spoiled.items():
-        yield Spoiled(name=f"{name}: {kind}", given=given.with_file(name, contents))
+        yield Spoiled(name=f"{name}: {kind}", given=problem.with_file(name, contents))
 
 
-def _flips(given: Given, name: str, chance: random.Random, count: int) -> Iterator[Spoiled]:
+def _flips(problem: Given, name: str, chance: random.Random, count: int) -> Iterator[Spoiled]:
     for number in range(count):
-        contents = bytearray(given.files[name])
+        contents = bytearray(problem.files[name])
         for _ in range(chance.randint(1, 4)):
             contents[chance.randrange(len(contents))] ^= 1 << chance.randrange(8)
-        yield Spoiled(name=f"{name}: flipped bits {number}", given=given.with_file(name, bytes(contents)))
+        yield Spoiled(name=f"{name}: flipped bits {number}", given=problem.with_file(name, bytes(contents)))
 
 
 def spoiled(chance: random.Random, flips: int = 6) -> Iterator[Spoiled]:
     """Every spoiled problem; ``chance`` decides random flips alone."""
-    for given in PROBLEMS:
-        yield from _keys(given)
-        yield from _texts(given)
-        for name, contents in given.files.items():
-            yield Spoiled(name=f"{name}: missing", given=given.without_file(name))
+    for problem in PROBLEMS:
+        yield from _keys(problem)
+        yield from _texts(problem)
+        for name, contents in problem.files.items():
+            yield Spoiled(name=f"{name}: missing", given=problem.without_file(name))
             for kind, spoil in RAW.items():
-                yield Spoiled(name=f"{name}: {kind}", given=given.with_file(name, spoil(contents)))
+                yield Spoiled(name=f"{name}: {kind}", given=problem.with_file(name, spoil(contents)))
             if name.endswith(".csv"):
-                yield from _tables(given, name)
+                yield from _tables(problem, name)
             elif name.endswith(".npy"):
-                yield from _arrays(given, name)
-            yield from _flips(given, name, chance, flips)
+                yield from _arrays(problem, name)
+            yield from _flips(problem, name, chance, flips)

@@ -39,26 +39,26 @@ def all_scores(scores: tuple[int, ...]) -> list[tuple[int, ...]]:
 def of_diffprivlib() -> Iterator[Case]:
     import diffprivlib.mechanisms as m
 
-    reals, whole = [0.0, 0.25, 1.0, 3.7, 10.0], [0, 1, 3, 9, 10]
+    reals, integers = [0.0, 0.25, 1.0, 3.7, 10.0], [0, 1, 3, 9, 10]
     bounded = {"lower": 0, "upper": 10}
     pure = {"epsilon": 1.0, "sensitivity": 1}
-    near = within(0, 10)
-    yield adapters.diffprivlib(m.Laplace(**pure)), reals, near
-    yield adapters.diffprivlib(m.LaplaceTruncated(**pure, **bounded)), reals, near
-    yield adapters.diffprivlib(m.LaplaceFolded(**pure, **bounded)), reals, near
-    yield adapters.diffprivlib(m.LaplaceBoundedDomain(**pure, **bounded)), reals, near
-    yield adapters.diffprivlib(m.LaplaceBoundedNoise(epsilon=1.0, delta=0.1, sensitivity=1)), reals, near
-    yield adapters.diffprivlib(m.Staircase(**pure)), reals, near
-    yield adapters.diffprivlib(m.Snapping(**pure, **bounded)), reals, near
-    yield adapters.diffprivlib(m.Geometric(**pure)), whole, near
-    yield adapters.diffprivlib(m.GeometricTruncated(**pure, **bounded)), whole, near
-    yield adapters.diffprivlib(m.GeometricFolded(**pure, **bounded)), whole, near
-    yield adapters.diffprivlib(m.Gaussian(epsilon=1.0, delta=0.01, sensitivity=1)), reals, near
-    yield adapters.diffprivlib(m.GaussianAnalytic(epsilon=1.0, delta=0.01, sensitivity=1)), reals, near
-    yield adapters.diffprivlib(m.GaussianDiscrete(epsilon=1.0, delta=0.01, sensitivity=1)), whole, near
+    neighbours = within(0, 10)
+    yield adapters.diffprivlib(m.Laplace(**pure)), reals, neighbours
+    yield adapters.diffprivlib(m.LaplaceTruncated(**pure, **bounded)), reals, neighbours
+    yield adapters.diffprivlib(m.LaplaceFolded(**pure, **bounded)), reals, neighbours
+    yield adapters.diffprivlib(m.LaplaceBoundedDomain(**pure, **bounded)), reals, neighbours
+    yield adapters.diffprivlib(m.LaplaceBoundedNoise(epsilon=1.0, delta=0.1, sensitivity=1)), reals, neighbours
+    yield adapters.diffprivlib(m.Staircase(**pure)), reals, neighbours
+    yield adapters.diffprivlib(m.Snapping(**pure, **bounded)), reals, neighbours
+    yield adapters.diffprivlib(m.Geometric(**pure)), integers, neighbours
+    yield adapters.diffprivlib(m.GeometricTruncated(**pure, **bounded)), integers, neighbours
+    yield adapters.diffprivlib(m.GeometricFolded(**pure, **bounded)), integers, neighbours
+    yield adapters.diffprivlib(m.Gaussian(epsilon=1.0, delta=0.01, sensitivity=1)), reals, neighbours
+    yield adapters.diffprivlib(m.GaussianAnalytic(epsilon=1.0, delta=0.01, sensitivity=1)), reals, neighbours
+    yield adapters.diffprivlib(m.GaussianDiscrete(epsilon=1.0, delta=0.01, sensitivity=1)), integers, neighbours
     yield adapters.diffprivlib(m.Binary(epsilon=1.0, value0="no", value1="yes")), ["no", "yes"], None
-    for made in (m.Exponential, m.PermuteAndFlip):
-        yield of_scores(made), [(0, 1, 2), (0, 0, 4), (3, 3, 3)], all_scores
+    for mechanism_class in (m.Exponential, m.PermuteAndFlip):
+        yield of_scores(mechanism_class), [(0, 1, 2), (0, 0, 4), (3, 3, 3)], all_scores
     yield (
         adapters.diffprivlib(
             m.ExponentialCategorical(epsilon=1.0, utility_list=[["a", "b", 1], ["a", "c", 2], ["b", "c", 2]])
@@ -68,12 +68,12 @@ def of_diffprivlib() -> Iterator[Case]:
     )
 
 
-def of_scores(made: Any) -> Any:
+def of_scores(mechanism_class: Any) -> Any:
     """Mechanisms that take their scores when they are made: an input is the scores."""
-    claimed = adapters.diffprivlib(made(epsilon=1.0, sensitivity=1, utility=[0, 1, 2]))
+    claimed = adapters.diffprivlib(mechanism_class(epsilon=1.0, sensitivity=1, utility=[0, 1, 2]))
 
     def choose(scores: tuple[int, ...]) -> Any:
-        return made(epsilon=1.0, sensitivity=1, utility=list(scores)).randomise()
+        return mechanism_class(epsilon=1.0, sensitivity=1, utility=list(scores)).randomise()
 
     return evolve(claimed, mechanism=choose)
 
@@ -82,21 +82,33 @@ def of_opendp() -> Iterator[Case]:
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
-    whole = dp.atom_domain(T=int), dp.absolute_distance(T=int)
+    integer_domain = dp.atom_domain(T=int), dp.absolute_distance(T=int)
     reals = dp.atom_domain(T=float, nan=False), dp.absolute_distance(T=float)
-    near = within(-1e9, 1e9)
-    yield adapters.opendp(dp.m.make_laplace(*whole, scale=1.0), name="make_laplace (int)"), [0, 3, 10], near
+    neighbours = within(-1e9, 1e9)
+    yield (
+        adapters.opendp(dp.m.make_laplace(*integer_domain, scale=1.0), name="make_laplace (int)"),
+        [0, 3, 10],
+        neighbours,
+    )
     yield (
         adapters.opendp(dp.m.make_laplace(*reals, scale=1.0), 1.0, name="make_laplace (float)"),
         [0.0, 0.25, 3.7],
-        near,
+        neighbours,
     )
-    yield adapters.opendp(dp.m.make_geometric(*whole, scale=1.0), name="make_geometric"), [0, 3, 10], near
-    yield adapters.opendp(dp.m.make_gaussian(*whole, scale=1.0), name="make_gaussian (int)"), [0, 3, 10], near
+    yield (
+        adapters.opendp(dp.m.make_geometric(*integer_domain, scale=1.0), name="make_geometric"),
+        [0, 3, 10],
+        neighbours,
+    )
+    yield (
+        adapters.opendp(dp.m.make_gaussian(*integer_domain, scale=1.0), name="make_gaussian (int)"),
+        [0, 3, 10],
+        neighbours,
+    )
     yield (
         adapters.opendp(dp.m.make_gaussian(*reals, scale=1.0), 1.0, name="make_gaussian (float)"),
         [0.0, 0.25, 3.7],
-        near,
+        neighbours,
     )
     yield (
         adapters.opendp(dp.m.make_randomized_response_bool(prob=0.75), name="make_randomized_response_bool"),
@@ -179,28 +191,30 @@ def words(claimed: Any) -> str:
     return f"epsilon {claimed.epsilon:.6g}{delta}"
 
 
-def judged(case: Case, seed: int) -> str:
+def judge_case(case: Case, seed: int) -> str:
     """Return a line of the table."""
-    claimed, inputs, near = case
+    claimed, inputs, neighbours = case
     random.seed(seed)  # what a library draws from NumPy's or Python's own generators is the same each time
     np.random.seed(seed)  # noqa: NPY002
-    verdict = claimed.judge(inputs, near, draws=DRAWS, time_limit=LIMIT, confidence=CONFIDENCE, seed=seed)
+    verdict = claimed.judge(inputs, neighbours, draws=DRAWS, time_limit=LIMIT, confidence=CONFIDENCE, seed=seed)
     print(f"{claimed.library} {claimed.name}\n{verdict}\n", file=sys.stderr)
-    found = "**does not hold**" if verdict.violated else "nothing found"
+    finding = "**does not hold**" if verdict.violated else "nothing found"
     power = "" if verdict.power is None or verdict.violated else f"{np.ceil(100 * verdict.power) / 100:g}"
-    shown = "" if not verdict.violated or verdict.pair is None else f"{' against '.join(verdict.pair)}: {verdict.event}"
+    shown_by = (
+        "" if not verdict.violated or verdict.pair is None else f"{' against '.join(verdict.pair)}: {verdict.event}"
+    )
     if not verdict.epsilon_lower:  # a bare 0 says too little
         tried = f"no event of {verdict.pairs} pairs came surely more often from one input"
-        shown = (
+        shown_by = (
             f"{tried}; an output of probability {verdict.rarest:.1g} that the other never gives would have been seen"
         )
     return (
-        f"| {claimed.name} | {words(claimed)} | {found} | {verdict.epsilon_lower:.4g} | {power} | {verdict.draws:,} "
-        f"| {verdict.seconds:.0f} | {shown.replace('|', '/')} |"
+        f"| {claimed.name} | {words(claimed)} | {finding} | {verdict.epsilon_lower:.4g} | {power} | {verdict.draws:,} "
+        f"| {verdict.seconds:.0f} | {shown_by.replace('|', '/')} |"
     )
 
 
-def sampled(library: str, seed: int) -> Iterator[str]:
+def table_of_samples(library: str, seed: int) -> Iterator[str]:
     yield "| mechanism | claim | | epsilon at least | power | draws | seconds | shown by |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     cases = SAMPLED[library]()
@@ -210,17 +224,18 @@ def sampled(library: str, seed: int) -> Iterator[str]:
         except StopIteration:
             return
         if case[1]:
-            yield judged(case, seed)
+            yield judge_case(case, seed)
 
 
-def measured() -> Iterator[str]:
+def table_of_matrices() -> Iterator[str]:
     yield "| matrix | claim | | least epsilon, exactly | seconds |"
     yield "| --- | --- | --- | --- | --- |"
     for name, channel, distance, epsilon in of_libqif():
         start = time.perf_counter()
-        least = adapters.least_of(np.asarray(channel), distance, epsilon)
-        over = "holds" if least.holds else f"above by {least.epsilon - epsilon:.2g}"
-        yield f"| `{name}` | epsilon {epsilon:g} | {over} | {least.epsilon:.17g} | {time.perf_counter() - start:.1f} |"
+        measurement = adapters.least_of(np.asarray(channel), distance, epsilon)
+        verdict = "holds" if measurement.holds else f"above by {measurement.epsilon - epsilon:.2g}"
+        seconds = time.perf_counter() - start
+        yield f"| `{name}` | epsilon {epsilon:g} | {verdict} | {measurement.epsilon:.17g} | {seconds:.1f} |"
 
 
 def main() -> None:
@@ -229,17 +244,17 @@ def main() -> None:
     options.add_argument("--only", nargs="*", default=[*SAMPLED, "qif"])
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", type=Path, help="file for the tables; default: standard output")
-    asked = options.parse_args()
+    arguments = options.parse_args()
     lines = [f"Python {platform.python_version()}, NumPy {np.__version__}; {DRAWS:,} draws, {LIMIT:g} s at most each, "]
-    lines[0] += f"confidence {CONFIDENCE:g} each, seed {asked.seed}."
-    for library in asked.only:
+    lines[0] += f"confidence {CONFIDENCE:g} each, seed {arguments.seed}."
+    for library in arguments.only:
         try:
-            rows = list(measured() if library == "qif" else sampled(library, asked.seed))
+            rows = list(table_of_matrices() if library == "qif" else table_of_samples(library, arguments.seed))
             lines += ["", f"### {library} {adapters.version(library)}", "", *rows]
         except ImportError as error:
             lines += ["", f"### {library}", "", f"Not judged: it could not be imported here ({error})."]
     text = "\n".join(lines) + "\n"
-    print(text) if asked.out is None else asked.out.write_text(text, "utf-8")
+    print(text) if arguments.out is None else arguments.out.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":

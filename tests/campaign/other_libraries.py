@@ -76,13 +76,13 @@ def opendp(measurement: Any, d_in: float = 1, *, delta: float = 0.01, name: str 
         delta: at which a claim of concentrated DP (rho) is judged, by the least epsilon that rho implies there.
         name: for reports.
     """
-    measure, found = str(measurement.output_measure), measurement.map(d_in)
-    if measure == "Approximate(MaxDivergence)" and isinstance(found, tuple):
-        epsilon, delta = map(float, found)
-    elif measure == "MaxDivergence" and not isinstance(found, tuple):
-        epsilon, delta = float(found), 0.0
-    elif measure == "ZeroConcentratedDivergence" and not isinstance(found, tuple):
-        epsilon = float(epsilon_of(Fraction(float(found)), Fraction(str(delta))))
+    measure, loss = str(measurement.output_measure), measurement.map(d_in)
+    if measure == "Approximate(MaxDivergence)" and isinstance(loss, tuple):
+        epsilon, delta = map(float, loss)
+    elif measure == "MaxDivergence" and not isinstance(loss, tuple):
+        epsilon, delta = float(loss), 0.0
+    elif measure == "ZeroConcentratedDivergence" and not isinstance(loss, tuple):
+        epsilon = float(epsilon_of(Fraction(float(loss)), Fraction(str(delta))))
     else:
         raise UsageError(
             f"opendp: expected a claim on MaxDivergence or ZeroConcentratedDivergence, got one on {measure}"
@@ -125,17 +125,17 @@ def privkit(mechanism: Any, epsilon: float | None = None) -> Claimed:
     return Claimed(
         name=type(mechanism).__name__,
         library="privkit",
-        mechanism=lambda place: tuple(mechanism.get_obfuscated_point(*place)[:2]),
+        mechanism=lambda position: tuple(mechanism.get_obfuscated_point(*position)[:2]),
         notion="metric-dp",
         epsilon=float(mechanism.epsilon if epsilon is None else epsilon),
         distance=_metres,
     )
 
 
-def _metres(one: Sequence[float], two: Sequence[float]) -> float:
+def _metres(start: Sequence[float], end: Sequence[float]) -> float:
     """How far two places in degrees lie apart, on a sphere of 6371 km."""
-    cosines = cosine_of_latitude(np.array([one[0], two[0]]))
-    places = [np.array([x]) for x in (one[0], one[1], cosines[0], two[0], two[1], cosines[1])]
+    cosines = cosine_of_latitude(np.array([start[0], end[0]]))
+    places = [np.array([x]) for x in (start[0], start[1], cosines[0], end[0], end[1], cosines[1])]
     return 1000.0 * float(great_circle(*places)[0])
 
 

@@ -51,7 +51,7 @@ class Given:
 
     def without_file(self, name: str) -> Given:
         """Return the same with one file missing."""
-        return evolve(self, files={kept: value for kept, value in self.files.items() if kept != name})
+        return evolve(self, files={file_name: value for file_name, value in self.files.items() if file_name != name})
 
 
 def npy(array: Any, **options: Any) -> bytes:
@@ -63,7 +63,7 @@ def npy(array: Any, **options: Any) -> bytes:
 
 POINTS = csv_bytes(["id", "x", "y"], [[f"p{n}", 0.4 * n, 0.3 * (n % 2)] for n in range(5)])
 GLOBE = csv_bytes(["id", "lat", "lon"], [[f"p{n}", 41.0 + 0.004 * n, 12.0 + 0.003 * (n % 2)] for n in range(5)])
-ROADS = csv_bytes(["from", "to", "km"], [[f"p{n}", f"p{n + 1}", 0.5 + 0.1 * n] for n in range(4)] + [["p0", "p4", 1.5]])
+ROADS = csv_bytes(["from", "to", "km"], [[f"p{n}", f"p{n + 1}", 0.6 + 0.1 * n] for n in range(4)] + [["p0", "p4", 1.9]])
 PRIOR = csv_bytes(["id", "p"], [[f"p{n}", p] for n, p in enumerate([0.1, 0.2, 0.3, 0.3, 0.1])])
 TARGETS = csv_bytes(["id", "weight"], [["p0", 1.0], ["p3", 2.0]])
 LINE = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
@@ -99,13 +99,15 @@ SCORES = np.log(np.array([[0.7, 0.2, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4], [0.
 
 
 def _metric(mechanism: str, method: str, files: Mapping[str, bytes], **tables: Any) -> Given:
-    made = {
+    common_tables = {
         "records": {"points": "points.csv"},
         "distance": {"kind": "euclidean"},
         "privacy": {"epsilon": 1.5},
         "utility": {"kind": "distance"},
     }
-    return Given(mechanism=mechanism, method=method, tables={**made, **tables}, files={"points.csv": POINTS, **files})
+    return Given(
+        mechanism=mechanism, method=method, tables={**common_tables, **tables}, files={"points.csv": POINTS, **files}
+    )
 
 
 PROBLEMS: Final = [
@@ -282,5 +284,52 @@ PROBLEMS: Final = [
             "privacy": {"deletion_budget": 1},
         },
         files={"p.csv": csv_bytes(["photo", "rome", "paris", "oslo"], [["a", 0.7, 0.2, 0.1], ["b", 0.5, 0.3, 0.2]])},
+    ),
+    *(
+        Given(
+            mechanism=name,
+            method="closed-form",
+            tables={"answers": ["walk", "cycle", "bus"], "privacy": {"epsilon": 1.0}},
+            files={},
+        )
+        for name in ("randomised-response", "unary-encoding", "hadamard-response", "subset-selection")
+    ),
+    Given(
+        mechanism="piecewise",
+        method="closed-form",
+        tables={"steps": 4, "privacy": {"epsilon": 1.0}},
+        files={},
+    ),
+    Given(
+        mechanism="spherical-laplace",
+        method="exact",
+        tables={"privacy": {"epsilon": 1.4}, "outputs": {"digits": 2}},
+        files={},
+    ),
+    Given(
+        mechanism="geometric",
+        method="closed-form",
+        tables={"largest": 5, "privacy": {"epsilon": 0.5}},
+        files={},
+    ),
+    Given(
+        mechanism="staircase",
+        method="closed-form",
+        tables={"largest": 9, "sensitivity": 3, "privacy": {"epsilon": 1.0}},
+        files={},
+    ),
+    *(
+        Given(
+            mechanism=name,
+            method="closed-form",
+            tables={
+                "choices": ["tea", "water"],
+                "scores": "votes.csv",
+                "monotone": True,
+                "privacy": {"epsilon": 1.0},
+            },
+            files={"votes.csv": csv_bytes(["choice", "score"], [["tea", 12], ["water", 15]])},
+        )
+        for name in ("permute-and-flip", "noisy-max")
     ),
 ]

@@ -19,12 +19,12 @@ from typing import Any
 
 from forge import forged
 from shocks import dead_solvers, full_disks, kills, odd_places
-from spoil import bad_inputs, tampered
+from spoil import bad_inputs, tamper_with_folders
 from trials import Tally
 
 PARTS: dict[str, tuple[Callable[[Path, random.Random, Any], Tally], int]] = {
     "bad-inputs": (bad_inputs, 5000),
-    "tampered": (tampered, 2000),
+    "tampered": (tamper_with_folders, 2000),
     "forged": (forged, 3000),
     "kills": (kills, 24),
     "full-disks": (full_disks, 24),
@@ -48,10 +48,12 @@ def main() -> None:
     print("| part | tried | exit codes | findings |\n| --- | --- | --- | --- |", flush=True)
     findings: list[str] = []
     for name in options.only or PARTS:
-        part, most = PARTS[name]
+        part, case_count = PARTS[name]
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="privopt-campaign-") as folder:
-            tally = part(Path(folder), random.Random(f"{options.seed} {name}"), max(1, round(most * options.share)))
+            tally = part(
+                Path(folder), random.Random(f"{options.seed} {name}"), max(1, round(case_count * options.share))
+            )
         findings += tally.findings
         print(tally.line(), flush=True)
         print(f"{name}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)

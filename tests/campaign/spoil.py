@@ -16,7 +16,7 @@ from trials import Ended, Tally, privopt, spread
 
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
 
-__all__ = ["bad_inputs", "tampered"]
+__all__ = ["bad_inputs", "tamper_with_folders"]
 
 BEYOND: Final = "differ by more than double precision solvers can represent"
 """A problem that is well said, with numbers that no solver takes: code 5 tells so."""
@@ -33,26 +33,26 @@ LEAVES: Final[dict[str, Any]] = {
 """In place of each value of result.json."""
 
 
-def solved(given: Given, folder: Path, *options: str) -> Ended:
+def solve_given(problem: Given, folder: Path, *options: str) -> Ended:
     """Solve a problem into ``folder``/out."""
-    path = given.write(folder / "given")
-    command = ["solve", given.mechanism, path, "--method", given.method, "--out", folder / "out", "--quiet"]
+    path = problem.write(folder / "given")
+    command = ["solve", problem.mechanism, path, "--method", problem.method, "--out", folder / "out", "--quiet"]
     return privopt(*command, "--time-limit", "600", *options)
 
 
 def bad_inputs(folder: Path, chance: random.Random, count: int | None) -> Tally:
     """Solve spoiled problems: 2 or 3 with clear lines and nothing written, or 0 and a folder that verifies."""
     tally = Tally(part="bad inputs")
-    for number, one in enumerate(spread(list(spoiled(chance)), count)):
+    for number, spoiled_problem in enumerate(spread(list(spoiled(chance)), count)):
         home = folder / str(number)
-        ended = solved(one.given, home)
+        ended = solve_given(spoiled_problem.given, home)
         wrong = ended.faults([0, 2, 3, 5] if BEYOND in ended.err else [0, 2, 3])
         if ended.code == 0:
             verified = privopt("verify", home / "out")
             wrong += [f"was solved, but verify says {fault}" for fault in verified.faults([0])]
         elif any(path.name != "given" for path in home.iterdir()):
             wrong.append(f"left {sorted(path.name for path in home.iterdir())}")
-        tally.note(f"{one.given.mechanism}: {one.name}", ended, wrong)
+        tally.note(f"{spoiled_problem.given.mechanism}: {spoiled_problem.name}", ended, wrong)
         shutil.rmtree(home)
     return tally
 
@@ -153,62 +153,66 @@ READERS: Final[list[list[str | int]]] = [["audit", "--json"], ["sample", "--inpu
 """What else reads a folder; ``verify`` reads each, of these one at a time does."""
 
 
-def same(one: Path, other: Path) -> bool:
+def are_same_matrices(folder: Path, other_folder: Path) -> bool:
     """Whether two folders' matrices hold the same, whatever their bytes and the order of their pairs."""
-    with np.load(one / "mechanism.npz") as first, np.load(other / "mechanism.npz") as second:
+    with np.load(folder / "mechanism.npz") as first, np.load(other_folder / "mechanism.npz") as second:
         read = [dict(first), dict(second)]
-    pairs = [sorted(zip(each.pop("pairs").tolist(), each.pop("distances").tolist(), strict=True)) for each in read]
+    pairs = [
+        sorted(zip(arrays.pop("pairs").tolist(), arrays.pop("distances").tolist(), strict=True)) for arrays in read
+    ]
     return pairs[0] == pairs[1] and all(np.array_equal(read[0][name], read[1][name]) for name in read[1])
 
 
-def claimed(folder: Path) -> Any:
+def claims_of(folder: Path) -> Any:
     """Return a folder's claims that only its files can confirm: all but how the run went and what was asked for."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
     free = {"time", "solver", "asked", "seed", "privopt"}
     details = {name: value for name, value in result["details"].items() if name not in ("told", "lp")}
     plugin = result["plugin"]["name"]
-    kept = {name: value for name, value in result.items() if name not in free}
-    return kept | {"plugin": plugin, "details": details, "asked": result["asked"]["method"]}
+    checked_claims = {name: value for name, value in result.items() if name not in free}
+    return checked_claims | {"plugin": plugin, "details": details, "asked": result["asked"]["method"]}
 
 
-def tampered(folder: Path, chance: random.Random, count: int | None) -> Tally:
+def tamper_with_folders(folder: Path, chance: random.Random, count: int | None) -> Tally:
     """Change every file of a folder: with the sums as they were verify must complain; mended, nothing may break."""
     tally = Tally(part="tampered folders")
     cases = []
-    for number, given in enumerate(PROBLEMS):
-        home = folder / f"{number}-{given.mechanism}"
-        ended = solved(given, home)
+    for number, problem in enumerate(PROBLEMS):
+        home = folder / f"{number}-{problem.mechanism}"
+        ended = solve_given(problem, home)
         if ended.code != 0:
             tally.note(
-                f"{given.mechanism} --method {given.method}", ended, [f"was not solved: {ended.err}{ended.raised}"]
+                f"{problem.mechanism} --method {problem.method}", ended, [f"was not solved: {ended.err}{ended.raised}"]
             )
             continue
         for path in sorted((home / "out").rglob("*")):
             if path.is_file():
                 name = path.relative_to(home / "out").as_posix()
                 ways = [kind for kind, _ in _ways(path, random.Random(0))]
-                cases += [(given, home / "out", name, kind, mended) for kind in ways for mended in (False, True)]
-    for number, (given, out, name, kind, mended) in enumerate(spread(cases, count)):
+                cases += [(problem, home / "out", name, kind, mended) for kind in ways for mended in (False, True)]
+    for number, (problem, solved_folder, name, kind, mended) in enumerate(spread(cases, count)):
         copy = folder / "copy"
-        shutil.copytree(out, copy)
+        shutil.copytree(solved_folder, copy)
         dict(_ways(copy / name, chance))[kind]()
         if mended and name not in (SUMS, f"{PRIVATE}/{SUMS}"):
             mend(copy)
         changed = {path.relative_to(copy): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-        before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        original_files = {
+            path.relative_to(solved_folder): path.read_bytes() for path in solved_folder.rglob("*") if path.is_file()
+        }
         verified = privopt("verify", copy)
         wrong = verified.faults([0, 1, 2])
-        if verified.code == 0 and changed != before and not mended:
+        if verified.code == 0 and changed != original_files and not mended:
             wrong.append("verify found nothing")
-        if verified.code == 0 and mended and name == "mechanism.npz" and not same(copy, out):
+        if verified.code == 0 and mended and name == "mechanism.npz" and not are_same_matrices(copy, solved_folder):
             wrong.append("verify takes another matrix")
-        if verified.code == 0 and mended and name == RESULT and claimed(copy) != claimed(out):
+        if verified.code == 0 and mended and name == RESULT and claims_of(copy) != claims_of(solved_folder):
             wrong.append("verify takes another claim")
-        what = f"{given.mechanism}: {name}: {kind}{', sums mended' * mended}"
+        what = f"{problem.mechanism}: {name}: {kind}{', sums mended' * mended}"
         tally.note(f"{what}: verify", verified, wrong)
-        other, *more = READERS[number % len(READERS)]
-        used = privopt(other, copy, *map(str, more))
-        tally.note(f"{what}: {other}", used, used.faults([0, 2] if verified.code == 0 else [1, 2]))
+        reader, *reader_options = READERS[number % len(READERS)]
+        completed = privopt(reader, copy, *map(str, reader_options))
+        tally.note(f"{what}: {reader}", completed, completed.faults([0, 2] if verified.code == 0 else [1, 2]))
         shutil.rmtree(copy)
     return tally
 

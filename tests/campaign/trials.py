@@ -70,13 +70,13 @@ def patience(seconds: int = SECONDS) -> Iterator[None]:
     def ring(signum: int, frame: Any) -> None:
         raise HangError
 
-    before = signal.signal(signal.SIGALRM, ring)
+    old_handler = signal.signal(signal.SIGALRM, ring)
     signal.alarm(seconds)
     try:
         yield
     finally:
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, old_handler)
 
 
 def privopt(*arguments: str | Path) -> Ended:

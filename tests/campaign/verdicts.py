@@ -39,8 +39,8 @@ from helpers.tampered_pages import DATA
 from privopt.command.checker_file import checker_file
 from privopt.errors import InfeasibleError
 from privopt.report.write_report import write_report
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import load_release
 from privopt_metric_dp.report.browser_check import check_section
 
@@ -100,30 +100,30 @@ class Earlier:
         core: whether metric DP was in its core, and the mechanisms of it are named so.
     """
 
-    def __init__(self, given: str) -> None:
-        self.name, _, python = given.partition("=")
+    def __init__(self, version_option: str) -> None:
+        self.name, _, python = version_option.partition("=")
         self.verify, self.checker = Program(python, "-P", "-c", COMMAND), Program(python, "-P", "-c", CHECKER)
         code = "import importlib.metadata as m; m.version('privopt-metric-dp')"
-        done = subprocess.run([python, "-P", "-c", code], stderr=subprocess.DEVNULL, check=False)
-        self.core = bool(done.returncode)
+        completed = subprocess.run([python, "-P", "-c", code], stderr=subprocess.DEVNULL, check=False)
+        self.core = bool(completed.returncode)
 
     def restated(self, folder: Path) -> Path:
         """Return a copy in which the distribution that made the release is this version's."""
         copy = folder.with_name(f"{folder.name}-{self.name}")
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(folder, copy, symlinks=True, copy_function=copied)
+        shutil.copytree(folder, copy, symlinks=True, copy_function=copy_file)
         file, sums = copy / "result.json", copy / "SHA256SUMS"
         if self.core and file.is_file():
             raw = file.read_bytes()
-            made = raw.replace(b'"name": "privopt-metric-dp"', b'"name": "privopt"')
-            file.write_bytes(made)
+            new_contents = raw.replace(b'"name": "privopt-metric-dp"', b'"name": "privopt"')
+            file.write_bytes(new_contents)
             if sums.is_file():
-                old, new = (hashlib.sha256(each).hexdigest() for each in (raw, made))
+                old, new = (hashlib.sha256(contents).hexdigest() for contents in (raw, new_contents))
                 sums.write_bytes(sums.read_bytes().replace(old.encode(), new.encode()))
         return copy
 
 
-def copied(source: str, target: str) -> None:
+def copy_file(source: str, target: str) -> None:
     """Copy a file, a pipe as a pipe."""
     if Path(source).is_fifo():
         os.mkfifo(target)
@@ -134,8 +134,8 @@ def copied(source: str, target: str) -> None:
 def pages(paths: list[Path]) -> list[str]:
     """Return what the buttons of pages say, by node."""
     run = ["node", str(TESTS / "browser" / "run_check.js"), *map(str, paths)]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    return [json.loads(line)["verdict"] for line in done.stdout.splitlines()]
+    completed = subprocess.run(run, capture_output=True, text=True, check=True)
+    return [json.loads(line)["verdict"] for line in completed.stdout.splitlines()]
 
 
 def content_of(folder: Path, solved: Path) -> Any:
@@ -150,8 +150,8 @@ def content_of(folder: Path, solved: Path) -> Any:
         section = check_section(folder, release, result)
     except Exception:  # whatever reading a forged folder may raise
         return None
-    found = section and DATA.search(section.html)
-    return json.loads(found[2]) if found else None
+    match = section and DATA.search(section.html)
+    return json.loads(match[2]) if match else None
 
 
 def read(content: Any) -> Any:
@@ -181,26 +181,26 @@ def forged(folder: Path, form: Form) -> Iterator[tuple[str, list[Forgery]]]:
 class Campaign:
     """The programs of all versions, and where folders are made."""
 
-    def __init__(self, place: Path, earlier: list[Earlier]) -> None:
-        file = place / "checker.pyz"
+    def __init__(self, folder: Path, earlier: list[Earlier]) -> None:
+        file = folder / "checker.pyz"
         file.write_bytes(checker_file(file.name)[0])
-        self.place, self.earlier = place, earlier
+        self.place, self.earlier = folder, earlier
         self.verify = Program(sys.executable, "-P", "-c", COMMAND)
         self.checker = Program(sys.executable, "-I", "-S", "-c", ALONE, str(file))
 
     def end(self) -> None:
         """End all programs."""
-        for each in (self.verify, self.checker, *(p for old in self.earlier for p in (old.verify, old.checker))):
-            each.end()
+        for program in (self.verify, self.checker, *(p for old in self.earlier for p in (old.verify, old.checker))):
+            program.end()
 
     def verdicts(self, folder: Path) -> dict[str, Any]:
         """Return the exit codes of verify and checker, by version."""
-        found = {"verify": self.verify.ask(f"verify {folder}"), "checker": self.checker.ask(str(folder))}
+        codes = {"verify": self.verify.ask(f"verify {folder}"), "checker": self.checker.ask(str(folder))}
         for version in self.earlier:
             copy = version.restated(folder)
-            found[f"verify {version.name}"] = version.verify.ask(f"verify {copy}")
-            found[f"checker {version.name}"] = version.checker.ask(str(copy))
-        return found
+            codes[f"verify {version.name}"] = version.verify.ask(f"verify {copy}")
+            codes[f"checker {version.name}"] = version.checker.ask(str(copy))
+        return codes
 
     def problem(self, number: int, count: int) -> Iterator[dict[str, Any]]:
         """Solve a problem, forge it so often, and yield what was found of each folder."""
@@ -210,8 +210,8 @@ class Campaign:
             folder = solve(form.mechanism, form.write(home / "problem"), home / "out", options).folder
         except InfeasibleError:
             return
-        plain = form.mechanism != "photo-censor"
-        content = content_of(folder, folder) if plain else None
+        has_page = form.mechanism != "photo-censor"
+        content = content_of(folder, folder) if has_page else None
         carriers = self.carriers(folder) if content is not None else {}
         cases = [("as solved", "", self.verdicts(folder), content)]
         kinds = dict(forged(folder, form))
@@ -227,16 +227,16 @@ class Campaign:
             cases.append((kind, forgery.name, self.verdicts(copy), case if read(case) != read(content) else None))
         for version, text in carriers.items():
             written = []
-            for turn, (*_, found, case) in enumerate(cases):
+            for turn, (*_, codes, case) in enumerate(cases):
                 if case is not None:
-                    made = json.dumps(case).replace("<", "\\u003c")
+                    new_json = json.dumps(case).replace("<", "\\u003c")
                     page = home / f"{turn}.html"
-                    page.write_text(DATA.sub(lambda old, made=made: old[1] + made + old[3], text))
-                    written.append((page, found))
-            for said, (_, found) in zip(pages([page for page, _ in written]), written, strict=True):
-                found[f"page {version}".rstrip()] = said
-        for kind, name, found, _ in cases:
-            yield {"number": number, "mechanism": form.mechanism, "kind": kind, "name": name, "verdicts": found}
+                    page.write_text(DATA.sub(lambda old, new_json=new_json: old[1] + new_json + old[3], text))
+                    written.append((page, codes))
+            for page_verdict, (_, codes) in zip(pages([page for page, _ in written]), written, strict=True):
+                codes[f"page {version}".rstrip()] = page_verdict
+        for kind, name, codes, _ in cases:
+            yield {"number": number, "mechanism": form.mechanism, "kind": kind, "name": name, "verdicts": codes}
         shutil.rmtree(home)
 
     def carriers(self, folder: Path) -> dict[str, str]:
@@ -251,45 +251,45 @@ class Campaign:
         return {"": write_report(folder).read_text("utf-8"), **texts}
 
 
-def accepted(found: dict[str, Any], name: str) -> bool | None:
+def is_accepted(codes: dict[str, Any], name: str) -> bool | None:
     """Return whether a program accepts a folder; None if it was not asked."""
-    return found[name] in ACCEPTED if name in found else None
+    return codes[name] in ACCEPTED if name in codes else None
 
 
-def compared(cases: list[dict[str, Any]], versions: list[str]) -> tuple[list[str], list[str]]:
+def compare_cases(cases: list[dict[str, Any]], versions: list[str]) -> tuple[list[str], list[str]]:
     """Return the table of all cases, and a line for each that differs.
 
     A version is compared where each of its programs accepts the solved folder: else it does not know the form.
     """
-    known = {version: set() for version in versions}
+    numbers_by_version = {version: set() for version in versions}
     for case in cases:
         for version in versions:
             codes = [code for name, code in case["verdicts"].items() if name.endswith(f" {version}")]
             if case["kind"] == "as solved" and codes and all(code in ACCEPTED for code in codes):
-                known[version].add(case["number"])
+                numbers_by_version[version].add(case["number"])
     head = ["folders", "tried", "verify accepts", "checker accepts", "page accepts, of", "differ"]
     head += [f"{version}: compared | refused now | accepted now" for version in versions]
     rows, findings = [f"| {' | '.join(head)} |", "| --- " * (6 + 3 * len(versions)) + "|"], []
     for kind in dict.fromkeys(case["kind"] for case in cases):
         cells = Counter[str]()
         for case in (case for case in cases if case["kind"] == kind):
-            found, what = case["verdicts"], f"problem {case['number']}: {kind} {case['name']}: {case['verdicts']}"
-            now = {name: accepted(found, name) for name in PROGRAMS}
+            case_codes, what = case["verdicts"], f"problem {case['number']}: {kind} {case['name']}: {case['verdicts']}"
+            now = {name: is_accepted(case_codes, name) for name in PROGRAMS}
             cells.update(["tried", *(name for name, holds in now.items() if holds)])
             cells["page asked"] += now["page"] is not None
             if len(set(now.values()) - {None}) > 1:
                 cells["differ"] += 1
                 findings.append(f"differ: {what}")
             for version in versions:
-                if case["number"] not in known[version]:
+                if case["number"] not in numbers_by_version[version]:
                     continue
                 cells[version] += 1
-                then = {name: accepted(found, f"{name} {version}") for name in PROGRAMS}
+                then = {name: is_accepted(case_codes, f"{name} {version}") for name in PROGRAMS}
                 pairs = {(now[name], then[name]) for name in PROGRAMS if None not in (now[name], then[name])}
-                for pair, said in (((False, True), "refused now"), ((True, False), "accepted now")):
+                for pair, change in (((False, True), "refused now"), ((True, False), "accepted now")):
                     if pair in pairs:
-                        cells[f"{version} {said}"] += 1
-                        findings.append(f"{said}: {what}")
+                        cells[f"{version} {change}"] += 1
+                        findings.append(f"{change}: {what}")
         row = [cells["tried"], cells["verify"], cells["checker"], f"{cells['page']}, {cells['page asked']}"]
         row += [cells["differ"]]
         for version in versions:
@@ -308,16 +308,16 @@ def main() -> None:
     options = parser.parse_args()
     cases = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     done = {case["number"] for case in cases}
-    with tempfile.TemporaryDirectory(prefix="privopt-verdicts-") as place, options.out.open("a") as file:
-        os.environ["PRIVOPT_CACHE"] = str(Path(place) / "cache")
-        campaign = Campaign(Path(place), [Earlier(given) for given in options.earlier])
+    with tempfile.TemporaryDirectory(prefix="privopt-verdicts-") as folder_name, options.out.open("a") as file:
+        os.environ["PRIVOPT_CACHE"] = str(Path(folder_name) / "cache")
+        campaign = Campaign(Path(folder_name), [Earlier(version_option) for version_option in options.earlier])
         for number in sorted(set(range(options.problems)) - done):
             new = list(campaign.problem(number, options.forgeries))
             file.write("".join(f"{json.dumps(case)}\n" for case in new))
             file.flush()
             cases += new
         campaign.end()
-    rows, findings = compared(cases, [version.name for version in campaign.earlier])
+    rows, findings = compare_cases(cases, [version.name for version in campaign.earlier])
     print("\n".join([*rows, *findings]))
     sys.exit(any(not finding.startswith("refused now") for finding in findings))
 

@@ -48,20 +48,20 @@ class InterruptedWithNothing(Interrupted):
         raise StoppedError("interrupted before anything was found")
 
 
-@pytest.mark.parametrize(("fault", "words"), [(SaysStopped, "no limit was set"), (RaisesStopped, "had enough")])
-def test_stopped_by_nobody_fails_in_words(fault, words):
-    tried = subject(fault, guarantee="metric-dp")
-    result = run_check("solves", tried, how="dev")
-    tried.close()
+@pytest.mark.parametrize(("fault", "words"), [(SaysStopped, "no limit was"), (RaisesStopped, "had enough")])
+def test_unexplained_stop_fails_with_a_reason(fault, words):
+    kit_subject = subject(fault, guarantee="metric-dp")
+    result = run_check("solves", kit_subject, how="dev")
+    kit_subject.close()
     assert result.status == "failed"
     assert words in result.reason
 
 
 @pytest.mark.parametrize("right", [Interrupted, Terminated, InterruptedWithNothing])
-def test_an_interrupt_ends_the_kit(right):
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    tried = subject(right, guarantee="metric-dp")
+def test_interrupt_ends_the_kit(right):
+    old_handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    kit_subject = subject(right, guarantee="metric-dp")
     with pytest.raises(KeyboardInterrupt):
-        run_check("solves", tried, how="dev")
-    tried.close()
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+        run_check("solves", kit_subject, how="dev")
+    kit_subject.close()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == old_handlers

@@ -66,7 +66,7 @@ CONFIDENCE = 0.9
 
 @pytest.mark.parametrize("runs", [12, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("many", "epsilon"),
+    ("draw_many", "epsilon"),
     [
         pytest.param(answers, 1.0, marks=pytest.mark.slow),
         (lattice_laplace, 1.0),
@@ -79,28 +79,28 @@ CONFIDENCE = 0.9
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_right_mechanisms_are_refuted_no_more_often_than_stated(many, epsilon, runs):
-    wrong = 0
+def test_right_mechanisms_are_rarely_refuted(draw_many, epsilon, runs):
+    refuted_count = 0
     for seed in range(runs):
-        found = judge(None, [0, 1], many=many, epsilon=epsilon, draws=4000, confidence=CONFIDENCE, seed=seed)
-        wrong += found.violated
-        assert found.violated is (found.epsilon_lower > epsilon)
-    assert wrong <= binom.ppf(0.999, runs, 1 - CONFIDENCE)
+        verdict = judge(None, [0, 1], many=draw_many, epsilon=epsilon, draws=4000, confidence=CONFIDENCE, seed=seed)
+        refuted_count += verdict.violated
+        assert verdict.violated is (verdict.epsilon_lower > epsilon)
+    assert refuted_count <= binom.ppf(0.999, runs, 1 - CONFIDENCE)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("many", [lattice_laplace, answers, geometric], ids=lambda each: each.__name__)
-def test_what_it_would_have_seen_it_sees(many):
+@pytest.mark.parametrize("draw_many", [lattice_laplace, answers, geometric], ids=lambda mechanism: mechanism.__name__)
+def test_finds_breaches_within_its_power(draw_many):
     """A breach as large as the power that it states, and a little more for what the search misses."""
-    right = judge(None, [0, 1], many=many, epsilon=1.0, draws=40_000)
+    right = judge(None, [0, 1], many=draw_many, epsilon=1.0, draws=40_000)
     assert not right.violated
     assert 1 < right.power < 2
     factor = right.power * 1.1
-    claims = [judge(None, [0, 1], many=many, epsilon=1.0 / factor, draws=40_000, seed=seed) for seed in range(10)]
-    assert sum(each.violated for each in claims) >= binom.ppf(0.001, 10, 0.9)
+    claims = [judge(None, [0, 1], many=draw_many, epsilon=1.0 / factor, draws=40_000, seed=seed) for seed in range(10)]
+    assert sum(verdict.violated for verdict in claims) >= binom.ppf(0.001, 10, 0.9)
 
 
-def test_bounds_are_those_of_the_binomial():
+def test_bounds_match_the_binomial():
     low, high = clopper_pearson([0, 3, 50], 50, 0.01)
     assert low[0] == 0
     assert high[2] == 1
@@ -109,55 +109,57 @@ def test_bounds_are_those_of_the_binomial():
     assert log_odds_lower(0, 0, 50, 0.01) == -math.inf
 
 
-def test_the_same_seed_gives_the_same_verdict():
+def test_same_seed_gives_the_same_verdict():
     options = {"epsilon": 0.8, "draws": 8_000, "seed": 5}
-    one, two = (judge(lambda x, rng: x + rng.laplace(), st.integers(0, 9), lambda x: [x + 1], **options) for _ in "ab")
-    assert {**one.to_json(), "seconds": 0} == {**two.to_json(), "seconds": 0}
-    assert str(one).splitlines()[0] == str(two).splitlines()[0]
+    first, second = (
+        judge(lambda x, rng: x + rng.laplace(), st.integers(0, 9), lambda x: [x + 1], **options) for _ in "ab"
+    )
+    assert {**first.to_json(), "seconds": 0} == {**second.to_json(), "seconds": 0}
+    assert str(first).splitlines()[0] == str(second).splitlines()[0]
 
 
-def test_inputs_are_searched():
+def test_searches_inputs():
     """Only one input in eight gives itself away."""
 
     def leaks(x, rng):
         return x if x == 5 else rng.integers(0, 8)
 
-    found = judge(leaks, st.integers(0, 7), epsilon=1.0, notion="local-dp")
-    assert found.violated
-    assert "5" in found.pair
-    assert found.event.startswith("the ")
+    verdict = judge(leaks, st.integers(0, 7), epsilon=1.0, notion="local-dp")
+    assert verdict.violated
+    assert "5" in verdict.pair
+    assert verdict.event.startswith("the ")
 
 
 def test_neighbours_may_be_a_strategy():
-    found = judge(lambda x, rng: x + rng.laplace(0, 0.3), [3], lambda x: st.just(x + 1), epsilon=1.0)
-    assert found.violated
-    assert set(found.pair) == {"3", "4"}
+    verdict = judge(lambda x, rng: x + rng.laplace(0, 0.3), [3], lambda x: st.just(x + 1), epsilon=1.0)
+    assert verdict.violated
+    assert set(verdict.pair) == {"3", "4"}
 
 
-def test_a_metric_notion_goes_by_distance():
+def test_metric_notion_uses_distances():
     def report(x, count, rng):
         return np.round(x + rng.laplace(0, 1.0, count), 3)
 
     options = {"notion": "metric-dp", "distance": lambda a, b: abs(a - b), "many": report, "draws": 50_000}
     assert not judge(None, [0.0, 0.5, 3.0], epsilon=1.0, **options).violated
-    found = judge(None, [0.0, 0.5, 3.0], epsilon=0.8, **options)
-    assert found.violated
-    assert 0.8 < found.epsilon_lower < 1.0
+    verdict = judge(None, [0.0, 0.5, 3.0], epsilon=0.8, **options)
+    assert verdict.violated
+    assert 0.8 < verdict.epsilon_lower < 1.0
 
 
 PLACES = [(0.0, 0.0), (0.0, 11.0), (160.0, 110.0), (800.0, 1100.0)]
 """Metres."""
 
 
-def planar_laplace(place, count, rng):
+def planar_laplace(position, count, rng):
     """Epsilon 0.01 per metre, to whole metres (Andres et al., CCS 2013)."""
     angle = rng.random(count) * 2 * math.pi
-    return np.round(place + rng.gamma(2, 100.0, count)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1))
+    return np.round(position + rng.gamma(2, 100.0, count)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_pairs_too_close_to_tell_apart_are_not_chosen(seed):
+def test_chooses_no_indistinguishable_pairs(seed):
     options = {"notion": "metric-dp", "distance": math.dist, "many": planar_laplace, "draws": 120_000, "seed": seed}
     right = judge(None, PLACES, epsilon=0.01, confidence=0.9999, **options)
     assert not right.violated
@@ -174,33 +176,50 @@ def exponential_difference(x, count, rng, scale=1.0):
     return x + rng.exponential(scale, count) - rng.exponential(scale, count)
 
 
-@pytest.mark.parametrize("noise", [laplace, inverse_laplace, exponential_difference], ids=lambda each: each.__name__)
+@pytest.mark.parametrize(
+    "noise", [laplace, inverse_laplace, exponential_difference], ids=lambda mechanism: mechanism.__name__
+)
 @pytest.mark.parametrize(
     "inputs", [(0.0, 1.0), (0.0, 0.5), (0.0, 1e6), (0.1, 1.1), (0.0, 1e-9), (1.0, 2.0), (-1.0, 1.0)]
 )
-def test_laplace_noise_in_doubles_is_found(inputs, noise):
+def test_finds_laplace_noise_in_doubles(inputs, noise):
     """Noise that a double adds to a double gives its inputs away by the place of the last bit (Mironov, CCS 2012)."""
     scale = inputs[1] - inputs[0]
-    found = judge(None, inputs, many=partial(noise, scale=scale), epsilon=1.0, draws=60_000, seed=1)
-    assert found.violated
-    assert "last bit" in found.event
+    verdict = judge(None, inputs, many=partial(noise, scale=scale), epsilon=1.0, draws=60_000, seed=1)
+    assert verdict.violated
+    assert "last bit" in verdict.event
 
 
 @pytest.mark.parametrize("scale", [0.3, 5.0, 20.0])
-def test_laplace_noise_in_doubles_is_found_at_other_scales(scale):
-    found = judge(None, [0.0, 1.0], many=partial(laplace, scale=scale), epsilon=1 / scale, draws=60_000, seed=1)
-    assert found.violated
-    assert "last bit" in found.event
+def test_finds_laplace_noise_in_doubles_at_other_scales(scale):
+    verdict = judge(None, [0.0, 1.0], many=partial(laplace, scale=scale), epsilon=1 / scale, draws=60_000, seed=1)
+    assert verdict.violated
+    assert "last bit" in verdict.event
 
 
 @given(st.integers(-(2**53), 2**53).filter(bool), st.integers(-1000, 900))
-def test_place_of_last_bit_is_the_finest_power_of_two(whole, exponent):
-    value = math.ldexp(float(whole), exponent)
-    zeros = (whole & -whole).bit_length() - 1
+def test_last_bit_is_the_finest_power_of_two(number, exponent):
+    value = math.ldexp(float(number), exponent)
+    zeros = (number & -number).bit_length() - 1
     assert outputs.CHANGES["place of the last bit of "](np.array([value])).tolist() == [exponent + zeros]
 
 
-def test_delta_is_allowed_for():
+@given(
+    st.lists(st.integers(-(2**40) + 1, 2**40 - 1), min_size=1, max_size=20),
+    st.integers(-900, 900),
+    st.sampled_from([[], [0.0], [math.nan, math.inf]]),
+)
+def test_numbers_on_a_grid_have_no_fine_bits(steps, exponent, odd):
+    values = np.array([*(math.ldexp(float(step), exponent) for step in steps), *odd])
+    assert not outputs.has_fine_bits(values)
+
+
+@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e3), st.integers(0, 2**32 - 1))
+def test_sums_of_doubles_have_fine_bits(value, scale, seed):
+    assert outputs.has_fine_bits(value + np.random.default_rng(seed).laplace(0, scale, 100))
+
+
+def test_allows_delta():
     def gauss(x, count, rng):
         return np.round(
             rng.normal(x, 3.7, count), 2
@@ -238,81 +257,81 @@ def test_delta_is_allowed_for():
         lambda x, rng: -0.0 if x else 0.0,
     ],
 )
-def test_outputs_of_any_kind_are_looked_at(output):
+def test_compares_outputs_of_any_kind(output):
     assert judge(output, [0, 1], epsilon=1.0, draws=10_000).violated
 
 
-def test_orders_and_sums_are_looked_at():
-    def shuffled(x, rng):  # each number alone tells nothing
+def test_compares_orders_and_sums():
+    def shuffle_secretly(x, rng):  # each number alone tells nothing
         values = rng.permutation(8).astype(float)
         return np.sort(values) if x and rng.random() < 0.5 else values
 
-    assert judge(shuffled, [0, 1], epsilon=1.0, draws=40_000).violated
+    assert judge(shuffle_secretly, [0, 1], epsilon=1.0, draws=40_000).violated
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Return the judge's clock, in a list: calls take what they add to it, and nothing else takes any time."""
-    now = [0.0]
-    told = SimpleNamespace(monotonic=lambda: now[0])
-    monkeypatch.setattr(sys.modules["privopt.testing.judging.judge"], "time", told)
-    return now
+    current = [0.0]
+    fake_module = SimpleNamespace(monotonic=lambda: current[0])
+    monkeypatch.setattr(sys.modules["privopt.testing.judging.judge"], "time", fake_module)
+    return current
 
 
-def test_a_limit_ends_it_with_what_is_known(clock):
+def test_time_limit_gives_what_is_known(clock):
     def slow(x, rng):
         clock[0] += 0.001
         return round(x + rng.laplace(), 3)
 
-    found = judge(slow, [0, 1], epsilon=1.0, time_limit=3.0, draws=10**6)
+    verdict = judge(slow, [0, 1], epsilon=1.0, time_limit=3.0, draws=10**6)
     assert clock[0] < 3.1
-    assert found.stopped
-    assert 0 < found.draws < 10_000
-    assert "stopped: the time limit came first" in str(found)
+    assert verdict.stopped
+    assert 0 < verdict.draws < 10_000
+    assert "the time limit" in str(verdict)
 
 
-def test_a_limit_is_kept_by_slow_ones(clock):
+def test_slow_mechanisms_respect_the_limit(clock):
     def slow(x):
         clock[0] += 0.1
 
-    found = judge(slow, [0, 1], notion="local-dp", epsilon=1.0, time_limit=0.5)
+    verdict = judge(slow, [0, 1], notion="local-dp", epsilon=1.0, time_limit=0.5)
     assert clock[0] < 0.7
-    assert found.draws <= 6
-    assert "would have seen" not in str(found)
+    assert verdict.draws <= 6
+    assert "would have seen" not in str(verdict)
 
 
-def test_outputs_that_never_come_again_are_not_called_compared():
-    found = judge(lambda x, rng: f"a{rng.integers(10**15)}:{x}", [0, 1], notion="local-dp", epsilon=1.0, draws=4000)
-    assert found.uncompared == 1
-    assert "outputs are nearly all different and were not compared" in str(found)
-    assert "would have seen" not in str(found)
+def test_never_repeated_outputs_are_uncompared():
+    verdict = judge(lambda x, rng: f"a{rng.integers(10**15)}:{x}", [0, 1], notion="local-dp", epsilon=1.0, draws=4000)
+    assert verdict.uncompared == 1
+    assert "nearly all different" in str(verdict)
+    assert "would have seen" not in str(verdict)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"epsilon": 0}, "epsilon must be a number above 0, got 0"),
-        ({"epsilon": 1.0, "delta": 1.0}, "delta must be .*, got 1.0"),
-        ({"epsilon": 1.0, "confidence": 1.0}, "confidence must be .*, got 1.0"),
-        ({"epsilon": 1.0, "draws": 10}, "draws must be .*, got 10"),
-        ({"epsilon": 1.0, "notion": "pure-pd"}, "did you mean pure-dp"),
+        ({"epsilon": 0}, "epsilon .*got 0"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta .*got 1.0"),
+        ({"epsilon": 1.0, "confidence": 1.0}, "confidence .*got 1.0"),
+        ({"epsilon": 1.0, "draws": 10}, "draws .*got 10"),
+        ({"epsilon": 1.0, "notion": "pure-pd"}, "mean pure-dp"),
         ({"epsilon": 1.0, "notion": "none"}, "bounds no odds"),
-        ({"epsilon": 1.0, "inputs": [1]}, "inputs must have at least one pair of neighbours"),
-        ({"epsilon": 1.0, "inputs": 3}, "inputs must be a list"),
-        ({"epsilon": "1/2"}, "epsilon must be a number above 0, got '1/2'"),
-        ({"epsilon": 1.0, "draws": 4000.5}, "draws must be a whole number of at least 4,000, got 4000.5"),
-        ({"epsilon": 1.0, "notion": "metric-dp"}, "distance must be a function of two inputs, got None"),
-        ({"epsilon": 1.0, "distance": lambda a, b: math.inf, "notion": "metric-dp"}, "must be finite, got inf"),
+        ({"epsilon": 1.0, "inputs": [1]}, "pair of neighbours"),
+        ({"epsilon": 1.0, "inputs": 3}, "be a list"),
+        ({"epsilon": "1/2"}, "epsilon .*'1/2'"),
+        ({"epsilon": 1.0, "draws": 4000.5}, "4,000, got 4000.5"),
+        ({"epsilon": 1.0, "notion": "metric-dp"}, "distance .*got None"),
+        ({"epsilon": 1.0, "distance": lambda a, b: math.inf, "notion": "metric-dp"}, "finite, got inf"),
     ],
 )
-def test_what_cannot_be_meant_so_is_refused(options, words):
+def test_refuses_invalid_options(options, words):
     with pytest.raises(UsageError, match=words):
         judge(lambda x: x, **{"inputs": [0, 1], **options})
 
 
-def test_an_error_of_many_is_told_as_its_own():
-    def many(given, count):
+def test_error_of_many_is_named():
+    def many(value, count):
         raise ValueError("no such thing")
 
-    with pytest.raises(UsageError, match=r"many must return .* outputs, but raised ValueError: no such thing"):
-        judge(lambda given: given, [0, 1], notion="local-dp", epsilon=1.0, many=many, draws=4000)
+    with pytest.raises(UsageError, match=r"many .*ValueError: no such"):
+        judge(lambda value: value, [0, 1], notion="local-dp", epsilon=1.0, many=many, draws=4000)

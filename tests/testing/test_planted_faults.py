@@ -33,6 +33,8 @@ FAULTS = [
     ("sampler", drawn.TrueRecordFirst, "metric-dp"),
     ("epsilon-attack", drawn.TruthHalfTheTime, "metric-dp"),
     ("epsilon-attack", noise.HalfTheNoise, "local-dp"),
+    ("epsilon-attack", noise.LowBits, "local-dp"),
+    ("epsilon-attack", drawn.LowBitsOfShifts, "metric-dp"),
     ("channel-of-weights", drawn.ChannelOfAnother, "metric-dp"),
     ("channel", drawn.ChannelDoubled, "metric-dp"),
     ("channel", drawn.RoundedToHundredths, "metric-dp"),
@@ -72,9 +74,9 @@ FAULTS = [
 ]
 
 
-def slow(*given):
+def slow(*row):
     """Mark a row of a table for ``make slow``: each check keeps a row of its own in the suite."""
-    return pytest.param(*given, marks=pytest.mark.slow)
+    return pytest.param(*row, marks=pytest.mark.slow)
 
 
 ODD = [
@@ -101,6 +103,7 @@ RIGHT = [
     (answers.RightFloors, "metric-dp"),
     (drawn.RightMiles, "metric-dp"),
     (drawn.RightLine, "metric-dp"),
+    (drawn.EighthsOfMiles, "metric-dp"),
     (ranks.RightRanks, "top-k"),
 ]
 
@@ -113,25 +116,46 @@ CAUGHT = evolve(EFFORTS["ci"], shrinking=0.2, seconds=1000.0)
 """As many problems as at ci, on slow machines too; the smallest example, which nobody reads here, would take seconds of
 each fault."""
 
-FIRST = {*{check: fault for check, fault, _ in reversed(FAULTS)}.items(), ("traces", traces.TestForgotten)}
+FIRST = {
+    *{check: fault for check, fault, _ in reversed(FAULTS)}.items(),
+    ("traces", traces.TestForgotten),
+    ("epsilon-attack", noise.LowBits),
+    ("epsilon-attack", drawn.LowBitsOfShifts),
+}
 """Checks and the faults that the suite plants for them; the others are planted by ``make slow``."""
 
 
 @pytest.mark.parametrize(
     ("check", "fault", "kind"),
-    [each if each[:2] in FIRST else slow(*each) for each in FAULTS],
+    [fault_row if fault_row[:2] in FIRST else slow(*fault_row) for fault_row in FAULTS],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_caught_by_the_check_that_is_named_for_it(check, fault, kind):
-    tried = subject(fault, guarantee=kind, profile=profile_of(fault))
-    result = run_check(check, tried, how=CAUGHT)
+def test_named_check_finds_the_fault(check, fault, kind):
+    kit_subject = subject(fault, guarantee=kind, profile=profile_of(fault))
+    result = run_check(check, kit_subject, how=CAUGHT)
     if result.status == "passed" and result.note:  # draws decide, and a check that states its power may miss once
-        result = run_check(check, tried, how=CAUGHT, seed=100)
-    tried.close()
+        result = run_check(check, kit_subject, how=CAUGHT, seed=100)
+    kit_subject.close()
     print(f"{fault.__name__}: {check} after {result.examples} examples, {result.seconds:.1f} s\n{result.reason}")
     assert result.status == "failed", result
     assert "could not be done" not in result.reason
     assert result.reason.splitlines()[0].strip()
+
+
+def test_sees_low_bits_in_draws_of_a_profile():
+    kit_subject = subject(noise.LowBits, guarantee="local-dp", profile=noise.LOW_BITS)
+    result = run_check("epsilon-attack", kit_subject, how=evolve(EFFORTS["dev"], shrinking=0.2))
+    kit_subject.close()
+    assert result.status == "failed", result
+    assert "last bit" in result.reason
+
+
+@pytest.mark.parametrize(("right", "kind"), [(noise.RoundedBits, "local-dp"), (drawn.EighthsOfMiles, "metric-dp")])
+def test_noise_on_a_grid_has_no_low_bits(right, kind):
+    kit_subject = subject(right, guarantee=kind)
+    result = run_check("epsilon-attack", kit_subject, how="dev")
+    kit_subject.close()
+    assert result.status == "passed", result
 
 
 def test_every_check_has_a_planted_fault():
@@ -141,15 +165,15 @@ def test_every_check_has_a_planted_fault():
 @pytest.mark.slow  # the suite holds privopt's own mechanisms to every check
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("right", "kind"), RIGHT + ODD, ids=lambda value: getattr(value, "__name__", value))
-def test_what_is_right_passes_every_check(right, kind, seed):
-    tried = subject(right, guarantee=kind)
-    results = run_checks(tried, how="ci", seed=seed)
-    tried.close()
+def test_right_mechanism_passes_every_check(right, kind, seed):
+    kit_subject = subject(right, guarantee=kind)
+    results = run_checks(kit_subject, how="ci", seed=seed)
+    kit_subject.close()
     assert [result for result in results if result.status == "failed"] == []
     assert (right, kind) in ODD or sum(result.status == "passed" for result in results) >= 12
 
 
-@pytest.mark.parametrize("how", [BRIEF, slow(CAUGHT)], ids=lambda how: how.name)
+@pytest.mark.parametrize("effort", [BRIEF, slow(CAUGHT)], ids=lambda effort: effort.name)
 @pytest.mark.parametrize(
     ("check", "right", "kind"),
     [
@@ -158,51 +182,51 @@ def test_what_is_right_passes_every_check(right, kind, seed):
         ("channel", matrix.RightMatrix, "metric-dp"),
     ],
 )
-def test_a_channel_that_is_right_passes(check, right, kind, how):
-    tried = subject(right, guarantee=kind)
-    found = run_check(check, tried, how=how)
-    tried.close()
-    assert found.status == "passed", found.reason
+def test_right_channel_passes(check, right, kind, effort):
+    kit_subject = subject(right, guarantee=kind)
+    result = run_check(check, kit_subject, how=effort)
+    kit_subject.close()
+    assert result.status == "passed", result.reason
 
 
-def test_probabilities_rounded_to_hundredths_are_refused_exactly():
+def test_finds_rounded_probabilities_exactly():
     """Draws alone show no excess of a few percent; stated probabilities do."""
-    tried = subject(drawn.RoundedToHundredths, guarantee="metric-dp")
-    assert run_check("epsilon-attack", tried, how=BRIEF).status == "passed"
-    found = run_check("channel", tried, how="dev")
-    tried.close()
-    assert re.search(r"their log ratio is 0\.\d+, 1\.\d+ times what is allowed; epsilon allows", found.reason)
+    kit_subject = subject(drawn.RoundedToHundredths, guarantee="metric-dp")
+    assert run_check("epsilon-attack", kit_subject, how=BRIEF).status == "passed"
+    result = run_check("channel", kit_subject, how="dev")
+    kit_subject.close()
+    assert re.search(r"log ratio is 0\.\d+, 1\.\d+ times", result.reason)
 
 
-def test_more_noise_than_is_needed_is_not_blamed():
-    tried = subject(odd.TwiceTheNoise, guarantee="local-dp")
-    result = run_check("own-scale", tried, how="dev")
-    tried.close()
+def test_excess_noise_is_not_blamed():
+    kit_subject = subject(odd.TwiceTheNoise, guarantee="local-dp")
+    result = run_check("own-scale", kit_subject, how="dev")
+    kit_subject.close()
     assert result.status == "passed", result
 
 
 @pytest.mark.slow
-def test_a_second_draw_that_is_paid_for_is_not_blamed():
-    tried = subject(hostile.PaidRetry, guarantee="local-dp")
-    result = run_check("sensitivity", tried, how="ci")
-    tried.close()
+def test_paid_second_draw_is_not_blamed():
+    kit_subject = subject(hostile.PaidRetry, guarantee="local-dp")
+    result = run_check("sensitivity", kit_subject, how="ci")
+    kit_subject.close()
     assert result.status == "passed", result
 
 
-def test_draws_without_end_end():
-    tried = subject(hostile.RetryUntilPlausible, guarantee="local-dp")
-    run = tried.run(count_problem((40,), "5"))
-    tried.close()
+def test_endless_draws_end():
+    kit_subject = subject(hostile.RetryUntilPlausible, guarantee="local-dp")
+    run = kit_subject.run(count_problem((40,), "5"))
+    kit_subject.close()
     assert "again and again" in str(run.error)
 
 
-def test_what_a_mechanism_makes_of_permissions_and_dates_is_not_published():
-    for made in (noise.ModeTold, hostile.DateTold):
-        tried = subject(made, guarantee="local-dp")
-        even, other = (tried.run(count_problem((count,), "1")).folder for count in (0, 1))
-        modes = [{path.name: path.stat().st_mode for path in folder.rglob("*")} for folder in (even, other)]
+def test_permissions_and_dates_are_not_published():
+    for fault in (noise.ModeTold, hostile.DateTold):
+        kit_subject = subject(fault, guarantee="local-dp")
+        even, odd_folder = (kit_subject.run(count_problem((count,), "1")).folder for count in (0, 1))
+        modes = [{path.name: path.stat().st_mode for path in folder.rglob("*")} for folder in (even, odd_folder)]
         dates = {path.stat().st_mtime_ns for path in even.rglob("*")}
-        tried.close()
+        kit_subject.close()
         assert "noisy.csv" in modes[0]
         assert modes[0] == modes[1]
         assert len(dates) == 1

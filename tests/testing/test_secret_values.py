@@ -16,8 +16,8 @@ from privopt.api.draws import draw_of
 from privopt.declare import load_problem
 from privopt.errors import PrivoptError, UnknownNameError
 from privopt.registry import registry
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.testing import GeneratedProblem, npy_bytes
 from privopt.testing.profile import profile_of
 from privopt.testing.variants import secret_files
@@ -46,28 +46,28 @@ def plant_in_table(contents: bytes, draw) -> Iterator[bytes]:
     column = draw(st.sampled_from([number for number, name in enumerate(names) if not name.startswith("level_")]))
     cells = rows[row].split(",")
     cells[column] = draw(st.sampled_from(CELLS))
-    planted = ",".join(cells)
-    yield "\n".join([header, *rows[:row], planted, *rows[row + 1 :], ""]).encode()
-    yield "\n".join([header, *rows, planted, planted, ""]).encode()
-    yield "\n".join([header, *rows, f"{planted},{SENTINEL}", ""]).encode()
-    yield "\n".join([planted, *rows, ""]).encode()
-    yield "\n".join([header, *rows, planted, ""]).encode("latin-1")
+    faulty_row = ",".join(cells)
+    yield "\n".join([header, *rows[:row], faulty_row, *rows[row + 1 :], ""]).encode()
+    yield "\n".join([header, *rows, faulty_row, faulty_row, ""]).encode()
+    yield "\n".join([header, *rows, f"{faulty_row},{SENTINEL}", ""]).encode()
+    yield "\n".join([faulty_row, *rows, ""]).encode()
+    yield "\n".join([header, *rows, faulty_row, ""]).encode("latin-1")
 
 
 def plant_in_array(contents: bytes, draw) -> Iterator[bytes]:
     """Yield a secret matrix with the sentinel in one entry: negative, not symmetric, or as text."""
     array = np.load(io.BytesIO(contents))
-    place = draw(st.integers(0, array.size - 1))
+    position = draw(st.integers(0, array.size - 1))
     for value in (-float(SENTINEL), float(SENTINEL)):
-        planted = array.copy()
-        planted.flat[place] = value
-        yield npy_bytes(planted)
-        yield npy_bytes(planted.astype(str))
+        faulty_array = array.copy()
+        faulty_array.flat[position] = value
+        yield npy_bytes(faulty_array)
+        yield npy_bytes(faulty_array.astype(str))
 
 
-def plant_in_problem(problem: GeneratedProblem, declared, draw) -> Iterator[GeneratedProblem]:
+def plant_in_problem(problem: GeneratedProblem, problem_declared, draw) -> Iterator[GeneratedProblem]:
     """Yield a problem with the sentinel in each of its secret files in turn."""
-    for file in secret_files(declared):
+    for file in secret_files(problem_declared):
         plant = plant_in_array if file.endswith(".npy") else plant_in_table
         if file in problem.files:
             yield from (problem.with_file(file, contents) for contents in plant(problem.files[file], draw))
@@ -76,8 +76,8 @@ def plant_in_problem(problem: GeneratedProblem, declared, draw) -> Iterator[Gene
 def check_messages(name: str, data, tmp_path_factory, capfd) -> None:
     mechanism = registry().get(name).load()
     example, folder = data.draw(profile_of(mechanism).problems), tmp_path_factory.mktemp("example")
-    declared = load_problem(mechanism.problem_class, example.write(folder), ignore=registry().mechanisms.keys())
-    for problem in plant_in_problem(example, declared, data.draw):
+    problem_declared = load_problem(mechanism.problem_class, example.write(folder), ignore=registry().mechanisms.keys())
+    for problem in plant_in_problem(example, problem_declared, data.draw):
         folder = tmp_path_factory.mktemp("sentinel")
         path, message = problem.write(folder), ""
         with warnings.catch_warnings(record=True) as warned:
@@ -87,8 +87,8 @@ def check_messages(name: str, data, tmp_path_factory, capfd) -> None:
             except PrivoptError as error:
                 message = str(error)
         streams = capfd.readouterr()
-        shown = "\n".join([message, streams.out, streams.err, *(str(entry.message) for entry in warned)])
-        assert SENTINEL not in shown, problem
+        all_output = "\n".join([message, streams.out, streams.err, *(str(entry.message) for entry in warned)])
+        assert SENTINEL not in all_output, problem
 
 
 QUICK = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
@@ -98,7 +98,7 @@ LONG = settings(max_examples=100, deadline=None, suppress_health_check=list(Heal
 @pytest.mark.parametrize("name", MECHANISMS)
 @QUICK
 @given(data=st.data())
-def test_no_message_shows_a_value_of_a_secret_file(name, data, tmp_path_factory, capfd):
+def test_messages_never_show_secret_values(name, data, tmp_path_factory, capfd):
     check_messages(name, data, tmp_path_factory, capfd)
 
 
@@ -106,7 +106,7 @@ def test_no_message_shows_a_value_of_a_secret_file(name, data, tmp_path_factory,
 @pytest.mark.parametrize("name", MECHANISMS)
 @LONG
 @given(data=st.data())
-def test_no_message_of_many_problems_shows_a_value_of_a_secret_file(name, data, tmp_path_factory, capfd):
+def test_messages_of_many_problems_show_no_secrets(name, data, tmp_path_factory, capfd):
     check_messages(name, data, tmp_path_factory, capfd)
 
 
@@ -117,7 +117,7 @@ class Named:
         raise UnknownNameError("record", input_id, ["a", "734190"])
 
 
-def test_unknown_input_of_any_release_is_not_repeated():
-    with pytest.raises(UnknownNameError) as raised:
+def test_unknown_input_of_releases_is_not_repeated():
+    with pytest.raises(UnknownNameError) as excinfo:
         draw_of("named", Named(), f"4{SENTINEL}")(1)
-    assert f"4{SENTINEL}" not in "".join(traceback.format_exception(raised.value))
+    assert f"4{SENTINEL}" not in "".join(traceback.format_exception(excinfo.value))

@@ -14,49 +14,49 @@ from privopt.testing import run_checks, subject
 
 CLAIMED = [
     (name, method.name)
-    for name, found in registry().mechanisms.items()
-    for method in found.spec.methods
-    if found.spec.kind_of(method) != "none"
+    for name, entry in registry().mechanisms.items()
+    for method in entry.spec.methods
+    if entry.spec.kind_of(method) != "none"
 ]
 
 OF_METHODS = (*OF_SOLVING, "sensitivity", "own-scale")
 """What depends on how a method solves, and on what it adds noise to."""
 
 
-def test_every_shipped_mechanism_is_here():
+def test_tries_every_shipped_mechanism():
     names = {name for name, _ in CLAIMED}
-    wanted = {"bd-mdp", "const-opt", "exponential", "fl-linear", "hierarchical-dp", "lr-geo", "optimal-lp"}
-    assert names >= wanted | {"photo-censor", "planar-laplace"}
+    required_names = {"bd-mdp", "const-opt", "exponential", "fl-linear", "hierarchical-dp", "lr-geo", "optimal-lp"}
+    assert names >= required_names | {"photo-censor", "planar-laplace", "spherical-laplace"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "method"), CLAIMED)
-def test_check_passes_on_every_method_with_a_guarantee(program, mechanism, method):
+def test_check_passes_on_methods_with_a_guarantee(program, mechanism, method):
     """A mechanism's default method is held to every check, the others to what a method decides."""
     default = method == registry().get(mechanism).spec.default.name
     only = [] if default else [word for check in OF_METHODS for word in ("--only", check)]
-    done = program("check", mechanism, "--method", method, *only, "--json", timeout=1800, PRIVOPT_PROFILE="ci")
-    results = json.loads(done.stdout)
+    completed = program("check", mechanism, "--method", method, *only, "--json", timeout=1800, PRIVOPT_PROFILE="ci")
+    results = json.loads(completed.stdout)
     assert [(r["check"], r["reason"]) for r in results if r["status"] == "failed"] == []
-    assert done.returncode == 0
+    assert completed.returncode == 0
     assert sum(r["status"] == "passed" for r in results) >= (12 if default else 2)
 
 
 @pytest.mark.slow
-def test_check_catches_the_chain_as_published(program):
+def test_check_finds_the_published_chain(program):
     method = "cumulative-chain-as-published"
-    done = program("check", "hierarchical-dp", "--method", method, "--json", timeout=1800, PRIVOPT_PROFILE="dev")
-    failed = {r["check"]: r["reason"] for r in json.loads(done.stdout) if r["status"] == "failed"}
-    assert done.returncode == 1
-    assert "sensitivity" in failed
-    assert "times the epsilon" in failed["sensitivity"]
+    completed = program("check", "hierarchical-dp", "--method", method, "--json", timeout=1800, PRIVOPT_PROFILE="dev")
+    failures = {r["check"]: r["reason"] for r in json.loads(completed.stdout) if r["status"] == "failed"}
+    assert completed.returncode == 1
+    assert "sensitivity" in failures
+    assert "times the epsilon" in failures["sensitivity"]
 
 
-def test_check_is_exit_code_2_for_names_that_nobody_has(program):
+def test_check_exits_2_for_unknown_names(program):
     for arguments in (["optimal-pl"], ["optimal-lp", "--method", "fulll"]):
-        done = program("check", *arguments)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert len(done.stderr.splitlines()) == 1
+        completed = program("check", *arguments)
+        assert (completed.returncode, completed.stdout) == (2, "")
+        assert len(completed.stderr.splitlines()) == 1
 
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -74,7 +74,7 @@ PLUGINS = {
 
 
 @pytest.fixture
-def installed(request, monkeypatch):
+def installed_name(request, monkeypatch):
     """Its mechanism's name, in a registry that knows it."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
     sys.modules.pop(request.param, None)
@@ -84,25 +84,25 @@ def installed(request, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("installed", "how"),
+    ("installed_name", "effort"),
     [
         ("subset_selection", BRIEF),
         *(pytest.param(name, "dev", marks=pytest.mark.slow) for name in PLUGINS),
     ],
-    indirect=["installed"],
+    indirect=["installed_name"],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_it_solves_verifies_and_passes_the_kit(installed, how, request, tmp_path):
-    name = request.node.callspec.params["installed"]
-    toml, files, held = PLUGINS[name]
+def test_plugin_solves_verifies_and_passes(installed_name, effort, request, tmp_path):
+    name = request.node.callspec.params["installed_name"]
+    toml, files, valid_checks = PLUGINS[name]
     assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < MOST_LINES
     (tmp_path / "problem.toml").write_text(toml)
     for file, text in files.items():
         (tmp_path / file).write_text(text)
-    solve(installed, tmp_path / "problem.toml", tmp_path / "out")
+    solve(installed_name, tmp_path / "problem.toml", tmp_path / "out")
     assert verify(tmp_path / "out").holds
-    tried = subject(installed)
-    results = run_checks(tried, [*OF_SOLVING, *sorted(held)] if how is BRIEF else None, how=how)
-    tried.close()
+    kit_subject = subject(installed_name)
+    results = run_checks(kit_subject, [*OF_SOLVING, *sorted(valid_checks)] if effort is BRIEF else None, how=effort)
+    kit_subject.close()
     assert [result for result in results if result.status == "failed"] == []
-    assert held <= {result.check for result in results if result.status == "passed"}
+    assert valid_checks <= {result.check for result in results if result.status == "passed"}

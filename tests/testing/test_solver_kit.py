@@ -15,7 +15,7 @@ from privopt.decompose.benders import Benders
 from privopt.registry import Kind, registry, using
 from privopt.specs import KindSpec
 from privopt.testing import GeneratedProblem, backends, decomposers
-from privopt.testing.checks.base import LITTLE, at_little, at_one
+from privopt.testing.checks.base import TINY_EPSILON, at_epsilon_one, at_tiny_epsilon
 from privopt.testing.checks.secrets import no_secret_leak
 from privopt.testing.efforts import Effort
 
@@ -26,7 +26,7 @@ def how():
 
 
 @contextmanager
-def planted(role, name, cls):
+def plant_kind(role, name, cls):
     """Open a block in which a kind's class is another."""
     globals()[cls.__name__] = cls
     spec = KindSpec(role=role, name=name, target=f"{__name__}:{cls.__name__}", summary="planted")
@@ -35,9 +35,9 @@ def planted(role, name, cls):
 
 
 @pytest.mark.parametrize(("role", "name"), [("solver", "highs"), ("decomposer", "benders")])
-def test_privopts_own_pass(role, name, how):
-    found = [check(name, how, 0) for check in CHECKS[role]]
-    assert [result.reason for result in found if result.status == "failed"] == []
+def test_shipped_solvers_pass(role, name, how):
+    results = [check(name, how, 0) for check in CHECKS[role]]
+    assert [result.reason for result in results if result.status == "failed"] == []
 
 
 CHECKS = {
@@ -62,24 +62,24 @@ CHECKS = {
         (backends.infeasible, lambda form, r: evolve(r, outcome=Outcome.OPTIMAL)),
     ],
 )
-def test_a_wrong_answer_is_caught(check, change, how):
+def test_finds_wrong_answers(check, change, how):
     class Spoilt(Highs):
         def solve(self, form, **options):
             return change(form, super().solve(form, **options))
 
-    with planted("solver", "highs", Spoilt):
+    with plant_kind("solver", "highs", Spoilt):
         assert check("highs", how, 0).status == "failed"
 
 
-def test_a_model_that_is_changed_is_noticed(how):
+def test_finds_changed_models(how):
     class Changes(Highs):
         def solve(self, form, **options):
-            found = super().solve(form, **options)
+            answer = super().solve(form, **options)
             form.c.setflags(write=True)
             form.c[:] += 1.0
-            return found
+            return answer
 
-    with planted("solver", "highs", Changes):
+    with plant_kind("solver", "highs", Changes):
         assert backends.optimum("highs", how, 0).status == "failed"
 
 
@@ -91,12 +91,12 @@ def test_a_model_that_is_changed_is_noticed(how):
         lambda form, r: evolve(r, bound=r.objective + (1 if form.sense == "min" else -1)),
     ],
 )
-def test_a_wrong_decomposition_is_caught(change, how):
+def test_finds_wrong_decompositions(change, how):
     class SpoiltBenders(Benders):
         def solve(self, form, blocks, context):
             return change(form, super().solve(form, blocks, context))
 
-    with planted("decomposer", "benders", SpoiltBenders):
+    with plant_kind("decomposer", "benders", SpoiltBenders):
         assert decomposers.whole("benders", how, 0).status == "failed"
 
 
@@ -113,28 +113,28 @@ class Trial:
         return GeneratedProblem(toml="", secrets=[SECRET.encode()])
 
     def run(self, problem, fresh=0):
-        told = SECRET if self.drawn.random() < self.chance else "2433409"
-        (self.folder / "release.csv").write_text(f"region,count\na,{told}\n")
+        value = SECRET if self.drawn.random() < self.chance else "2433409"
+        (self.folder / "release.csv").write_text(f"region,count\na,{value}\n")
         return SimpleNamespace(folder=self.folder)
 
     def fail(self, what, problem):
         self.failed = True
 
 
-@pytest.mark.parametrize(("chance", "failed"), [(0.5, 0), (1, 100)])
-def test_a_hundred_trials(tmp_path, chance, failed):
+@pytest.mark.parametrize(("chance", "expected_failures"), [(0.5, 0), (1, 100)])
+def test_hundred_trials(tmp_path, chance, expected_failures):
     trial = Trial(tmp_path, chance)
     count = 0
     for _ in range(100):
         no_secret_leak(trial)
         count, trial.failed = count + trial.failed, False
-    assert count == failed
+    assert count == expected_failures
 
 
-def test_next_to_no_budget_whatever_it_is_called():
+def test_tiny_budget_under_any_name():
     epsilon = GeneratedProblem(toml="[privacy]\nepsilon = 3\n")
     rho = GeneratedProblem(toml='[privacy]\nrho = ".125"\n')
-    assert Decimal(str(at_little(epsilon).get("privacy.epsilon"))) == LITTLE
-    assert Decimal(str(at_little(rho).get("privacy.rho"))) == LITTLE**2 / 2
-    assert Decimal(str(at_one(rho).get("privacy.rho"))) == Decimal("0.5")
-    assert at_little(rho).get("privacy.epsilon") is None
+    assert Decimal(str(at_tiny_epsilon(epsilon).get("privacy.epsilon"))) == TINY_EPSILON
+    assert Decimal(str(at_tiny_epsilon(rho).get("privacy.rho"))) == TINY_EPSILON**2 / 2
+    assert Decimal(str(at_epsilon_one(rho).get("privacy.rho"))) == Decimal("0.5")
+    assert at_tiny_epsilon(rho).get("privacy.epsilon") is None

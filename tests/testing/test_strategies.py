@@ -18,7 +18,7 @@ from privopt_metric_dp.kit.strategies import SHAPES, costs, metric_spaces, prior
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 
-few = settings(max_examples=15)
+few_examples = settings(max_examples=15)
 
 
 class TestProblems:
@@ -33,11 +33,11 @@ class TestProblems:
             max_size=4,
         )
     )
-    @few
+    @few_examples
     def test_toml_reads_back(self, table):
         assert tomllib.loads(to_toml({"t": table, "x": 1})) == {"t": table, "x": 1}
 
-    def test_keys_are_set_and_left_out(self):
+    def test_sets_and_omits_keys(self):
         problem = GeneratedProblem(toml='[privacy]\nepsilon = 0.1\n[a]\nb = "c"\n')
         assert problem.get("privacy.epsilon") == Decimal("0.1")
         assert problem.with_key("privacy.epsilon", Decimal("0.30")).get("privacy.epsilon") == Decimal("0.30")
@@ -50,17 +50,17 @@ class TestProblems:
     @pytest.mark.parametrize("variant", ["relabelling", "reordering", "units"])
     def test_variants_are_problems(self, variant, tmp_path):
         @given(metric_problems())
-        @few
+        @few_examples
         def check(problem):
-            made = metric_profile().variants[variant](problem, random.Random(0))
-            if made is not None:
+            variant_made = metric_profile().variants[variant](problem, random.Random(0))
+            if variant_made is not None:
                 folder = tmp_path / str(abs(hash(problem.identity)))
-                files = problem.write(folder / "1"), made.problem.write(folder / "2")
-                one, two = (MetricInstance.of(load_problem(MetricProblem, file)) for file in files)
-                assert np.isclose(one.data.weighted.sum() * made.factor, two.data.weighted.sum())
+                files = problem.write(folder / "1"), variant_made.problem.write(folder / "2")
+                original, changed = (MetricInstance.of(load_problem(MetricProblem, file)) for file in files)
+                assert np.isclose(original.data.weighted.sum() * variant_made.factor, changed.data.weighted.sum())
                 assert np.allclose(
-                    np.sort(one.data.distances * float(one.data.epsilon)),
-                    np.sort(two.data.distances * float(two.data.epsilon)),
+                    np.sort(original.data.distances * float(original.data.epsilon)),
+                    np.sort(changed.data.distances * float(changed.data.epsilon)),
                 )
 
         check()
@@ -70,7 +70,7 @@ class TestStrategies:
     @pytest.mark.parametrize("shape", SHAPES)
     def test_spaces_are_metric_spaces(self, shape):
         @given(metric_spaces(6, [shape]))
-        @few
+        @few_examples
         def check(space):
             d = space.distances
             assert 1 <= len(space) <= 6
@@ -81,7 +81,7 @@ class TestStrategies:
 
         check()
 
-    def test_the_hard_shapes_are_what_they_say(self):
+    def test_hard_shapes_are_what_they_say(self):
         from hypothesis import find
 
         assert 0 in find(metric_spaces(4, ["coincident"]), lambda s: len(s) > 1).distances[np.triu_indices(2, 1)]
@@ -90,7 +90,7 @@ class TestStrategies:
         assert 0 < twins[twins > 0].min() <= 1.1e-3
 
     @given(st.integers(1, 5).flatmap(lambda n: st.tuples(priors(n), costs(n, 3))))
-    @few
+    @few_examples
     def test_priors_and_costs(self, drawn):
         prior, cost = drawn
         assert math.isclose(sum(prior), 1)
@@ -106,25 +106,25 @@ class TestExports:
         profile = Profile(problems=st.just(problem), **options)
         return {made.change: made.problem.files for made in exports(profile, problem, ["c.csv"], random.Random(1))}
 
-    def test_other_orders_and_other_forms(self):
-        made = self.all(self.problem(**{"c.csv": b"id,x,count\na,0.5,3\nb,1.5,12\n"}))
-        assert [files["c.csv"] for change, files in made.items() if "by size" in change] == [
+    def test_other_orders_and_forms(self):
+        exports_made = self.all(self.problem(**{"c.csv": b"id,x,count\na,0.5,3\nb,1.5,12\n"}))
+        assert [files["c.csv"] for change, files in exports_made.items() if "by size" in change] == [
             b"id,x,count\nb,1.5,12\na,0.5,3\n"
         ]
-        quoted = next(files["c.csv"] for change, files in made.items() if "quotes" in change)
+        quoted = next(files["c.csv"] for change, files in exports_made.items() if "quotes" in change)
         assert quoted == b'\xef\xbb\xbf"id","x","count"\r\n"a","0.5","3"\r\n"b","1.5","12"\r\n'
 
-    def test_rows_stay_where_an_array_goes_with_them_or_their_order_means_something(self):
+    def test_meaningful_row_order_stays(self):
         table = b"id,count\na,3\nb,12\n"
-        beside = self.all(self.problem(**{"c.csv": table, "d.npy": b""}))
+        array_exports = self.all(self.problem(**{"c.csv": table, "d.npy": b""}))
         sequence = self.all(self.problem(**{"c.csv": table}), variants={"reordering": lambda problem, chance: None})
-        for made in (beside, sequence):
-            assert not any("by size" in change for change in made)
-            assert made
+        for exports_made in (array_exports, sequence):
+            assert not any("by size" in change for change in exports_made)
+            assert exports_made
 
-    def test_the_profiles_own_way_is_taken_where_it_moves_secrets_alone(self):
-        both = self.problem(**{"c.csv": b"id,count\na,3\nb,12\n", "ids.csv": b"id\na\nb\n"})
-        way = Variant(problem=both.with_file("c.csv", b"id,count\nb,12\na,3\n"), change="mine")
-        assert "mine" in self.all(both, variants={"reordering": lambda problem, chance: way})
-        public = Variant(problem=way.problem.with_file("ids.csv", b"id\nb\na\n"), change="mine")
-        assert "mine" not in self.all(both, variants={"reordering": lambda problem, chance: public})
+    def test_profile_may_export_secrets_its_way(self):
+        two_tables = self.problem(**{"c.csv": b"id,count\na,3\nb,12\n", "ids.csv": b"id\na\nb\n"})
+        variant = Variant(problem=two_tables.with_file("c.csv", b"id,count\nb,12\na,3\n"), change="mine")
+        assert "mine" in self.all(two_tables, variants={"reordering": lambda problem, chance: variant})
+        public = Variant(problem=variant.problem.with_file("ids.csv", b"id\nb\na\n"), change="mine")
+        assert "mine" not in self.all(two_tables, variants={"reordering": lambda problem, chance: public})

@@ -1,4 +1,9 @@
-"""The statistical attack: samples of two inputs distinguish them no better than epsilon allows."""
+"""The statistical attack: samples of two inputs must not distinguish them better than epsilon allows.
+
+The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses which inputs to compare, and spends
+a limited number of draws. A first test on few draws never fails the check, but a suspicious result leads to a long
+test.
+"""
 
 from __future__ import annotations
 
@@ -11,77 +16,93 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
-from privopt.testing.checks.neighbours import has_neighbours, neighbours_of, news, stated_distribution
-from privopt.testing.checks.samples import CONFIDENCE, come_otherwise, required
+from privopt.testing.checks.base import Elsewhere, Trial, at_epsilon_one, check
+from privopt.testing.checks.neighbours import format_changes, has_neighbours, neighbours_of
+from privopt.testing.checks.samples import CONFIDENCE, required_pairs, states_direction
 from privopt.testing.efforts import EFFORTS
 from privopt.testing.judging import judge
-from privopt.testing.judging.bounds import seen_from
-from privopt.testing.judging.choose_events import propose
-from privopt.testing.judging.outputs import Table
-from privopt.testing.noise import watched
+from privopt.testing.judging.bounds import visible_factor
+from privopt.testing.judging.choose_events import propose_tests
+from privopt.testing.judging.outputs import Table, has_fine_bits
+from privopt.testing.noise import watch_noise
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Subject, missing_traits
 
 MAX_PAIRS: Final = 12
-"""Pairs of inputs that the attack chooses from."""
+"""Maximum number of pairs of inputs from which the attack chooses."""
 
 MAX_PROBLEMS: Final = 3
-"""Problems that it chooses from, where each draw is a solve."""
+"""Number of problems from which it chooses if each draw is a solve."""
 
-OF_SAMPLES: Final = 20
-"""Times an effort's draws that the judge has of a sampler: at ci it finds what shows in an event of probability .01."""
+SAMPLER_DRAW_FACTOR: Final = 20
+"""Factor of the effort's draws for a sampler. At ci it finds what shows in an event of probability 0.01."""
 
 PILOT_DIVISOR: Final = 10
-"""The choice of a pair takes this part of an effort's draws, from all pairs together, and as many again."""
+"""Divisor of the effort's draws for the choice of a pair, over all pairs together."""
 
-OF_RUNS: Final = 2
-"""The same for a first look at releases, which accuses nobody."""
+FINE_PILOT_FACTOR: Final = 4
+"""Factor of these draws for results in doubles. An event of their last bits is rarer than one of their values."""
 
-LEAST_DRAWS: Final = 4_000
-"""Draws that the judge asks for, at least."""
+FIRST_LOOK_DRAW_FACTOR: Final = 2
+"""Factor of the effort's draws for a first look at releases, which accuses nobody."""
 
-MOST_DRAWS: Final = 1_000_000
-"""Draws of a sampler that one problem takes, at most."""
+MIN_DRAWS: Final = 4_000
+"""Minimum number of draws, which the judge requires."""
+
+MAX_DRAWS: Final = 1_000_000
+"""Maximum number of draws of a sampler for one problem."""
 
 EVENT_PROBABILITY: Final = 0.25
-"""How likely the event is, under one of the two inputs, that the stated power speaks of."""
+"""Probability, under one of the two inputs, of the event for which the power is stated."""
+
+POWER_NOTE: Final = f"would have seen {{:g}} epsilon or more in events of probability {EVENT_PROBABILITY:g} or more"
+"""Note on the power of an attack that found nothing, with a place for the multiple of epsilon."""
 
 SUSPICION_CONFIDENCE: Final = 0.5
-"""Confidence at which what the first look shows is worth a longer one."""
+"""Confidence at which a finding of the first look is worth a longer one."""
 
 MAX_LONGER_FACTOR: Final = 25
-"""Times the first draws that a suspicion is worth, shared by the methods of a mechanism."""
+"""Factor of the first draws that a suspicion is worth, shared by the methods of a mechanism."""
 
 MAX_CPU_SECONDS: Final = 20.0
-"""Of a processor, that they share likewise: for one check at effort ci, less where draws are fewer."""
+"""Processor seconds for longer looks, shared likewise, for one check at effort ci; fewer with fewer draws."""
 
 FRESH_DRAWS: Final = 100
 MAX_REPEAT_CHANCE: Final = 1e-9
-"""So many draws are asked for twice, and how likely they may be the same in the same order by chance."""
+"""FRESH_DRAWS draws are requested twice. If they are equal, which has at most this chance, they are not fresh."""
 
 FURTHER_PROBLEMS: Final = 8
-"""Further problems among which one is looked for whose outcome is unsure, where each draw is a solve."""
+"""Number of further problems from which those are chosen whose results are near 0."""
 
-MAX_OUTCOME_PROBABILITY: Final = 0.75
-"""How likely its likeliest outcome is best: neither certain nor as likely as all others."""
+DRAWS_NEAR_ZERO: Final = 20
+"""Number of draws by which the size of a problem's results is compared with the noise. They only choose problems."""
 
+# A number in the text of an output, such as "-1.5e3".
 NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 
 
 def _can_attack(subject: Subject) -> str | None:
+    """Return why the attack cannot run on the method under trial (``subject``); None if it can.
+
+    The attack needs a notion that bounds odds, and draws from a matrix or a sampler, or of releases of neighbouring
+    problems.
+    """
     if not subject.traits & {"odds", "tails"}:
         return Elsewhere(missing_traits()["odds"])
     if subject.traits & {"matrix", "sampler"}:
-        return None
+        return states_direction(subject)
     if subject.profile.draws is None and subject.profile.observed is None:
         return "the profile has neither `draws` nor `observed`"
     return has_neighbours(subject)
 
 
-@check("epsilon-attack", version=4, needs=_can_attack, share=0.3, min_examples=4)
+@check("epsilon-attack", version=6, needs=_can_attack, share=0.3, min_examples=4)
 def epsilon_attack(trial: Trial) -> None:
-    """Check that samples of two inputs distinguish them no better than epsilon allows (Clopper-Pearson)."""
+    """Check that samples of two inputs distinguish them no better than epsilon allows (Clopper-Pearson).
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
     if trial.subject.traits & {"matrix", "sampler"}:
         _attack_samples(trial, problem)
@@ -93,30 +114,42 @@ def epsilon_attack(trial: Trial) -> None:
 
 
 def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
-    """Judge the release's own sampler, each secret with the one that may reveal most about it."""
+    """Draw reports of all secrets from one release, and fail if two secrets differ by more than the claim allows.
+
+    Each secret is compared with partners for which a difference is easiest to see (:func:`_most_telling_pairs`).
+
+    Args:
+        trial: One example of the check.
+        problem: The problem to solve.
+    """
     run, subject = trial.run(problem), trial.subject
-    names, pairs, distances = required(subject, run)
+    names, pairs, distances = required_pairs(subject, run)
     if not names:
         trial.pass_over("the release names no `records`, and the profile has no `alike`")
-    curve = subject.notion.curve(subject.claimed(run.problem)) or ((float(subject.epsilon(run.problem)), 0.0),)
-    apart = _tried(pairs, distances, curve[0][0])
-    if not apart:
+    symmetric = subject.notion.symmetric
+    # A notion without a curve is attacked at its epsilon alone, with a delta of 0.
+    curve = subject.notion.curve(subject.claim_of(run.problem)) or ((float(subject.epsilon(run.problem)), 0.0),)
+    tested_pairs = _most_telling_pairs(pairs, distances, curve[0][0], symmetric=symmetric)
+    if not tested_pairs:
+        trial.be_idle()
         return
-    partners: dict[str, list[str]] = {names[one]: [] for one, _ in apart}
-    for one, two in apart:
-        partners[names[one]].append(names[two])
-    far = {(names[one], names[two]): distance for (one, two), distance in apart.items()}
-    draws = min(OF_SAMPLES * trial.effort.draws, MOST_DRAWS)
+    partners: dict[str, list[str]] = {names[a]: [] for a, _ in tested_pairs}
+    for a, b in tested_pairs:
+        partners[names[a]].append(names[b])
+    distance_by_names = {(names[a], names[b]): distance for (a, b), distance in tested_pairs.items()}
+    draws = min(SAMPLER_DRAW_FACTOR * trial.effort.draws, MAX_DRAWS)
 
-    def many(name: str, count: int) -> list[Any]:
-        return [_with_numbers(str(output)) for output in run.release.sample(name, count)]
+    def sample_many(name: str, count: int) -> list[Any]:
+        """Draw reports of the secret called ``name``, in a form that the judge can also read as numbers."""
+        return [_attach_numbers(str(output)) for output in run.release.sample(name, count)]
 
-    judged = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=many)
+    judge_claim = partial(judge, None, list(partners), partners.__getitem__, subject.kind, many=sample_many)
     for epsilon, delta in curve:
-        verdict = judged(
+        verdict = judge_claim(
             epsilon=epsilon,
             delta=delta,
-            distance=lambda one, two: far[one, two],
+            distance=lambda a, b: distance_by_names[a, b],
+            # The points of the curve share the error probability (union bound).
             confidence=1 - (1 - CONFIDENCE) / len(curve),
             draws=draws,
             seed=trial.chance(problem).getrandbits(32),
@@ -128,26 +161,46 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
                 f"{verdict.epsilon_lower:.4g} a unit of distance; epsilon allows {epsilon:.4g}. {verdict.event}",
                 problem,
             )
-        trial.history.powers.append(verdict.by_event[f"{EVENT_PROBABILITY:g}"] or math.inf)
+        # The multiple of epsilon that would have been noticed; None means that no multiple would.
+        trial.history.note_power(verdict.by_event[f"{EVENT_PROBABILITY:g}"] or math.inf, POWER_NOTE)
 
 
-def _tried(pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float) -> dict[tuple[int, int], float]:
-    """Return, for each secret, the pair with epsilon d nearest to 1, where draws show most, and its distance."""
-    found: dict[tuple[int, int], float] = {}
-    known: set[int] = set()
+def _most_telling_pairs(
+    pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float, *, symmetric: bool
+) -> dict[tuple[int, int], float]:
+    """Return distances by pair, for pairs that together cover every secret with a partner at a finite distance.
+
+    Pairs with epsilon d nearest to 1 are preferred, because draws from these show most. If pairs are ordered, a secret
+    that occurs first in some pair and second in another is covered in both positions.
+
+    Args:
+        pairs: (P, 2) Indices of the secrets of each pair.
+        distances: (P,) The distances of the pairs.
+        epsilon: The claimed epsilon per unit of distance.
+        symmetric: Whether the order of a pair does not matter.
+    """
+    distance_by_pair: dict[tuple[int, int], float] = {}
+    covered: set[tuple[int, bool]] = set()
+    # Pairs at an infinite distance need not be alike.
     finite = np.flatnonzero(np.isfinite(distances))
-    near = np.abs(np.log(np.maximum(distances[finite] * epsilon, 1e-12)))
-    for place in finite[np.argsort(near, kind="stable")].tolist():
-        one, two = pairs[place].tolist()
-        if not {one, two} <= known:
-            known |= {one, two}
-            found[one, two] = float(distances[place])
-    return found
+    log_deviations = np.abs(np.log(np.maximum(distances[finite] * epsilon, 1e-12)))
+    # Greedy: a pair is taken if it covers a secret that no earlier pair does.
+    for pair_number in finite[np.argsort(log_deviations, kind="stable")].tolist():
+        a, b = pairs[pair_number].tolist()
+        # A secret counts as covered on either side alike, unless the order matters.
+        members = {(a, False), (b, not symmetric)}
+        if not members <= covered:
+            covered |= members
+            distance_by_pair[a, b] = float(distances[pair_number])
+    return distance_by_pair
 
 
 @lru_cache(1 << 16)
-def _with_numbers(output: str) -> tuple[object, ...]:
-    """Return an output with the numbers that are in it: one object for each, which the judge reads once."""
+def _attach_numbers(output: str) -> tuple[object, ...]:
+    """Return an output followed by the numbers in its text, so that the judge can also compare magnitudes.
+
+    Through the cache equal outputs share one tuple, and the judge reads an object that occurs many times only once.
+    """
     return output, *map(float, NUMBER.findall(output))
 
 
@@ -155,120 +208,168 @@ def _with_numbers(output: str) -> tuple[object, ...]:
 
 
 def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
-    """Judge releases of a problem and its neighbours: a first look shows what is worth a long one."""
+    """Draw releases of a problem and of a neighbour, and fail if they differ by more than the claim allows.
+
+    Few draws choose the most promising pair of neighbours. A first test of that pair never fails the check. Only if it
+    is suspicious do many more draws decide.
+
+    Args:
+        trial: One example of the check.
+        problem: A problem. Without ``Profile.draws`` each draw is a solve, and the choice also includes further
+            generated problems.
+    """
     subject = trial.subject
-    slow = subject.profile.draws is None
-    if slow and trial.effort.name != "nightly" and not trial.once_only("thousands of solves"):
+    is_slow = subject.profile.draws is None
+    # Each draw is a solve here, so the attack runs once for each method, unless there is a whole night.
+    if is_slow and trial.effort.name != "nightly" and not trial.once_only("thousands of solves"):
+        trial.be_idle()
         return
-    problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * slow)]
+    problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * is_slow)]
+    pair_limit, pilot_factor = MAX_PAIRS, 1
+    if has_fine_bits(draw_outcomes(trial, subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)):
+        # Bits of doubles tell most where the results are near 0, and about no more than one of a problem's numbers.
+        candidates = problems + [trial.problem() for _ in range(FURTHER_PROBLEMS)]
+        problems = sorted(candidates, key=partial(_distance_from_zero, trial))[:MAX_PROBLEMS]
+        pair_limit, pilot_factor = 2 * MAX_PAIRS, FINE_PILOT_FACTOR
     pairs = [
-        (at_one(each), at_one(neighbour))
-        for each in problems
-        for neighbour in neighbours_of(trial, each, MAX_PAIRS // len(problems))
+        (at_epsilon_one(candidate), at_epsilon_one(neighbour))
+        for candidate in problems
+        for neighbour in neighbours_of(trial, candidate, pair_limit // len(problems))
     ]
     if not pairs:
+        trial.be_idle()
         return
-    few = max(40, trial.effort.draws // (PILOT_DIVISOR * len(pairs)))
-    for count, kept in ((few, 3), (4 * few, 1)):
-        if len(pairs) > kept:
-            order = np.argsort([-_promise(trial, each, count) for each in pairs], kind="stable")
-            pairs = [pairs[place] for place in order[:kept].tolist()]
+    pilot_draws = pilot_factor * max(40, trial.effort.draws // (PILOT_DIVISOR * len(pairs)))
+    # Two heats: the three most promising pairs by few draws, then the best of them by four times as many.
+    for count, pair_count in ((pilot_draws, 3), (4 * pilot_draws, 1)):
+        if len(pairs) > pair_count:
+            order = np.argsort([-_promised_log_ratio(trial, candidate, count) for candidate in pairs], kind="stable")
+            pairs = [pairs[index] for index in order[:pair_count].tolist()]
     pair = pairs[0]
-    loaded = [trial.subject.load(each) for each in pair]
-    if not slow:
+    loaded = [trial.subject.load(candidate) for candidate in pair]
+    if not is_slow:
         _check_fresh(trial, loaded[0], pair[0])
-    curve = subject.notion.curve(subject.claimed(loaded[0]))
+    curve = subject.notion.curve(subject.claim_of(loaded[0]))
     if not curve:
         trial.pass_over(f"a guarantee of kind {subject.kind} with no epsilon implies none")
-    first = max(LEAST_DRAWS, OF_RUNS * trial.effort.draws)
+    first_draws = max(MIN_DRAWS, FIRST_LOOK_DRAW_FACTOR * trial.effort.draws)
 
-    def many(place: int, count: int) -> list[Any]:
-        return [*_draws(trial, loaded[place], count)]
+    def draw_many(index: int, count: int) -> list[Any]:
+        """Draw outcomes of the problem (index 0) or of its neighbour (index 1)."""
+        return [*draw_outcomes(trial, loaded[index], count)]
 
-    judged = partial(judge, None, [0, 1], None, subject.kind, many=many, distance=lambda *_: 1.0)
+    # The judge takes the two problems as its only inputs: the second is the first one's neighbour at distance 1.
+    judge_claim = partial(
+        judge, None, [0, 1], [[1], []].__getitem__, subject.kind, many=draw_many, distance=lambda *_: 1.0
+    )
     for epsilon, delta in curve:
         claim: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "seed": trial.chance(problem).getrandbits(32)}
         started = time.process_time()
-        look = judged(**claim, draws=first, confidence=SUSPICION_CONFIDENCE)
-        pace = (time.process_time() - started) / look.draws
-        used = 0.0 if trial.history.failed_at is not None else trial.history.once.get("looked longer", 0.0)
-        seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / EFFORTS["ci"].draws) / subject.siblings - used
-        longer = max(first, int(min(MAX_LONGER_FACTOR * first / subject.siblings, seconds / max(pace, 1e-9))))
+        first_look = judge_claim(**claim, draws=first_draws, confidence=SUSPICION_CONFIDENCE)
+        # Processor seconds of a draw, by which the longer look is kept within its time.
+        pace = (time.process_time() - started) / first_look.draws
+        # After a failure each smaller example has the whole time again: the failure must not vanish for lack of draws.
+        used_seconds = 0.0 if trial.history.failed_at is not None else trial.history.once.get("looked longer", 0.0)
+        # An effort with fewer draws has less time for it, and the methods of a mechanism share that time.
+        seconds = MAX_CPU_SECONDS * min(1.0, trial.effort.draws / EFFORTS["ci"].draws) / subject.siblings - used_seconds
+        longer = max(
+            first_draws, int(min(MAX_LONGER_FACTOR * first_draws / subject.siblings, seconds / max(pace, 1e-9)))
+        )
         error = (1 - CONFIDENCE) / len(curve)
-        if look.violated:
-            trial.history.once["looked longer"] = used + longer * pace
-            verdict = judged(**claim, draws=longer, confidence=1 - error)
+        if first_look.violated:
+            trial.history.once["looked longer"] = used_seconds + longer * pace
+            verdict = judge_claim(**claim, draws=longer, confidence=1 - error)
             if verdict.violated:
-                beside = f" beside a delta of {delta:.4g}" if delta else ""
+                delta_text = f" beside a delta of {delta:.4g}" if delta else ""
                 trial.fail(
                     f"from {verdict.draws:,} releases, this problem and a neighbour of it differ by a log ratio of at "
-                    f"least {verdict.epsilon_lower:.4g}{beside}; epsilon allows {epsilon:.4g}. {verdict.event}. The "
-                    f"neighbour:\n{news(*pair)}",
+                    f"least {verdict.epsilon_lower:.4g}{delta_text}; epsilon allows {epsilon:.4g}. {verdict.event}. "
+                    f"The neighbour:\n{format_changes(*pair)}",
                     pair[0],
                 )
-        # a fifth of the draws, or more, is tested of each input; half of the error is the last round's, of three tests
-        seen = (look.by_event[f"{EVENT_PROBABILITY:g}"], seen_from(epsilon, EVENT_PROBABILITY, longer // 5, error / 6))
-        trial.history.powers.append(math.inf if None in seen else max(filter(None, seen)))
+        # The multiple of epsilon that both looks would have noticed. The last round of the judge tests each input with
+        # at least a fifth of the draws. It has half of the error, split among three tests.
+        factors = (
+            first_look.by_event[f"{EVENT_PROBABILITY:g}"],
+            visible_factor(epsilon, EVENT_PROBABILITY, longer // 5, error / 6),
+        )
+        trial.history.note_power(math.inf if None in factors else max(filter(None, factors)), POWER_NOTE)
+
+
+def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
+    """Return the distance from 0 of the problem's result that is closest to 0, in interquartile ranges.
+
+    Each number of the result is estimated by the median of a few draws, and the noise by the interquartile range.
+
+    Args:
+        trial: One example of the check.
+        problem: The problem, whose epsilon is set to 1.
+    """
+    draws = draw_outcomes(trial, trial.subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)
+    lower, middle, upper = np.quantile(draws, (0.25, 0.5, 0.75), axis=0)
+    # The smallest double avoids a division by 0 if a number has no noise.
+    return float(np.min(np.abs(middle) / np.maximum(upper - lower, np.finfo(float).tiny), initial=math.inf))
 
 
 def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
-    """Refuse draws that come again: events are chosen on some, and tested on others."""
-    first, again = (_draws(trial, loaded, FRESH_DRAWS) for _ in range(2))
-    _, counts = np.unique(first, axis=0, return_counts=True)
+    """Fail if ``Profile.draws`` returns the same draws at each call.
+
+    Events are chosen on some draws and tested on others. If draws were repeated, the test would merely confirm the
+    choice.
+
+    Args:
+        trial: One example of the check.
+        loaded: The loaded problem.
+        problem: The problem in the form of files, for the message.
+    """
+    draws, second_draws = (draw_outcomes(trial, loaded, FRESH_DRAWS) for _ in range(2))
+    _, counts = np.unique(draws, axis=0, return_counts=True)
+    # Chance that two independent series are equal: the collision probability of one draw, to the number of draws.
     chance = float(np.square(counts / FRESH_DRAWS).sum()) ** FRESH_DRAWS
-    if chance < MAX_REPEAT_CHANCE and np.array_equal(first, again):
+    if chance < MAX_REPEAT_CHANCE and np.array_equal(draws, second_draws):
         trial.fail("Profile.draws gave the same draws twice: they must be fresh ones at each call", problem)
 
 
-def _promise(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
-    """Return how great a log ratio a few draws of two neighbours promise; nothing is claimed by it."""
-    one, two = ([*_draws(trial, trial.subject.load(each), count)] for each in pair)
-    width = Table.of([*one, *two]).numbers.shape[1]
-    return propose(Table.of(one, width), Table.of(two, width), 1.0, 0.0)[0].score
+def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedProblem], count: int) -> float:
+    """Estimate, from a few draws, the greatest log ratio that a test of two neighbours may show.
+
+    The estimate only ranks pairs. No failure is based on it.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        pair: A problem and its neighbour.
+        count: The number of draws from each.
+    """
+    first, second = ([*draw_outcomes(trial, trial.subject.load(problem), count)] for problem in pair)
+    # The most common count of numbers in an output of both, so that the two tables have the same columns.
+    width = Table.of([*first, *second]).numbers.shape[1]
+    symmetric = trial.subject.notion.symmetric
+    return propose_tests(Table.of(first, width), Table.of(second, width), 1.0, 0.0, symmetric=symmetric)[0].score
 
 
-def _draws(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
+def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
+    """Return (count, m) independent draws of the numbers that the profile observes in a release.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        loaded: The loaded problem.
+        count: The number of draws. Without ``Profile.draws`` each is a solve.
+    """
     subject = trial.subject
     if subject.profile.draws is not None:
-        return _columns(subject.profile.draws(loaded, subject.method.name, count))
+        return _as_rows(subject.profile.draws(loaded, subject.method.name, count))
     assert subject.profile.observed is not None  # needs
-    seen = []
+    observations = []
     for _ in range(count):
-        with watched():
+        with watch_noise():  # ends a mechanism that draws noise without end
             outcome = subject.outcome(loaded)
-        seen.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
-    return _columns(seen)
+        observations.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
+    return _as_rows(observations)
 
 
-def _columns(draws: Any) -> NDArray[Any]:
+def _as_rows(draws: Any) -> NDArray[Any]:
+    """Convert draws of any shape to a table with a row for each draw."""
     array = np.asarray(draws)
-    if array.dtype == object:  # whole numbers beyond 64 bits
+    if array.dtype == object:  # integers beyond 64 bits
         array = array.astype(np.float64)
     return array.reshape(len(array), -1)
-
-
-def _can_draw(subject: Subject) -> str | None:
-    if subject.profile.probabilities is None:
-        return Elsewhere("the profile has no `probabilities`")
-    if subject.profile.draws is None and subject.profile.observed is None:
-        return "the profile has neither `draws` nor `observed`"
-    return None
-
-
-@check("drawn-as-stated", version=2, of={"odds"}, needs=_can_draw, share=0.3, min_examples=4)
-def drawn_as_stated(trial: Trial) -> None:
-    """Check that outcomes are chosen as often as the profile's distribution says."""
-    problem = trial.problem()
-    if trial.subject.profile.draws is None:
-        if not trial.once_only("thousands of solves"):
-            return
-        drawn = [problem] + [trial.problem() for _ in range(FURTHER_PROBLEMS)]
-        asked = [each for one in drawn for each in (one, at_one(one))]
-        likeliest = [stated_distribution(trial.subject, trial.subject.load(each)).max() for each in asked]
-        problem = asked[int(np.argmin(np.abs(np.array(likeliest) - MAX_OUTCOME_PROBABILITY)))]
-    loaded = trial.subject.load(problem)
-    stated = stated_distribution(trial.subject, loaded)
-    draws = _draws(trial, loaded, trial.effort.draws)
-    wrong = come_otherwise(draws[:, 0].astype(int).tolist(), dict(enumerate(stated.tolist())))
-    if wrong is not None:
-        trial.fail(f"outcome {wrong} by the profile's `probabilities`", problem)

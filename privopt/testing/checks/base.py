@@ -1,7 +1,12 @@
-"""The check interface, and the trial in which one example runs."""
+"""The interface of checks, and the trial in which a check runs one example.
+
+A check is a function of a :class:`Trial`. The decorator :class:`Check` registers the function with the traits and
+profile fields that it requires, so that a check that does not apply is skipped with a reason.
+"""
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections.abc import Callable, Hashable, Set
@@ -15,29 +20,38 @@ from privopt.testing.efforts import Effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject, missing_traits
 
-LITTLE: Final = Decimal("0.015625")
-"""An epsilon with so much noise that a true number comes out of it once in a hundred draws."""
+TINY_EPSILON: Final = Decimal("0.015625")
+"""An epsilon with so much noise that a true number is drawn about once in a hundred draws."""
 
 KIT_SEED: Final = 20_240_501
-"""The ``--seed`` of checks that compare two runs of it."""
+"""The ``--seed`` of checks that compare two runs with the same seed."""
 
 
 class CheckFailedError(AssertionError):
-    """A check failed: what was found, and the problem it was found on."""
+    """A check failed. The error holds the finding and the problem that shows it."""
 
     def __init__(self, what: str, problem: GeneratedProblem | None) -> None:
+        """Create the error from the finding, as a sentence, and the problem that shows it, if there is one."""
         self.what = what
         self.problem = problem
-        shown = "" if problem is None else f"\nsmallest problem found:\n{problem.show()}"
-        super().__init__(f"{what}{shown}")
+        problem_text = "" if problem is None else f"\nsmallest problem found:\n{problem.show()}"
+        super().__init__(f"{what}{problem_text}")
 
 
 class Elsewhere(str):
-    """Why a check does not apply to a mechanism: what the mechanism is, or which other check covers it."""
+    """The reason why a check does not apply to a mechanism at all, as opposed to a reason why it cannot run."""
 
 
-def by_default(subject: Subject) -> str | None:
-    """Return why a check uses the default method alone: a mechanism reads problems and folders in one way for all."""
+class LeftOut(str):
+    """The reason, stated by the profile's ``skip``, why a check that applies is left out."""
+
+
+def default_method_only(subject: Subject) -> str | None:
+    """Return why a check is skipped for a method other than the mechanism's default; None for the default.
+
+    This function is for checks of code that all methods share, such as reading files. Checks of other methods would
+    only repeat the first one.
+    """
     if subject.method.name != subject.spec.default.name:
         return Elsewhere("tried with the default method: problems and folders of the others are read by the same code")
     return None
@@ -45,17 +59,18 @@ def by_default(subject: Subject) -> str | None:
 
 @frozen
 class Check:
-    """A check of one example, and the decorator that enters a function as one into :data:`CHECKS`.
+    """A check, and the decorator that registers a function as a check in :data:`CHECKS`.
 
     Attributes:
-        name: what reports, expected failures and ``Profile.skip`` call it.
-        version: raised where the check becomes stricter.
-        of: traits that a release must all have (:data:`privopt.testing.under_trial.TRAITS`); empty: it applies to any.
-        private: True where it makes sense only of what a release itself claims, not of a paper's claim.
-        needs: why it cannot be done for a subject, or None.
-        share: of the profile's examples, for checks that cost more than a solve each.
-        min_examples: problems drawn however long they take; the first is the simplest there is.
-        function: one example; fails through :meth:`Trial.fail`.
+        name: Name in reports, expected failures and ``Profile.skip``.
+        version: Version number, which increases when the check becomes stricter.
+        of: Traits that a release must have (:data:`privopt.testing.under_trial.TRAITS`); empty if the check applies to
+            all releases.
+        private: Whether the check applies only to a release's own claim, not to the claim of a paper.
+        needs: Returns why the check cannot run on a subject, or None.
+        share: Factor of the effort's number of examples, below 1 for checks whose examples cost more than a solve.
+        min_examples: Number of problems that are drawn regardless of the time. The first is the simplest one.
+        function: Function that runs one example, and reports a finding by :meth:`Trial.fail`.
     """
 
     name: str
@@ -68,14 +83,19 @@ class Check:
     function: Callable[[Trial], None] = field(default=lambda _: None, kw_only=True)
 
     def __call__(self, function: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        """Enter a function."""
+        """Register a function as this check, and return the function."""
         CHECKS[self.name] = evolve(self, function=function)
         return function
 
     def reason_to_skip(self, subject: Subject) -> str | None:
-        """Return why a subject is skipped, or None; of the type Elsewhere if the check does not apply at all."""
+        """Return why the check is skipped for a method under trial (``subject``); None if it runs.
+
+        The reason has the type :class:`Elsewhere` if the check does not apply to the method at all, and
+        :class:`LeftOut` if the profile leaves the check out.
+        """
         if self.name in subject.profile.skip:
-            return Elsewhere(subject.profile.skip[self.name])
+            return LeftOut(subject.profile.skip[self.name])
+        # Sorted, so that the reason is the same in each run.
         missing = sorted(self.of - subject.traits)
         if missing:
             return Elsewhere(missing_traits()[missing[0]])
@@ -84,18 +104,21 @@ class Check:
         return self.needs(subject)
 
 
-def at_one(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with epsilon 1, or rho 1/2, where an attack needs the fewest draws."""
-    return _at(problem, Decimal(1))
+def at_epsilon_one(problem: GeneratedProblem) -> GeneratedProblem:
+    """Return the same problem with epsilon 1, or rho 1/2, at which an attack needs the fewest draws."""
+    return _set_epsilon(problem, Decimal(1))
 
 
-def at_little(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with almost no epsilon or rho, where equal outcomes are chance alone."""
-    return _at(problem, LITTLE)
+def at_tiny_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
+    """Return the same problem with almost no epsilon or rho, so that equal outcomes occur only by chance."""
+    return _set_epsilon(problem, TINY_EPSILON)
 
 
-def _at(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
-    """Return the same problem at an epsilon, or at the rho of Gaussian noise of about that size: epsilon^2 / 2."""
+def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
+    """Return the same problem with another epsilon, or with the rho of Gaussian noise of about the same size.
+
+    Pure epsilon-DP implies rho = epsilon**2 / 2 of zero-concentrated DP (Bun and Steinke 2016).
+    """
     for key, value in (("privacy.epsilon", epsilon), ("privacy.rho", epsilon**2 / 2)):
         if problem.get(key) is not None:
             problem = problem.with_key(key, value)
@@ -103,17 +126,17 @@ def _at(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
 
 
 CONSTANT_RUNS: Final = 16
-"""Runs on each of two neighbours in which something public must be the same to be called no matter of chance.
+"""Number of runs on each of two neighbours after which a constant difference is not blamed on chance.
 
-Under an epsilon near 0 an event has nearly the same probability p for both, and p**16 (1 - p)**16 is below 1e-9.
+With an epsilon near 0 an event has nearly the same probability p for both, and p**16 (1 - p)**16 is below 1e-9.
 """
 
 CHECKS: Final[dict[str, Check]] = {}
-"""Every check, by name, in the order in which they are run."""
+"""All checks by name, in the order in which they run."""
 
 
-def has(field: str) -> Callable[[Subject], str | None]:
-    """Make the need of a check for a field of the profile: it returns why the check cannot run, or None."""
+def require_field(field: str) -> Callable[[Subject], str | None]:
+    """Return a function for ``needs``, which returns why a check cannot run if the profile lacks a field."""
     return lambda subject: None if getattr(subject.profile, field) is not None else f"the profile has no `{field}`"
 
 
@@ -122,18 +145,20 @@ check = Check
 
 @define
 class History:
-    """What is known of the examples of one check on one subject.
+    """The state of one check on one subject, across examples.
 
     Attributes:
-        start: processor seconds when the clock was started.
-        examples: done, the first that failed among them.
-        failed_at: when that one began, on the monotonic clock; None before.
-        once: number of the example that took each step that is too dear for all.
-        earlier: problems of the examples before.
-        powers: of the attacks made: the least multiple of epsilon that each would have seen.
-        solved: identities of the problems that a run of the pipeline solved.
-        cannot: why the last example that was passed over could not be done.
-        rejected: examples that were passed over.
+        start: Processor time at the start of the check, in seconds.
+        examples: Number of examples that ran, up to and including the first failure.
+        failed_at: Start time of the first failed example, on the monotonic clock; None before a failure.
+        once: For each step that is too expensive for all examples, the number of the example that ran it.
+        earlier: Problems of earlier examples.
+        powers: For each example that states its power, a number and a note with a placeholder for the number
+            (:meth:`note_power`).
+        solved: Identities of the problems that the pipeline solved.
+        cannot: Why an example could not run or show a fault; the last such reason (:meth:`note_reason`).
+        rejected: Number of discarded examples.
+        idle: Number of examples among ``examples`` that could not have shown a fault (:meth:`Trial.be_idle`).
     """
 
     start: float
@@ -141,21 +166,50 @@ class History:
     failed_at: float | None = None
     once: dict[str, Any] = field(factory=dict)
     earlier: list[GeneratedProblem] = field(factory=list)
-    powers: list[float] = field(factory=list)
+    powers: list[tuple[float, str]] = field(factory=list)
     solved: set[Any] = field(factory=set)
     cannot: str = ""
     rejected: int = 0
+    idle: int = 0
+
+    def note_reason(self, why: str) -> None:
+        """Store why an example could not run or show a fault.
+
+        A reason why the check does not apply (:class:`Elsewhere`) does not replace any other reason. Otherwise the last
+        example would decide whether a check that was not done counts as missed.
+        """
+        if why and (not isinstance(why, Elsewhere) or isinstance(self.cannot, Elsewhere) or not self.cannot):
+            self.cannot = why
+
+    def note_power(self, number: float, note: str) -> None:
+        """Store how small a fault an example would have detected. The runner reports the smallest number.
+
+        Args:
+            number: The size of the smallest fault that the example would have detected, such as a multiple of epsilon;
+                infinite if it would not have detected any fault.
+            note: A clause with a placeholder for the number, in the syntax of :meth:`str.format`.
+        """
+        self.powers.append((number, note))
+
+    @property
+    def power(self) -> str:
+        """What the most powerful example would have detected; empty if no example states its power."""
+        number, note = min(self.powers, default=(0.0, ""))
+        if math.isinf(number):
+            return "the attack had no power on these problems"
+        # Rounded up, so that the note never claims more power than the check had.
+        return note.format(math.ceil(number * 100 - 1e-9) / 100)
 
 
 @define(kw_only=True, eq=False)
 class Trial:
-    """One example of a check: draws problems, runs the pipeline, fails.
+    """One example of a check. It draws problems, runs the pipeline and reports findings.
 
     Attributes:
-        subject: what is tried.
+        subject: The method under trial.
         data: Hypothesis's source of choices.
-        effort: how hard.
-        history: what is known of the examples before.
+        effort: The effort.
+        history: The state of the check across examples.
     """
 
     subject: Subject
@@ -165,13 +219,18 @@ class Trial:
 
     def problem(self) -> GeneratedProblem:
         """Draw a problem from the profile's strategy."""
-        drawn: GeneratedProblem = self.data.draw(self.subject.profile.problems)
-        return drawn
+        problem_drawn: GeneratedProblem = self.data.draw(self.subject.profile.problems)
+        return problem_drawn
 
     def once_only(self, what: str) -> bool:
-        """Return True for one example only, for a step too expensive for all: an early one, but not the simplest.
+        """Return True for only one example of the check. Use this for a step that is too expensive for all examples.
 
-        Once something was found, every smaller example takes the step as well.
+        The chosen example is the first one after the second that asks for the step, because the first two are the
+        simplest problems. After a failure all smaller examples run the step as well, because it may be the step that
+        failed.
+
+        Args:
+            what: The step in words, under which the number of the chosen example is stored.
         """
         if self.history.failed_at is not None:
             return True
@@ -179,37 +238,70 @@ class Trial:
         return number >= 2 and bool(self.history.once.setdefault(what, number) == number)
 
     def chance(self, problem: GeneratedProblem) -> random.Random:
-        """Return a generator of random choices that are always the same for a problem."""
+        """Return a random generator whose choices are always the same for the same problem."""
+        # Not from Hypothesis: its choices would shrink together with the problem. CRC-32 is stable between processes.
         return random.Random(zlib.crc32(repr(problem.identity).encode()))
 
     def attempt(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
-        """Run the pipeline; failed runs are returned too."""
-        made = self.subject.run(problem, fresh=fresh, **options)
-        if made.error is None:
+        """Run the pipeline (``privopt solve``) on a problem, and return the run even if it failed.
+
+        Args:
+            problem: The problem.
+            fresh: Key of the run: another value gives another run of the same problem, instead of the cached one.
+            options: Options of :class:`privopt.run.task.Options`.
+        """
+        pipeline_run = self.subject.run(problem, fresh=fresh, **options)
+        if pipeline_run.error is None:
             self.history.solved.add(problem.identity)
-        return made
+        return pipeline_run
 
     def run(self, problem: GeneratedProblem, *, fresh: Hashable = 0, **options: Any) -> Run:
-        """Run the pipeline; an example that has no solution, or that another check fails, is passed over."""
-        made = self.attempt(problem, fresh=fresh, **options)
-        if made.error is not None:
-            hypothesis.reject()
-        return made
+        """Run the pipeline on a problem, and return the run.
 
-    def solved(self) -> tuple[GeneratedProblem, Run]:
-        """Draw a problem, and run the pipeline on it."""
+        If the run fails, the example is discarded, because the check ``solves`` reports the failure.
+
+        Args:
+            problem: The problem.
+            fresh: Key of the run: another value gives another run of the same problem, instead of the cached one.
+            options: Options of :class:`privopt.run.task.Options`.
+        """
+        pipeline_run = self.attempt(problem, fresh=fresh, **options)
+        if pipeline_run.error is not None:
+            hypothesis.reject()
+        return pipeline_run
+
+    def draw_run(self) -> tuple[GeneratedProblem, Run]:
+        """Draw a problem and run the pipeline on it."""
         problem = self.problem()
         return problem, self.run(problem)
 
+    def be_idle(self, why: str = "") -> None:
+        """Exclude this example from the number of problems in the result, because it could not have shown a fault.
+
+        Args:
+            why: The reason, as a clause. If all examples are excluded, the check is skipped for such a reason
+                (:meth:`History.note_reason`).
+        """
+        self.history.idle += 1
+        self.history.note_reason(why)
+
     def pass_over(self, why: str) -> NoReturn:
-        """Draw another example, and note why: the check is skipped for that reason where no example could be done."""
-        self.history.cannot = why
+        """End the example without a finding. If no example could run, the check is skipped for such a reason.
+
+        Args:
+            why: Why the check cannot run on this example, as a clause.
+        """
+        self.history.note_reason(why)
         hypothesis.reject()
 
     def fail(self, what: str, problem: GeneratedProblem | None) -> NoReturn:
-        """Say what was found.
+        """Report a finding.
+
+        Args:
+            what: The finding, as a sentence.
+            problem: The problem that shows the finding; None if the finding does not depend on a problem.
 
         Raises:
-            CheckFailedError: always.
+            CheckFailedError: Always.
         """
         raise CheckFailedError(what, problem)

@@ -1,4 +1,7 @@
-"""Check a release's ``channel()``, on which estimates and posteriors rely."""
+"""Check a release's ``channel()``, on which estimates and posteriors rely.
+
+The stated probabilities must satisfy the guarantee, and the release's draws must follow these probabilities.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from privopt.interfaces import Channel, NoisyCounts, Release
 from privopt.run.verify import load_release
 from privopt.testing.checks.base import Elsewhere, Trial, check
 from privopt.testing.checks.neighbours import excess
-from privopt.testing.checks.samples import Alike, come_otherwise, required
+from privopt.testing.checks.samples import Alike, find_odd_frequency, required_pairs
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject
 
 
 def states_channel(subject: Subject) -> str | None:
-    """Return why no channel is checked, or None."""
+    """Return why releases of the method under trial do not state a channel; None if they do.
+
+    A channel gives the probability of each report for each secret.
+    """
     if subject.mechanism_class.release_class.channel is Release.channel:
         return Elsewhere("the release states no `channel`: only its draws tell (epsilon-attack)")
     return None
@@ -23,57 +29,85 @@ def states_channel(subject: Subject) -> str | None:
 
 @check("channel", needs=states_channel, share=0.3, min_examples=4)
 def channel(trial: Trial) -> None:
-    """Check that channel() satisfies epsilon, exactly if it is finite, and agrees with the draws."""
-    problem, run = trial.solved()
+    """Check that the probabilities of ``channel()`` satisfy the claimed guarantee, and that draws follow them.
+
+    A channel gives the probability of each report for each secret.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
     with trial.subject.registered():
         release = load_release(run.folder).release  # as estimates open it
-    stated = release.channel()
-    if stated is None:
+    stated_channel = release.channel()
+    if stated_channel is None:
         trial.pass_over("channel() gives None")
-    if isinstance(stated, NoisyCounts):
+    if isinstance(stated_channel, NoisyCounts):
         trial.pass_over(Elsewhere("channel() states the noise of counts: see the check reach"))
-    names = [[str(name) for name in side] for side in (stated.inputs, stated.outputs)]
-    for what, side in zip(("inputs", "outputs"), names, strict=True):
-        again = [name for name, count in Counter(side).items() if count > 1]
-        if again:
-            trial.fail(f"channel() has {again[0]!r} twice among its {what}", problem)
-    alike = required(trial.subject, run)
-    missing = sorted({*alike.names} - {*names[0]})
-    if missing:
-        trial.fail(f"channel() has no row for {missing[0]!r}", problem)
-    _keeps(trial, problem, run, stated, alike)
+    names = [[str(name) for name in labels] for labels in (stated_channel.inputs, stated_channel.outputs)]
+    for side_name, labels in zip(("inputs", "outputs"), names, strict=True):
+        duplicates = [name for name, count in Counter(labels).items() if count > 1]
+        if duplicates:
+            trial.fail(f"channel() has {duplicates[0]!r} twice among its {side_name}", problem)
+    must_be_alike = required_pairs(trial.subject, run)
+    missing_names = sorted({*must_be_alike.names} - {*names[0]})
+    if missing_names:
+        trial.fail(f"channel() has no row for {missing_names[0]!r}", problem)
+    _check_stated_odds(trial, problem, run, stated_channel, must_be_alike)
     if "sampler" in trial.subject.traits:
-        _as_drawn(trial, problem, release, stated)
+        _check_draws(trial, problem, release, stated_channel)
 
 
-def _keeps(trial: Trial, problem: GeneratedProblem, run: Run, stated: Channel, alike: Alike) -> None:
-    """Fail where stated probabilities of two inputs that must be alike differ by more than the notion allows."""
+def _check_stated_odds(
+    trial: Trial, problem: GeneratedProblem, run: Run, stated_channel: Channel, must_be_alike: Alike
+) -> None:
+    """Fail if the stated probabilities of two inputs in a required pair differ by more than the notion allows.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: The problem, for messages.
+        run: The run of the pipeline that gave the release.
+        stated_channel: The release's channel.
+        must_be_alike: The pairs of inputs that the guarantee makes hard to distinguish, with their distances.
+    """
     subject = trial.subject
-    curve = subject.notion.curve(subject.claimed(run.problem)) if subject.traits & {"odds", "tails"} else ()
-    row = {str(name): place for place, name in enumerate(stated.inputs)}
-    for (i, j), distance in zip(alike.pairs.tolist(), alike.distances.tolist(), strict=True):
-        one, two = (stated.probabilities[row[alike.names[place]]] for place in (i, j))
+    curve = subject.notion.curve(subject.claim_of(run.problem)) if subject.traits & {"odds", "tails"} else ()
+    row = {str(name): index for index, name in enumerate(stated_channel.inputs)}
+    for (i, j), distance in zip(must_be_alike.pairs.tolist(), must_be_alike.distances.tolist(), strict=True):
+        first, second = (stated_channel.probabilities[row[must_be_alike.names[index]]] for index in (i, j))
+        # An infinite distance promises nothing.
         for epsilon, delta in curve if math.isfinite(distance) else ():
-            found = excess(one, two, epsilon * distance, delta)
-            if found is not None:
-                outputs = "all outputs together" if delta else f"output {stated.outputs[found[0]]}"
+            finding = excess(first, second, epsilon * distance, delta, symmetric=subject.notion.symmetric)
+            if finding is not None:
+                outputs = "all outputs together" if delta else f"output {stated_channel.outputs[finding[0]]}"
                 trial.fail(
-                    f"channel() gives {outputs} such probabilities for {alike.names[i]} and {alike.names[j]}, at "
-                    f"distance {distance:g}, that {found[1]}; epsilon allows {epsilon * distance:.6g}"
+                    f"channel() gives {outputs} such probabilities for {must_be_alike.names[i]} and "
+                    f"{must_be_alike.names[j]}, at distance {distance:g}, "
+                    f"that {finding[1]}; epsilon allows {epsilon * distance:.6g}"
                     + (f" beside a delta of {delta:.4g}" if delta else ""),
                     problem,
                 )
 
 
-def _as_drawn(trial: Trial, problem: GeneratedProblem, release: Release, stated: Channel) -> None:
-    """Fail where draws for one input come otherwise than their stated probabilities say."""
-    place = trial.chance(problem).randrange(len(stated.inputs))
-    name, count = str(stated.inputs[place]), trial.effort.draws
-    drawn = release.sample(name, count)
-    chances = dict(zip(map(str, stated.outputs), stated.probabilities[place].tolist(), strict=True))
-    strange = sorted(set(drawn) - set(chances))
-    if strange:
-        trial.fail(f"sample gave {strange[0]!r} for {name}, which is none of the outputs of channel()", problem)
-    wrong = come_otherwise(drawn, chances)
-    if wrong is not None:
-        trial.fail(f"of {name}, output {wrong} by channel()", problem)
+def _check_draws(trial: Trial, problem: GeneratedProblem, release: Release, stated_channel: Channel) -> None:
+    """Fail if the frequencies of draws for one randomly chosen input contradict the stated probabilities.
+
+    Args:
+        trial: One example of the check.
+        problem: The problem, for messages and for the choice of the input.
+        release: The release to draw from.
+        stated_channel: The release's channel.
+    """
+    row_number = trial.chance(problem).randrange(len(stated_channel.inputs))
+    # One input is enough: over the examples others have their turn.
+    name, count = str(stated_channel.inputs[row_number]), trial.effort.draws
+    outputs = release.sample(name, count)
+    chances = dict(
+        zip(map(str, stated_channel.outputs), stated_channel.probabilities[row_number].tolist(), strict=True)
+    )
+    unknown_outputs = sorted(set(outputs) - set(chances))
+    if unknown_outputs:
+        trial.fail(f"sample gave {unknown_outputs[0]!r} for {name}, which is none of the outputs of channel()", problem)
+    finding = find_odd_frequency(outputs, chances)
+    if finding is not None:
+        trial.fail(f"of {name}, output {finding} by channel()", problem)

@@ -1,4 +1,4 @@
-"""Checks of DIR: a release is unchanged after it is written and read, and verify accepts it."""
+"""Checks of the output folder: a release is unchanged after it is written and read back, and verify accepts it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from privopt.errors import RoundTripError
 from privopt.files.public_files import artefact
 from privopt.run.verify import load_release, verify
 from privopt.testing.changes import changes
-from privopt.testing.checks.base import Trial, check, has
+from privopt.testing.checks.base import Trial, check, require_field
 
 
 @check("round-trip")
 def round_trip(trial: Trial) -> None:
-    """Check that a release read back is the release written, and that verify finds no fault."""
+    """Check that a release read back from its folder equals the written release, and that verify finds no fault.
+
+    The loss must also be the same. When the release is written again, every file must have the same bytes.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
     attempt = trial.attempt(problem)
     if isinstance(attempt.error, RoundTripError):
@@ -21,26 +27,31 @@ def round_trip(trial: Trial) -> None:
     with subject.registered():
         opened = load_release(run.folder)
         reread, release = opened.problem, opened.release
-        for line in changes(run.release, release, "release", through_files=True):
+        for line in changes(run.release, release, "release", through_files=True):  # the first one ends the check
             trial.fail(f"the release changes on its way through files: {line}", problem)
         utility = subject.mechanism.utility(reread, subject.method.name)
-        again, stated = utility.evaluate(release), run.stated.objective.value
-        if again is not None and abs(again - stated) > 1e-9 * max(1.0, abs(stated)):
-            trial.fail(f"the objective was {stated!r}; of the release read back it is {again!r}", problem)
+        recomputed, stated_value = utility.evaluate(release), run.stated.objective.value
+        if recomputed is not None and abs(recomputed - stated_value) > 1e-9 * max(1.0, abs(stated_value)):
+            trial.fail(f"the objective was {stated_value!r}; of the release read back it is {recomputed!r}", problem)
         for complaint in verify(run.folder).complaints:
             trial.fail(f"verify: {complaint}", problem)
         copy = subject.new_folder()
+        # Written a second time, the files must have the same bytes: then what was read is all that was written.
         release.write(copy)
-        first = artefact(run.folder, private=True)
+        original_files = artefact(run.folder, private=True)
         for name, contents in artefact(copy, private=True).items():
-            if first.get(name) != contents:
+            if original_files.get(name) != contents:
                 trial.fail(f"{name}, written again after reading, differs from the first", problem)
 
 
-@check("oracle", needs=has("oracle"))
+@check("oracle", needs=require_field("oracle"))
 def oracle(trial: Trial) -> None:
-    """Check that the release meets what the profile computes independently."""
-    problem, run = trial.solved()
+    """Check that the release meets the conditions that the profile's ``oracle`` computes with independent code.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
     make = trial.subject.profile.oracle
     assert make is not None  # needs
     for complaint in make(run.problem, run.release, run.stated):

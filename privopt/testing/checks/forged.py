@@ -1,4 +1,8 @@
-"""Checks of forged folders: verify reports them, and every command that uses a folder refuses them."""
+"""Checks of forged folders, which verify must report and all commands that use a folder must refuse.
+
+Each forgery changes one file. Most forgeries also update the checksums, so that only a check of the contents can notice
+them.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +30,28 @@ from privopt.files.release_folder import PROBLEM, RESULT, SUMS, sums_text
 from privopt.report.write_report import write_report
 from privopt.run.audit import audit
 from privopt.run.verify import open_verified, verify
-from privopt.testing.checks.base import Trial, by_default, check
+from privopt.testing.checks.base import Elsewhere, Trial, check, default_method_only
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run
 from privopt.testing.variants import number_in
 
 FORGED = "forged"
-"""A name that no one has."""
+"""A name that no record has."""
 WORD = re.compile(r"[^\s,\"]+")
-"""A cell of a table, or a word."""
-LONG = "1e3000000"
-"""A number that takes most of a second to work out; ten times the exponent takes minutes, and a file may hold it."""
+"""Pattern of a cell of a table, or of a word."""
+LONG_NUMBER = "1e3000000"
+"""A number whose exact value takes about a second to compute. With ten times the exponent it takes a minute."""
 
 
 @frozen(kw_only=True)
 class Forgery:
-    """One file of a release's folder, changed.
+    """A change of one file in a release's folder.
 
     Attributes:
-        what: was done, in words.
-        file: its name.
-        contents: of it now.
-        summed: whether the checksums are made to fit.
+        what: A description of the change.
+        file: Name of the file.
+        contents: The file's new contents.
+        summed: Whether the checksums are updated.
     """
 
     what: str
@@ -56,10 +60,11 @@ class Forgery:
     summed: bool = True
 
     def write(self, trial: Trial, run: Run) -> Path:
-        """Return a copy of a run's folder with the file changed."""
+        """Write a copy of a run's folder with the changed file into a folder of ``trial``, and return its path."""
         folder = trial.subject.new_folder() / "forged"
         shutil.copytree(run.folder, folder)
         (folder / self.file).write_bytes(self.contents)
+        # Otherwise the checksums alone would give every change away.
         if self.summed:
             (folder / SUMS).write_text(sums_text(folder), "utf-8")
         return folder
@@ -67,64 +72,90 @@ class Forgery:
 
 @check("verify-catches", share=0.3)
 def verify_catches(trial: Trial) -> None:
-    """Verify complains of a number that was raised by a thousand in a table, and summed again."""
-    problem, run = trial.solved()
-    if not (run.release.artefact and hasattr(run.release, "weights")):  # whose own check is of its rows
-        unnoticed(trial, problem, run, _raised_number(run))
+    """Check that verify reports a number of a table that was raised by 1000, with updated checksums.
 
-
-def unnoticed(trial: Trial, problem: GeneratedProblem, run: Run, spoiled: Forgery | None) -> None:
-    """Fail where verify has nothing to say of a forgery, which cannot be what was certified."""
-    if spoiled is None:
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    if run.release.artefact and hasattr(run.release, "weights"):
+        trial.be_idle(Elsewhere("the release is a matrix, whose rows are forged: see the check verify-catches-rows"))
         return
+    forgery = _raise_last_number(run)
+    if forgery is None:
+        trial.be_idle(Elsewhere("no table of the release has a number that could be raised"))
+        return
+    check_noticed(trial, problem, run, forgery)
+
+
+def check_noticed(trial: Trial, problem: GeneratedProblem, run: Run, forgery: Forgery) -> None:
+    """Fail if verify does not report a forgery of a run's folder.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: The problem, for the message.
+        run: The run whose folder is forged.
+        forgery: The forgery.
+    """
+    # A refusal is as good as a complaint.
     with trial.subject.registered(), suppress(PrivoptError):
-        if not verify(spoiled.write(trial, run)).complaints:
-            trial.fail(f"verify does not notice that {spoiled.what} (with SHA256SUMS made to fit)", problem)
+        if not verify(forgery.write(trial, run)).complaints:
+            trial.fail(f"verify does not notice that {forgery.what} (with SHA256SUMS made to fit)", problem)
 
 
-def _raised_number(run: Run) -> Forgery | None:
-    """Raise the last number of a table by a thousand."""
+def _raise_last_number(run: Run) -> Forgery | None:
+    """Return a forgery with the last number of a table raised by 1000; None if no table has a number."""
     tables = [path.name for path in sorted(run.folder.glob("*.csv"))]
-    return next(chain.from_iterable(_replaced(run, name, _raised) for name in tables), None)
+    return next(chain.from_iterable(_replace_last_word(run, name, _add_thousand) for name in tables), None)
 
 
-def _raised(text: str) -> str | None:
+def _add_thousand(text: str) -> str | None:
+    """Return the text of a number raised by 1000, still an integer if it was one; None for other texts."""
     number = number_in(text)
     if number is None:
         return None
     return str(int(number) + 1000) if number.is_integer() and "." not in text else repr(number + 1000)
 
 
-@check("use-verifies", version=2, private=True, needs=by_default, share=0.3, min_examples=3)
+@check("use-verifies", version=2, private=True, needs=default_method_only, share=0.3, min_examples=3)
 def use_verifies(trial: Trial) -> None:
-    """Check that a forged folder, checksums too, does not verify and is not opened, audited or reported on."""
-    problem, run = trial.solved()
-    for forgery in _forgeries(run):
+    """Check that a forged folder fails verification, and is not opened, audited or reported on.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    for forgery in _make_forgeries(run):
         folder = forgery.write(trial, run)
         with trial.subject.registered():
-            if _used(lambda folder: verify(folder).holds, folder):
+            if _try_use(lambda folder: verify(folder).holds, folder):
                 trial.fail(f"verify does not notice that {forgery.what}", problem)
             for use in (open_verified, audit, write_report):
-                if _used(use, folder) is not False:
+                if _try_use(use, folder) is not False:
                     trial.fail(f"{forgery.what}, and {use.__name__} takes the folder all the same", problem)
     with trial.subject.registered():
-        usual = _seconds(partial(verify, run.folder))
-        for forgery in _endless(run):
-            if _seconds(partial(verify, forgery.write(trial, run))) > usual + _worked_out() / 2:
-                found = "verify works that number out: 1e30000000 would keep it for hours"
-                trial.fail(f"{forgery.what}, and {found}", problem)
+        # A file may hold a short text for a number of millions of digits. Verify must refuse it before it computes it.
+        usual_seconds = _measure_seconds(partial(verify, run.folder))
+        for forgery in _make_long_numbers(run):
+            # Compared with the usual time of the same folder on this machine, so that a slow machine accuses nobody.
+            if (
+                _measure_seconds(partial(verify, forgery.write(trial, run)))
+                > usual_seconds + _long_number_seconds() / 2
+            ):
+                finding = "verify works that number out: one with more digits would keep it for hours"
+                trial.fail(f"{forgery.what}, and {finding}", problem)
 
 
-def _used(use: Callable[[Path], Any], folder: Path) -> Any:
-    """Return what comes of a use of a folder; False where that is refused."""
+def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
+    """Call ``use`` on a folder, and return the result, or False if the folder is refused."""
     try:
         return use(folder)
     except PrivoptError:
         return False
 
 
-def _seconds(work: Callable[[], Any]) -> float:
-    """Processor's seconds of some work, whatever comes of it."""
+def _measure_seconds(work: Callable[[], Any]) -> float:
+    """Return the processor seconds of a call, whether or not it succeeds."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -132,83 +163,112 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 @lru_cache(1)
-def _worked_out() -> float:
-    """Processor's seconds that the long number takes here."""
-    return _seconds(partial(Fraction, LONG))
+def _long_number_seconds() -> float:
+    """Return the processor seconds that parsing the long number takes on this machine."""
+    return _measure_seconds(partial(Fraction, LONG_NUMBER))
 
 
-def _released(run: Run) -> list[str]:
-    """Return the names of the files of the artefact."""
+def _artefact_files(run: Run) -> list[str]:
+    """Return the names of the artefact's files, without those of the problem."""
     return sorted({name.partition(":")[0] for name in artefact(run.folder) if name.split("/")[0] != PROBLEM})
 
 
-def _forgeries(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of the artefact, and of the claims of result.json."""
-    for name in _released(run):
+def _make_forgeries(run: Run) -> Iterator[Forgery]:
+    """Yield forgeries of the artefact, which is the release's files, and of the claims in result.json.
+
+    In the artefact, a byte is added without updated checksums, a text is replaced, or the last row of a table is
+    removed or repeated. In result.json, the guarantee's statement and each numeric detail that verify recomputes are
+    changed.
+    """
+    for name in _artefact_files(run):
         contents = (run.folder / name).read_bytes()
-        added = f"a byte was added to {name}, its sum as it was"
-        yield Forgery(what=added, file=name, contents=contents + b"\n", summed=False)
+        description = f"a byte was added to {name}, its sum as it was"
+        yield Forgery(what=description, file=name, contents=contents + b"\n", summed=False)
         if name.endswith((".csv", ".npz")):
-            yield from _replaced(run, name, lambda text: FORGED if number_in(text) is None else None)
+            yield from _replace_last_word(run, name, lambda text: FORGED if number_in(text) is None else None)
         *rows, last = contents.splitlines() or [b""]
+        # A table of numbers alone is left out: that fewer or repeated numbers are wrong need not show.
         if name.endswith(".csv") and rows and any(number_in(cell) is None for cell in last.decode("utf-8").split(",")):
             for what, lines in (("taken away", rows), ("written twice", [*rows, last, last])):
                 what = f"the last row of {name} was {what}"
                 yield Forgery(what=what, file=name, contents=b"\n".join([*lines, b""]))
-    yield _claim(run, "guarantee", "statement", "Nothing can leak.", "guarantee.statement promises something else")
+    yield _forge_claim(
+        run, "guarantee", "statement", "Nothing can leak.", "guarantee.statement promises something else"
+    )
     for key, value in run.stated.details.facts.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            yield _claim(run, "details", key, value + 1, f"details.{key} went from {value!r} to {value + 1!r}")
+            yield _forge_claim(run, "details", key, value + 1, f"details.{key} went from {value!r} to {value + 1!r}")
 
 
-def _endless(run: Run) -> Iterator[Forgery]:
-    """Yield a scale, or another rational, replaced by one of millions of digits, in each file that has one."""
+def _make_long_numbers(run: Run) -> Iterator[Forgery]:
+    """Yield forgeries of a run's files in which a rational of the release is replaced by a very long number.
+
+    The number's text is short, but the number has millions of digits (:data:`LONG_NUMBER`).
+    """
     values = attrs.asdict(run.release, recurse=False).values()
     listed = chain.from_iterable(value if isinstance(value, (list, tuple)) else (value,) for value in values)
+    # Only words that are a rational of the release are replaced: those are what verify must parse.
     texts = {str(number) for number in listed if isinstance(number, Fraction)}
-    for name in _released(run):
-        yield from _replaced(run, name, lambda text: LONG if text in texts else None)
+    for name in _artefact_files(run):
+        yield from _replace_last_word(run, name, lambda text: LONG_NUMBER if text in texts else None)
 
 
-def _replaced(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
-    """Yield a file of the artefact whose last word that changes was changed; of an archive the last of each member."""
+def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None]) -> Iterator[Forgery]:
+    """Yield forgeries of a file in which the last word for which ``change`` returns a replacement is replaced.
+
+    In an archive only the last element of each text array is tried, with one forgery per array.
+
+    Args:
+        run: The run whose folder is forged.
+        name: The name of the file.
+        change: Returns the replacement of a word, or None to keep the word.
+    """
     if name.endswith(".npz"):
-        arrays = arrays_of(run.folder / name)
+        arrays = load_arrays(run.folder / name)
         for member, array in arrays.items():
             last = str(array.flat[-1]) if array.dtype.kind == "U" and array.size else ""
-            other = change(last) if last else None
-            if other is not None:
-                changed = array.astype(f"<U{max(len(other), array.dtype.itemsize // 4)}")
-                changed.flat[-1] = other
-                what = f"{last!r} in {member} of {name} became {other!r}"
-                yield Forgery(what=what, file=name, contents=packed({**arrays, member: changed}))
+            replacement = change(last) if last else None
+            if replacement is not None:
+                # NumPy would cut the replacement to the array's width; a character takes 4 bytes.
+                changed = array.astype(f"<U{max(len(replacement), array.dtype.itemsize // 4)}")
+                changed.flat[-1] = replacement
+                what = f"{last!r} in {member} of {name} became {replacement!r}"
+                yield Forgery(what=what, file=name, contents=pack_arrays({**arrays, member: changed}))
         return
     with suppress(UnicodeDecodeError):
         text = (run.folder / name).read_bytes().decode("utf-8")
         body = text.find("\n") + 1 if name.endswith(".csv") else 0
-        for found in reversed([*WORD.finditer(text, body)]):
-            other = change(found[0])
-            if other is not None:
-                contents = f"{text[: found.start()]}{other}{text[found.end() :]}".encode()
-                yield Forgery(what=f"{found[0]!r} in {name} became {other!r}", file=name, contents=contents)
+        for match in reversed([*WORD.finditer(text, body)]):
+            replacement = change(match[0])
+            if replacement is not None:
+                contents = f"{text[: match.start()]}{replacement}{text[match.end() :]}".encode()
+                yield Forgery(what=f"{match[0]!r} in {name} became {replacement!r}", file=name, contents=contents)
                 return
 
 
-def _claim(run: Run, table: str, key: str, value: Any, what: str) -> Forgery:
-    """Return a claim of result.json replaced."""
+def _forge_claim(run: Run, table: str, key: str, value: Any, what: str) -> Forgery:
+    """Return a forgery of one claim in result.json.
+
+    Args:
+        run: The run whose folder is forged.
+        table: The object in result.json that has the claim, such as ``"guarantee"``.
+        key: The key of the claim.
+        value: The claim's new value.
+        what: A description of the change.
+    """
     result = json.loads((run.folder / RESULT).read_text("utf-8"))
     result[table][key] = value
     return Forgery(what=what, file=RESULT, contents=json.dumps(result).encode())
 
 
-def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the members of an archive of arrays."""
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an ``.npz`` archive by name."""
     with np.load(path, allow_pickle=False) as archive:
         return dict(archive)
 
 
-def packed(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return an archive of arrays."""
+def pack_arrays(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the bytes of an ``.npz`` archive of arrays."""
     stream = io.BytesIO()
     np.savez(stream, **arrays)  # type: ignore[arg-type]
     return stream.getvalue()

@@ -1,4 +1,7 @@
-"""Checks of bad input: every key that is wrong is named, by an error of privopt's own, and nothing is written."""
+"""Checks of faulty input: privopt's error must name the faulty key or file, and nothing may be written.
+
+The faults are derived from the problem class's declaration, so that a new key is checked without a new test.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +20,30 @@ from attrs import NOTHING, frozen
 
 from privopt.declare import File
 from privopt.errors import PrivoptError
-from privopt.testing.checks.base import Trial, by_default, check
+from privopt.testing.checks.base import Trial, check, default_method_only
 from privopt.testing.problems import GeneratedProblem, npy_bytes
 from privopt.testing.under_trial import error_text
 from privopt.testing.variants import number_in, secret_files
 
 FAULTS_PER_PROBLEM: Final = 25
-"""Faults tried on one problem; nightly tries all."""
+"""Number of faults tried on one problem. The effort nightly tries all."""
 DIGITS: Final = b"9" * 5_000
-"""A whole number with more digits than Python converts (4,300)."""
+"""An integer with more digits than Python converts (4,300)."""
 DEEP: Final = b"[" * 100_000
-"""Lists nested deeper than Python's stack."""
+"""Lists nested deeper than Python's recursion limit."""
 INTERNALS: Final = re.compile(r"maximum recursion depth|set_int_max_str_digits| at 0x[0-9a-f]{4}")
-"""Words of Python on its own limits and objects, which help no user."""
+"""Words in Python's messages about its limits and objects, which do not help a user."""
 
 
 @frozen(kw_only=True)
-class Wrong:
-    """A problem with one thing wrong.
+class FaultyProblem:
+    """A problem with one fault.
 
     Attributes:
-        problem: with the fault in it.
-        what: was done, in words.
-        names: one of these must be in the message.
-        certain: whether it is wrong beyond doubt; else it must only not crash.
+        problem: The problem with the fault.
+        what: A description of the fault.
+        names: The error message must contain at least one of these names.
+        certain: Whether the problem is certainly invalid. Otherwise it only must not cause a crash.
     """
 
     problem: GeneratedProblem
@@ -49,145 +52,200 @@ class Wrong:
     certain: bool = True
 
 
-@check("bad-input", needs=by_default)
+@check("bad-input", needs=default_method_only)
 def bad_input(trial: Trial) -> None:
-    """Check that bad input raises a PrivoptError that names the key or the file, and that nothing is written."""
+    """Check that bad input raises a PrivoptError that names the key or the file, and that nothing is written.
+
+    Each bad input differs from a valid problem by one change. The changes are a random selection of all possible ones.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
     trial.run(problem)
-    secret = secret_files(trial.subject.declared(problem))
-    cases = list(faulty_inputs(problem, trial.subject.mechanism_class.problem_class, secret))
+    secret = secret_files(trial.subject.read_problem(problem))
+    cases = list(make_faulty_problems(problem, trial.subject.mechanism_class.problem_class, secret))
     if trial.effort.name != "nightly":
-        cases = _some(trial.chance(problem).sample(cases, len(cases)))
-    for wrong in cases:
-        _refused(trial, wrong)
+        # All faults of each problem would take too long; over the examples most are tried.
+        cases = _select_cases(trial.chance(problem).sample(cases, len(cases)))
+    for case in cases:
+        _check_refused(trial, case)
 
 
-def _some(cases: Sequence[Wrong]) -> list[Wrong]:
-    """Return some of the cases: of each name in turn, files two turns ahead of keys, since there are many keys."""
-    seen: Counter[str] = Counter()
+def _select_cases(cases: Sequence[FaultyProblem]) -> list[FaultyProblem]:
+    """Return at most :data:`FAULTS_PER_PROBLEM` of the cases, spread over all names of keys and files.
+
+    The first case of each name comes before the second case of any name. Files are two turns ahead of keys, because
+    there are more keys.
+    """
+    counts_by_name: Counter[str] = Counter()
     turns: list[tuple[int, int]] = []
-    for wrong in cases:
-        name = wrong.names[0]
-        turns.append((seen[name] - (2 if name in wrong.problem.files else 0), len(turns)))
-        seen[name] += 1
-    return [cases[place] for _, place in sorted(turns)[:FAULTS_PER_PROBLEM]]
+    for case in cases:
+        name = case.names[0]
+        turns.append((counts_by_name[name] - (2 if name in case.problem.files else 0), len(turns)))
+        counts_by_name[name] += 1
+    return [cases[index] for _, index in sorted(turns)[:FAULTS_PER_PROBLEM]]
 
 
-def _refused(trial: Trial, wrong: Wrong) -> None:
-    made = trial.attempt(wrong.problem)
-    error, name = made.error, wrong.names[0]
+def _check_refused(trial: Trial, case: FaultyProblem) -> None:
+    """Fail if a faulty problem is solved, or is refused with an unhelpful error.
+
+    Args:
+        trial: One example of the check.
+        case: The faulty problem, with the names of which the error message must contain one.
+    """
+    run = trial.attempt(case.problem)
+    error, name = run.error, case.names[0]
     if error is None:
-        if wrong.certain:
-            done = "it was solved all the same"
-            trial.fail(f"{wrong.what}, and {done}; expected an InputError naming {name}", wrong.problem)
+        if case.certain:
+            outcome = "it was solved all the same"
+            trial.fail(f"{case.what}, and {outcome}; expected an InputError naming {name}", case.problem)
         return
-    quoted = INTERNALS.search(str(error))
-    named = any(each in str(error) for each in wrong.names)
+    internals = INTERNALS.search(str(error))
+    names_fault = any(name_part in str(error) for name_part in case.names)
     exit_code = getattr(error, "exit_code", None)
-    for found, words in (
+    # Each row is a complaint: whether it applies, and its words.
+    for applies, words in (
         (not isinstance(error, PrivoptError), f"{error_text(error)} came of it; expected a PrivoptError naming {name}"),
-        (quoted, f"the message quotes the interpreter ({quoted and quoted[0]}): {error}"),
-        (made.folder.exists(), f"an error came, but {made.folder.name} was written"),
-        (wrong.certain and exit_code != 2, f"{type(error).__name__} has exit code {exit_code}; expected an InputError"),
-        (wrong.certain and not named, f"the message does not name {' or '.join(wrong.names)}: {error}"),
+        (internals, f"the message quotes the interpreter ({internals and internals[0]}): {error}"),
+        (run.folder.exists(), f"an error came, but {run.folder.name} was written"),
+        # Exit code 2 is that of wrong input; an error of another class would end a script differently.
+        (case.certain and exit_code != 2, f"{type(error).__name__} has exit code {exit_code}; expected an InputError"),
+        (case.certain and not names_fault, f"the message does not name {' or '.join(case.names)}: {error}"),
     ):
-        if found:
-            trial.fail(f"{wrong.what}: {words}", wrong.problem)
+        if applies:
+            trial.fail(f"{case.what}: {words}", case.problem)
 
 
-def faulty_inputs(problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()) -> Iterator[Wrong]:
-    """Yield problems with one fault each, from what the problem class declares; ``secret`` names secret files."""
-    for more in ("[[[", f"x = {DEEP.decode()}", f"x = {DIGITS.decode()}", f"x = 0x{'f' * 5_000}"):
-        broken = attrs.evolve(problem, toml=f"{problem.toml}\n{more}")
-        yield Wrong(problem=broken, what=f"{more[:9]} was added to the TOML", names=("TOML",))
-    yield from _table(problem, problem_class, "")
+def make_faulty_problems(
+    problem: GeneratedProblem, problem_class: type, secret: Sequence[str] = ()
+) -> Iterator[FaultyProblem]:
+    """Yield problems with one fault each, derived from the declaration of the problem class.
+
+    Args:
+        problem: A valid problem.
+        problem_class: The problem's class.
+        secret: Names of the problem's secret files.
+    """
+    for extra_line in ("[[[", f"x = {DEEP.decode()}", f"x = {DIGITS.decode()}", f"x = 0x{'f' * 5_000}"):
+        broken_problem = attrs.evolve(problem, toml=f"{problem.toml}\n{extra_line}")
+        yield FaultyProblem(problem=broken_problem, what=f"{extra_line[:9]} was added to the TOML", names=("TOML",))
+    yield from _break_keys(problem, problem_class, "")
     for name, contents in problem.files.items():
-        for what, changed, certain in _contents(name, contents, name in secret):
-            yield Wrong(problem=problem.with_file(name, changed), what=what, names=(name,), certain=certain)
+        for what, changed, certain in _break_file(name, contents, name in secret):
+            yield FaultyProblem(problem=problem.with_file(name, changed), what=what, names=(name,), certain=certain)
 
 
-def _contents(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield what may be wrong with a file: in words, what it then contains, and whether that is wrong beyond doubt.
+def _break_file(name: str, contents: bytes, secret: bool) -> Iterator[tuple[str, bytes, bool]]:
+    """Yield corrupted versions of a file: a description, the new contents, and whether these are certainly invalid.
 
-    A list of lines may have none, and a table no rows: where it is secret, a refusal would tell that no one is in it.
+    An empty ``.txt`` file may be valid. So may a secret table without rows, because refusing it would reveal that
+    nobody is in it.
+
+    Args:
+        name: The name of the file.
+        contents: The file's contents in a valid problem.
+        secret: Whether the file is secret.
     """
     yield f"the file {name} was emptied", b"", not name.endswith(".txt")
     yield f"the file {name} was made garbage", b"\x93\x00\xff\xfe,garbage\n\x00", True
     if name.endswith(".csv"):
         lines = contents.splitlines()
-        long = b",".join([b"1"] * (lines[0].count(b",") + 3))
-        yield f"a row of {name} was made too long", b"\n".join([*lines, long, b""]), True
+        long_row = b",".join([b"1"] * (lines[0].count(b",") + 3))
+        yield f"a row of {name} was made too long", b"\n".join([*lines, long_row, b""]), True
         yield f"{name} was cut to its header", lines[0] + b"\n", not secret
-        twice = b"".join(line + b"," + line.split(b",")[0] + b"\n" for line in lines)
-        yield f"{name} got a column twice", twice, True
-        yield from _cells(name, lines)
+        # The first column is appended to each row, header included.
+        doubled = b"".join(line + b"," + line.split(b",")[0] + b"\n" for line in lines)
+        yield f"{name} got a column twice", doubled, True
+        yield from _break_cells(name, lines)
     if name.endswith(("json", "jsonl")):
-        for other in (DEEP, DIGITS):
-            yield f"the file {name} was made {other[:3].decode()}...", other, True
+        for replacement in (DEEP, DIGITS):
+            yield f"the file {name} was made {replacement[:3].decode()}...", replacement, True
     if name.endswith(".npy"):
         array = np.load(io.BytesIO(contents), allow_pickle=False)
         if array.ndim == 2 and array.size and array.dtype.kind == "f":
-            holed = array.copy()
-            holed.flat[-1] = math.nan
-            yield f"NaN was put into {name}", npy_bytes(holed), True
+            array_with_nan = array.copy()
+            array_with_nan.flat[-1] = math.nan
+            yield f"NaN was put into {name}", npy_bytes(array_with_nan), True
             yield f"{name} was made an array of text", npy_bytes(array.astype(str)), True
             yield f"a row was added to {name}", npy_bytes(np.vstack([array, array[-1:]])), False
 
 
-def _cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bool]]:
-    """Yield a number of the last row replaced by something else."""
+def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bool]]:
+    """Yield corrupted versions of a table, as :func:`_break_file` does, in which a number of the last row is replaced.
+
+    Args:
+        name: The name of the CSV file.
+        lines: The file's lines, without line ends.
+    """
     cells = lines[-1].split(b",")
     for column, cell in enumerate(cells):
         if number_in(cell.decode("utf-8", "replace")) is None:
             continue
-        for other in (b"nan", b"words", b"", DIGITS):
-            row = b",".join([*cells[:column], other, *cells[column + 1 :]])
-            what = f"{other[:9].decode() or 'nothing'} was put into {lines[0].split(b',')[column].decode()} of {name}"
-            # a column of ids may hold any text, and one that is not read anything at all
+        for replacement in (b"nan", b"words", b"", DIGITS):
+            row = b",".join([*cells[:column], replacement, *cells[column + 1 :]])
+            column_name = lines[0].split(b",")[column].decode()
+            what = f"{replacement[:9].decode() or 'nothing'} was put into {column_name} of {name}"
+            # Not certainly wrong: a column of ids may hold any text, and a column that is not read may hold anything.
             yield what, b"\n".join([*lines[:-1], row, b""]), False
 
 
-def _table(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[Wrong]:
+def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[FaultyProblem]:
+    """Yield problems with one faulty key each: unknown, missing, of the wrong type, or out of range.
+
+    Args:
+        problem: A valid problem.
+        cls: The attrs class that declares the keys of the problem, or of one of its tables.
+        prefix: The table's path with a final dot, such as ``"privacy."``; empty for the problem itself.
+    """
     hints = get_type_hints(cls)
     unknown = f"{prefix}no-such-key"
     what = f"the unknown key {unknown} was added"
-    yield Wrong(problem=problem.with_key(unknown, 1), what=what, names=("no-such-key",))
+    yield FaultyProblem(problem=problem.with_key(unknown, 1), what=what, names=("no-such-key",))
     for attribute in attrs.fields(cls):
         declared = attribute.metadata.get("privopt.key")
         if declared is None:
             continue
         name = declared.name or attribute.name
         key = f"{prefix}{name}"
-        given = problem.get(key)
-        if attribute.default is NOTHING and given is not None:
-            yield Wrong(problem=problem.without_key(key), what=f"{key} was left out", names=(name,))
-        members = _members(hints[attribute.name])
+        given_value = problem.get(key)
+        if attribute.default is NOTHING and given_value is not None:
+            yield FaultyProblem(problem=problem.without_key(key), what=f"{key} was left out", names=(name,))
+        members = _union_members(hints[attribute.name])
         for value in _wrong_values(members):
-            yield Wrong(problem=problem.with_key(key, value), what=f"{key} was set to {value!r}", names=(name,))
-        if given is not None and declared.check is not None and _numeric(members):
+            yield FaultyProblem(problem=problem.with_key(key, value), what=f"{key} was set to {value!r}", names=(name,))
+        if given_value is not None and declared.check is not None and _is_numeric(members):
             for value in (-1, 0):
-                if declared.check(value):
-                    yield Wrong(problem=problem.with_key(key, value), what=f"{key} was set to {value}", names=(name,))
+                if declared.check(value):  # it returns the requirement that the value violates; None if it is valid
+                    yield FaultyProblem(
+                        problem=problem.with_key(key, value), what=f"{key} was set to {value}", names=(name,)
+                    )
+        # Tables are followed only if the problem has them: a fault in an absent one would be another fault.
         for member in members:
-            if attrs.has(member) and member is not File and isinstance(given, Mapping):
-                yield from _table(problem, member, f"{key}.")
+            if attrs.has(member) and member is not File and isinstance(given_value, Mapping):
+                yield from _break_keys(problem, member, f"{key}.")
 
 
-def _members(type_: Any) -> tuple[Any, ...]:
+def _union_members(type_: Any) -> tuple[Any, ...]:
+    """Return the types that a key accepts: the members of a union except None, or else the type itself."""
+    # tuple[...] and Literal[...] have arguments too, but are one type each.
     arguments = get_args(type_)
     if NoneType in arguments or (arguments and get_origin(type_) not in (tuple, Literal)):
         return tuple(member for member in arguments if member is not NoneType)
     return (type_,)
 
 
-def _numeric(members: tuple[Any, ...]) -> bool:
+def _is_numeric(members: tuple[Any, ...]) -> bool:
+    """Return whether one of the types that a key accepts is a number."""
     return any(member in (int, float, Fraction) for member in members)
 
 
 def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield values that none of the types takes."""
+    """Yield values that are valid for none of the types that a key accepts (``members``)."""
+    # A literal or a tuple is known by its origin, other types by themselves.
     kinds = {get_origin(member) or member for member in members}
     tables = any(attrs.has(member) and member is not File for member in members)
+    # Each row: whether a value is wrong for these types, and the value.
     rows: tuple[tuple[bool, Any], ...] = (
         (not kinds & {str, File, Literal}, "some text"),
         (File in kinds, "no-such-file.csv"),
@@ -198,4 +256,4 @@ def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
         (bool not in kinds, True),
         (not tables, {"a": 1}),
     )
-    yield from (value for wrong, value in rows if wrong)
+    yield from (value for is_wrong, value in rows if is_wrong)

@@ -1,133 +1,191 @@
-"""Checks of the loss: as reported, its bound, how it moves with the privacy asked for, and runs that must agree."""
+"""Checks of the loss: its value and bound, its dependence on epsilon, and equal losses of equivalent problems."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, Final
 
-from privopt.testing.checks.base import Elsewhere, Trial, check, has
-from privopt.testing.checks.neighbours import news
-from privopt.testing.noise import truth, watched
+from privopt.testing.checks.base import Elsewhere, Trial, check, require_field
+from privopt.testing.checks.neighbours import format_changes
+from privopt.testing.noise import answer_truthfully, watch_noise
 from privopt.testing.problems import GeneratedProblem, Variant
 from privopt.testing.under_trial import Subject
 
 SUM_TOLERANCE: Final = 1e-9
-"""Relative difference that two computations of the same sum may have."""
+"""Relative difference that two computations of the same sum may have because of rounding."""
 
 
-def near(one: float, two: float) -> bool:
-    """Return whether two numbers may be the same sum."""
-    return abs(one - two) <= SUM_TOLERANCE * max(1.0, abs(one), abs(two))
+def is_same_sum(first: float, second: float) -> bool:
+    """Return whether two numbers may be the same sum, computed in different orders."""
+    return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
 @check("objective-reported", min_examples=12)
 def objective_reported(trial: Trial) -> None:
-    """Check that the objective reported is the loss of the release."""
-    problem, run = trial.solved()
-    stated = run.stated.objective
-    value = stated.value
+    """Check that the reported objective is the loss of the release, and that the gap follows from the bound.
+
+    The loss is recomputed by the mechanism's own utility. The gap of a maximised objective is not recomputed.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    objective = run.stated.objective
+    value = objective.value
     utility = trial.subject.mechanism.utility(run.problem, trial.subject.method.name)
-    found = utility.evaluate(run.release)
-    if found is not None and not near(value, found):
-        trial.fail(f"objective.value is {value!r}; for the release the mechanism's utility gives {found!r}", problem)
-    if not stated.unit or stated.unit != utility.unit:
-        trial.fail(f"objective.unit is {stated.unit!r}; the mechanism's utility is in {utility.unit!r}", problem)
-    bound, gap = stated.lower_bound, stated.gap
+    recomputed = utility.evaluate(run.release)
+    if recomputed is not None and not is_same_sum(value, recomputed):
+        trial.fail(
+            f"objective.value is {value!r}; for the release the mechanism's utility gives {recomputed!r}", problem
+        )
+    if not objective.unit or objective.unit != utility.unit:
+        trial.fail(f"objective.unit is {objective.unit!r}; the mechanism's utility is in {utility.unit!r}", problem)
+    bound, gap = objective.lower_bound, objective.gap
     if bound is None and gap is not None:
         trial.fail(f"objective.gap is {gap!r} without a bound", problem)
     if bound is not None and not utility.maximise:
-        wanted = max(0.0, (value - bound) / max(abs(value), 1e-12))
-        if gap is None or not near(gap, wanted):
-            trial.fail(f"objective.gap is {gap!r}; value and bound give {wanted!r}", problem)
+        # As Bounds.of computes it: relative to the value, and never negative.
+        expected_gap = max(0.0, (value - bound) / max(abs(value), 1e-12))
+        if gap is None or not is_same_sum(gap, expected_gap):
+            trial.fail(f"objective.gap is {gap!r}; value and bound give {expected_gap!r}", problem)
 
 
 @check("lower-bound")
 def lower_bound(trial: Trial) -> None:
-    """Check that the lower bound is at most the loss of a private release found by other means."""
-    problem, run = trial.solved()
+    """Check that the stated bound is not better than the loss of a private release known to the profile.
+
+    A lower bound above such a loss is false, as is an upper bound below it if the objective is maximised.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
     bound = run.stated.objective.lower_bound
     if bound is None or math.isinf(bound):
+        trial.be_idle(Elsewhere("its releases state no bound"))
         return
+    # The profile finds a release by other means, such as brute force, and returns its loss.
     make = trial.subject.profile.best_known
-    known = None if make is None else make(run.problem, run.stated)
-    if known is None:
+    known_value = None if make is None else make(run.problem, run.stated)
+    if known_value is None:
+        known_nowhere = Elsewhere("the profile's `best_known` knows no release of the problems drawn")
+        trial.be_idle("the profile has no `best_known`" if make is None else known_nowhere)
         return
     maximise = trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise
-    wrong = known - bound if maximise else bound - known
-    if wrong > SUM_TOLERANCE * max(1.0, abs(known)):
-        side, way = ("upper", "below") if maximise else ("lower", "above")
-        trial.fail(f"the {side} bound {bound!r} lies {way} {known!r}, the loss of a release of the profile", problem)
+    excess = known_value - bound if maximise else bound - known_value
+    if excess > SUM_TOLERANCE * max(1.0, abs(known_value)):
+        bound_side, direction = ("upper", "below") if maximise else ("lower", "above")
+        trial.fail(
+            f"the {bound_side} bound {bound!r} lies {direction} {known_value!r}, the loss of a release of the profile",
+            problem,
+        )
 
 
-def tolerance(subject: Subject, *values: float) -> float:
-    """Return by how much two equal losses may differ: by the gap asked for, or what the profile allows."""
+def loss_tolerance(subject: Subject, *values: float) -> float:
+    """Return the largest allowed difference of two losses (``values``) that should be equal, in their unit."""
+    # Each solve may miss the optimum by the gap, hence the factor 2.
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
 
 
 def _has_stricter(subject: Subject) -> str | None:
+    """Return why no stricter problem can be compared; None if one can."""
     if subject.noisy:
         return Elsewhere("the loss depends on the noise drawn")
-    return has("stricter")(subject)
+    return require_field("stricter")(subject)
 
 
 @check("loss-monotone", needs=_has_stricter)
 def loss_monotone(trial: Trial) -> None:
-    """Check that a request for less privacy does not make the loss higher."""
+    """Check that a request for less privacy does not increase the loss.
+
+    The profile's ``stricter`` returns the same problem with more privacy. A release for it is also private in the
+    original problem.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
     make = trial.subject.profile.stricter
     assert make is not None  # needs
     stricter = make(problem)
     if stricter is None:
+        trial.be_idle("the profile's `stricter` has no stricter problem")
         return
     loose, tight = trial.run(problem), trial.run(stricter)
     maximise = trial.subject.mechanism.utility(loose.problem, trial.subject.method.name).maximise
-    easy, hard = (run.stated.objective.value for run in (loose, tight))
-    worse = hard - easy if maximise else easy - hard
-    if worse > tolerance(trial.subject, easy, hard):
+    loose_value, tight_value = (run.stated.objective.value for run in (loose, tight))
+    excess = tight_value - loose_value if maximise else loose_value - tight_value
+    if excess > loss_tolerance(trial.subject, loose_value, tight_value):
         trial.fail(
-            f"the loss is {easy!r} for this problem and {hard!r} where more privacy is asked for; expected no higher "
-            f"loss for less privacy. The stricter one:\n{news(problem, stricter)}",
+            f"the loss is {loose_value!r} for this problem and {tight_value!r} where more privacy is asked for; "
+            f"expected no higher loss for less privacy. The stricter one:\n{format_changes(problem, stricter)}",
             problem,
         )
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> float:
-    """Return the objective with the noise omitted."""
+    """Return the objective of a solve without noise, which is not random.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: The problem to solve.
+        options: Options of :class:`privopt.interfaces.SolveContext`.
+    """
     subject, loaded = trial.subject, trial.subject.load(problem)
-    with watched(truth):
+    with watch_noise(answer_truthfully):
         outcome = subject.outcome(loaded, **options)
     value: Any = subject.mechanism.utility(loaded, subject.method.name).evaluate(outcome.release)
     return float(value)
 
 
-def _agree(trial: Trial, problem: GeneratedProblem, variant: Variant, **options: Any) -> None:
-    """Fail where a variant, solved with these options, has another objective than its problem, up to its factor."""
+def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, **options: Any) -> None:
+    """Fail if a variant's objective, solved with these options, is not the problem's objective times the factor.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: The original problem.
+        variant: The equivalent problem, and the factor between the objectives.
+        options: Options for the solve of the variant, such as another solver.
+    """
+    # A random loss would differ by chance, so noise is left out of both solves.
     if trial.subject.noisy:
-        one, two = _quiet_loss(trial, problem), _quiet_loss(trial, variant.problem, **options)
+        value, variant_value = _quiet_loss(trial, problem), _quiet_loss(trial, variant.problem, **options)
     else:
-        first, second = trial.run(problem), trial.attempt(variant.problem, **options)
-        if second.error is not None:
-            trial.fail(f"{variant.change}, and then it was not solved: {second.error}", problem)
-        one, two = first.stated.objective.value, second.stated.objective.value
-    if abs(two / variant.factor - one) > tolerance(trial.subject, one, two / variant.factor):
-        went = f"the objective went from {one!r} to {two!r}; expected {one * variant.factor!r}"
-        trial.fail(f"{variant.change}: {went}", problem)
+        run, variant_run = trial.run(problem), trial.attempt(variant.problem, **options)
+        if variant_run.error is not None:
+            trial.fail(f"{variant.change}, and then it was not solved: {variant_run.error}", problem)
+        value, variant_value = run.stated.objective.value, variant_run.stated.objective.value
+    if abs(variant_value / variant.factor - value) > loss_tolerance(
+        trial.subject, value, variant_value / variant.factor
+    ):
+        message = f"the objective went from {value!r} to {variant_value!r}; expected {value * variant.factor!r}"
+        trial.fail(f"{variant.change}: {message}", problem)
 
 
 def _check_variant(name: str, summary: str, min_examples: int = 15) -> None:
-    """Enter the check that a variant of the profile agrees with its problem."""
+    """Register a check that a variant from the profile (an equivalent problem) has the same objective as its problem.
 
-    def needs(subject: Subject) -> str | None:
+    Args:
+        name: The name of the variant in ``Profile.variants``, and of the check.
+        summary: The docstring of the check.
+        min_examples: The number of problems that are drawn regardless of the time.
+    """
+
+    def find_reason(subject: Subject) -> str | None:
+        """Return why the check cannot run on the method under trial; None if it can."""
         return None if name in subject.profile.variants else f"the profile has no variant {name!r}"
 
-    def agrees(trial: Trial) -> None:
+    def check_variant(trial: Trial) -> None:
+        # The docstring is set below.
         problem = trial.problem()
         variant = trial.subject.profile.variants[name](problem, trial.chance(problem))
-        if variant is not None:
-            _agree(trial, problem, variant)
+        if variant is None:
+            trial.be_idle(f"the profile's variant {name!r} changes none of the problems drawn")
+        else:
+            _check_agreement(trial, problem, variant)
 
-    agrees.__doc__ = summary
-    check(name, min_examples=min_examples, needs=needs)(agrees)
+    check_variant.__doc__ = summary
+    check(name, min_examples=min_examples, needs=find_reason)(check_variant)
 
 
 _check_variant("relabelling", "Check that other ids change nothing.")
@@ -139,8 +197,15 @@ _check_variant(
 
 @check("backends-agree")
 def backends_agree(trial: Trial) -> None:
-    """Check that CBC and HiGHS find the same objective, within the gap asked for."""
+    """Check that CBC and HiGHS find the same objective, within the requested gap.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
-    first = trial.run(problem)  # by the default solver, CBC
-    if "cbc" in str(first.stated.solver.get("name", "")).lower():  # else no backend was used
-        _agree(trial, problem, Variant(problem=problem, change="HiGHS solved it, after CBC"), solver="highs")
+    run = trial.run(problem)
+    # The default solver is CBC. If result.json names no CBC, the method uses no solver of linear programs.
+    if "cbc" not in str(run.stated.solver.get("name", "")).lower():
+        trial.be_idle(Elsewhere("CBC solved none of the problems drawn"))
+        return
+    _check_agreement(trial, problem, Variant(problem=problem, change="HiGHS solved it, after CBC"), solver="highs")

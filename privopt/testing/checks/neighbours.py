@@ -1,4 +1,9 @@
-"""Checks of what neighbours may change: sensitivity by search, exact distributions, and the scale of the noise."""
+"""Checks that compare neighbours: sensitivity by search, the noise scale, and exact distributions of outcomes.
+
+The difference between the noiseless values of a problem and of its neighbours is compared, exactly, with the scale of
+the noise. A mechanism may draw noise several times, and a draw may depend on earlier ones. In that case the losses add
+up (adaptive composition).
+"""
 
 from __future__ import annotations
 
@@ -14,57 +19,84 @@ from numpy.typing import NDArray
 
 from privopt.errors import PrivoptError, UsageError
 from privopt.interfaces import Certificate, Shift
-from privopt.testing.checks.base import Elsewhere, Trial, check, has
-from privopt.testing.noise import AgainError, Answer, Call, alike, farther, truth, watched
+from privopt.testing.checks.base import Elsewhere, Trial, check, require_field
+from privopt.testing.noise import (
+    Answer,
+    Call,
+    TooManyCallsError,
+    answer_truthfully,
+    replay_answers,
+    shift_one_call,
+    watch_noise,
+)
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Query
 from privopt.testing.under_trial import Subject, error_text
 
 PROBABILITY_TOLERANCE: Final = 1e-9
-"""By how much probabilities in doubles may miss: their sum 1, the log of their ratio epsilon as a share of it."""
+"""Rounding error of figures in doubles: absolute in sums of probabilities, relative in log ratios and in shares."""
 
 LOG_RATIO_ERROR: Final = 1e-14
-"""What the log of a ratio of doubles may miss by itself."""
+"""Absolute rounding error of the log of a ratio of doubles."""
 
 MAX_NEIGHBOURS: Final = 60
-"""Neighbours of one problem that are searched where each costs a run of the mechanism."""
+"""Maximum number of neighbours of one problem, each of which costs a run of the mechanism."""
 
 NEIGHBOURS_IF_CONSTANT: Final = 6
-"""Neighbours that are looked at where a problem's release is always the same."""
+"""Number of neighbours that are tried if little is expected of them."""
 
 NO_SCALE: Final = Fraction(1, 2**20)
-"""Share of the scale asked for that is next to no noise at all."""
+"""Factor of the requested scale that leaves almost no noise."""
 
 
-has_neighbours = has("neighbours")
-"""Why neighbours cannot be compared, or None."""
+has_neighbours = require_field("neighbours")
+"""Returns why neighbours cannot be compared, or None."""
 
 
 def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
-    """Return the neighbours of a problem: all, or a choice of ``limit`` of them."""
+    """Return the neighbours of a problem under its guarantee: all of them, or ``limit`` at random if there are more.
+
+    Args:
+        trial: One example of the check, whose profile knows the neighbours.
+        problem: The problem.
+        limit: The largest number of neighbours to return.
+    """
     make = trial.subject.profile.neighbours
     assert make is not None  # has_neighbours
-    found = list(islice(make(problem), limit * 8))
-    return found if len(found) <= limit else trial.chance(problem).sample(found, limit)
+    # Some relations have endlessly many neighbours, so the list is cut before the choice.
+    neighbours = list(islice(make(problem), limit * 8))
+    return neighbours if len(neighbours) <= limit else trial.chance(problem).sample(neighbours, limit)
 
 
-def news(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
-    """Return the lines in which a neighbour differs from its problem."""
-    old, new = problem.show().splitlines(), neighbour.show().splitlines()
-    changed = [f"  {b}   (was: {a})" for a, b in zip(old, new, strict=False) if a != b]
-    return "\n".join(changed[:6]) or f"  {neighbour.show()}"
+def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
+    """Return the first six lines in which a neighbour differs from its problem, for messages.
+
+    If no corresponding lines differ, for instance because only lines were added, the whole neighbour is returned.
+    """
+    old_lines, new_lines = problem.show().splitlines(), neighbour.show().splitlines()
+    changed_lines = [f"  {b}   (was: {a})" for a, b in zip(old_lines, new_lines, strict=False) if a != b]
+    return "\n".join(changed_lines[:6]) or f"  {neighbour.show()}"
 
 
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
-    """Return the queries to which a method adds noise for a loaded problem: from the profile, else from its calls."""
+    """Return the queries to which a method adds noise for a loaded problem, each with its true values and noise scale.
+
+    The queries come from the profile, or else from a solve in which each call of the noise is recorded.
+    """
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
-    return _calls(subject, problem)
+    return _record_calls(subject, problem)
 
 
-def _calls(subject: Subject, problem: object, answer: Answer = truth) -> Sequence[Call]:
-    """Return the calls of the noise in one solve of a loaded problem."""
-    with watched(answer) as calls:
+def _record_calls(subject: Subject, problem: object, answer: Answer = answer_truthfully) -> Sequence[Call]:
+    """Return the calls of the noise in one solve of a loaded problem.
+
+    Args:
+        subject: The method under trial.
+        problem: The loaded problem.
+        answer: Returns the noisy values of each call; the true values by default.
+    """
+    with watch_noise(answer) as calls:
         subject.outcome(problem)
     return calls
 
@@ -73,6 +105,7 @@ def _calls(subject: Subject, problem: object, answer: Answer = truth) -> Sequenc
 
 
 def _adds_noise(subject: Subject) -> str | None:
+    """Return why the sensitivity of the method under trial cannot be checked; None if it can."""
     if subject.profile.probabilities is not None:
         return Elsewhere("it chooses an outcome, whose distribution is known: see the check exact-epsilon")
     return has_neighbours(subject)
@@ -80,151 +113,225 @@ def _adds_noise(subject: Subject) -> str | None:
 
 @check("sensitivity", version=5, of={"noise"}, needs=_adds_noise, min_examples=10)
 def sensitivity(trial: Trial) -> None:
-    """Check that between neighbours the noiseless values change by no more than the noise is scaled for."""
+    """Check that the noiseless values of neighbours differ by no more than the scale of the noise allows.
+
+    For each neighbour the exact privacy losses of all calls of the noise are added up, and the sum is compared with the
+    claimed budget.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
     subject = trial.subject
     loaded = trial.subject.load(problem)
-    claimed = subject.claimed(loaded)
-    if subject.notion.allowed(claimed) is None:
-        trial.pass_over(f"a guarantee of kind {claimed.kind} allows noise no number to spend")
-    near = neighbours_of(trial, problem)
+    claim = subject.claim_of(loaded)
+    if subject.notion.budget_of(claim) is None:
+        trial.pass_over(f"a guarantee of kind {claim.kind} allows noise no number to spend")
+    neighbours = neighbours_of(trial, problem)
     try:
-        before = queries_of(subject, loaded)
-        if not before:
-            nothing = (
+        queries = queries_of(subject, loaded)
+        if not queries:
+            message = (
                 "no noise was drawn through privopt.numbers.noise, and the profile has neither `queries` nor "
                 "`probabilities`"
             )
             if subject.profile.draws is None and subject.profile.observed is None:
-                trial.fail(f"{nothing}, nor anything to attack by; yet {subject.kind} is claimed", problem)
-            trial.pass_over(f"{nothing}: see the check epsilon-attack")
-        moved = _hold(trial, problem, before, near)
+                trial.fail(f"{message}, nor anything to attack by; yet {subject.kind} is claimed", problem)
+            trial.pass_over(f"{message}: see the check epsilon-attack")
+        has_changed = _check_budget(trial, problem, queries, neighbours)
+        # A profile's queries are computed, not recorded: shifted noise would not change them.
         if subject.profile.queries is None:
-            _hold_farther(trial, problem, before, near)
-    except AgainError as error:
+            _check_shifted_budget(trial, problem, queries, neighbours)
+    except TooManyCallsError as error:
         trial.fail(str(error), problem)
     except PrivoptError:
         hypothesis.reject()
-    if near and not moved:
+    if not neighbours:
+        trial.be_idle()
+    elif not has_changed:
         trial.pass_over("no neighbour changes what noise is added to: see the check epsilon-attack")
 
 
-def _hold_farther(
-    trial: Trial, problem: GeneratedProblem, usual: Sequence[Query], near: Sequence[GeneratedProblem]
+def _check_shifted_budget(
+    trial: Trial, problem: GeneratedProblem, usual: Sequence[Query], neighbours: Sequence[GeneratedProblem]
 ) -> None:
-    """Hold the calls to the budget where one of them comes out far off, which a mechanism may act on.
+    """Check the budget when one call of the noise returns values far from the true ones, to which mechanisms may react.
 
-    Neighbours are answered what the problem was, so that what each call costs adds up (adaptive composition).
+    A mechanism could, for instance, draw again if a value looks implausible, and thus spend more budget. Neighbours get
+    the same noisy values as the problem, so that the losses of the calls add up (adaptive composition).
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: The problem.
+        usual: The problem's calls of the noise when true values are returned.
+        neighbours: The problem's neighbours.
     """
     subject, chance = trial.subject, trial.chance(problem)
-    one, other = chance.choice((-1, 1)), chance.choice((-1, 1))
-    for signs, scales, more, words in (
+    even_sign, odd_sign = chance.choice((-1, 1)), chance.choice((-1, 1))
+    # Of each shift: the directions of values with even and odd index, its size in scales, a further amount, and words.
+    for signs, scales, extra, description in (
         ((-1, -1), 64, 1000, "far lower"),
         ((1, 1), 64, 1000, "far higher"),
-        ((one, other), 6, 0, "farther off"),
+        ((even_sign, odd_sign), 6, 0, "farther off"),
     ):
         number = chance.randrange(len(usual))
         try:
-            first = _calls(subject, trial.subject.load(problem), farther(number, signs, scales=scales, more=more))
-        except AgainError:
+            shifted_calls = _record_calls(
+                subject, trial.subject.load(problem), shift_one_call(number, signs, scales=scales, more=extra)
+            )
+        except TooManyCallsError:
             raise
-        except Exception:  # what comes once in exp(64) times may be beyond a mechanism
+        except Exception:  # so much noise is rare, of 64 scales once in exp(64) times; a mechanism need not handle it
             continue
-        shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, first)]
-        tried = near if shapes[0] != shapes[1] else near[:NEIGHBOURS_IF_CONSTANT]
-        told = f"where noise call {number + 1} comes out {words}, noise is drawn {len(first)} times, and "
-        _hold(trial, problem, first, tried, alike(first), told)
+        shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, shifted_calls)]
+        # If the number and scales of the calls are as usual, the shift probably changed nothing, and few neighbours do.
+        tested = neighbours if shapes[0] != shapes[1] else neighbours[:NEIGHBOURS_IF_CONSTANT]
+        remark = (
+            f"where noise call {number + 1} comes out {description}, noise is drawn {len(shifted_calls)} times, and "
+        )
+        _check_budget(trial, problem, shifted_calls, tested, replay_answers(shifted_calls), remark)
 
 
-def _hold(
+def _check_budget(
     trial: Trial,
     problem: GeneratedProblem,
     calls: Sequence[Query],
-    near: Sequence[GeneratedProblem],
+    neighbours: Sequence[GeneratedProblem],
     answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail where a neighbour, whose calls are answered so, costs more than the budget; return whether any costs."""
+    """Fail if a neighbour costs more than the budget, and return whether any neighbour changes the values.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: The problem.
+        calls: The calls of the noise for the problem, with the true values.
+        neighbours: The problem's neighbours.
+        answer: Returns the noisy values of the neighbours' calls; None to use the profile's queries.
+        remark: Beginning of the message.
+    """
     subject = trial.subject
-    budget = subject.notion.allowed(subject.claimed(trial.subject.load(problem)))
-    assert budget is not None  # asked before
-    moved = False
-    for neighbour in near:
+    budget = subject.notion.budget_of(subject.claim_of(trial.subject.load(problem)))
+    assert budget is not None  # sensitivity() has passed over notions without a budget
+    has_changed = False
+    for neighbour in neighbours:
         loaded = trial.subject.load(neighbour)
-        after = queries_of(subject, loaded) if answer is None else _calls(subject, loaded, answer)
-        counts, others = ([len(q.values) for q in each] for each in (calls, after))
-        if counts != others:
+        other_calls = queries_of(subject, loaded) if answer is None else _record_calls(subject, loaded, answer)
+        # Calls are compared one by one, so neighbours must have the same calls with as many values each.
+        counts, other_counts = ([len(q.values) for q in query_list] for query_list in (calls, other_calls))
+        if counts != other_counts:
             trial.fail(
-                f"{remark}noise is added to {counts} values, for a neighbour to {others}: the number of values is no "
-                f"secret kept. The neighbour:\n{news(problem, neighbour)}",
+                f"{remark}noise is added to {counts} values, for a neighbour to {other_counts}: the number of values "
+                f"is no secret kept. The neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
-        spent, lines = _spent(subject, calls, after)
-        moved = moved or bool(lines)
-        if spent > budget or any(beyond for _, beyond in lines):
+        spent, lines = _privacy_loss(subject, calls, other_calls)
+        has_changed = has_changed or bool(lines)
+        if spent > budget or any(is_excess for _, is_excess in lines):
             parts = "\n".join(f"  {line}" for line, _ in lines)
             trial.fail(
                 f"{remark}one neighbour costs {float(spent):.6g}, that is {float(spent / budget):.4g} times the "
                 f"{'epsilon' if subject.notion.odds else 'budget'} of {float(budget):g} claimed:\n{parts}\n"
-                f"the neighbour:\n{news(problem, neighbour)}",
+                f"the neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
-    return moved
+    return has_changed
 
 
-def _spent(
+def _privacy_loss(
     subject: Subject, calls: Sequence[Query], others: Sequence[Query]
 ) -> tuple[Fraction, list[tuple[str, bool]]]:
-    """Privacy loss between two inputs, exact, and what each call adds to it."""
+    """Return the exact privacy loss between two inputs, and a line for each call that distinguishes them.
+
+    Args:
+        subject: The method under trial, whose notion says what a call costs.
+        calls: The calls of the noise for the first input.
+        others: The calls of the noise for the second input, in the same number.
+
+    Returns:
+        The sum of the losses in the unit of the notion's budget (epsilon or rho), and pairs of a line for messages and
+        whether this line states a fault regardless of the sum.
+    """
+    # Basic composition: the losses of the calls add up, in the unit in which the notion measures its budget.
     total, lines = Fraction(0), []
-    for one, two in zip(calls, others, strict=True):
-        changes = [abs(_exact(a) - _exact(b)) for a, b in zip(one.values, two.values, strict=True)]
+    for query, other in zip(calls, others, strict=True):
+        changes = [abs(_to_fraction(a) - _to_fraction(b)) for a, b in zip(query.values, other.values, strict=True)]
         square = sum((change * change for change in changes), Fraction(0))
-        shift = Shift(law=one.law, scale=one.scale, change=sum(changes, Fraction(0)), square=square)
+        shift = Shift(law=query.law, scale=query.scale, change=sum(changes, Fraction(0)), square=square)
         if shift.change:
-            spent = subject.notion.spent(shift)
-            gaussian = one.law == "gaussian"
-            moved = shift.square if gaussian else shift.change
-            claimed = "" if one.sensitivity is None else f" (claimed: {one.sensitivity})"
-            words = ("squares of changes add up to", "variance") if gaussian else ("changes by", "scale")
-            line = (
-                f"{one.name}: {words[0]} {float(moved):g} in total{claimed}, noise of {words[1]} {float(one.scale):g}"
-            )
+            spent = subject.notion.cost_of_call(shift)
+            is_gaussian = query.law == "gaussian"
+            cost = shift.square if is_gaussian else shift.change
+            claim_text = "" if query.sensitivity is None else f" (claimed: {query.sensitivity})"
+            words = ("squares of changes add up to", "variance") if is_gaussian else ("changes by", "scale")
+            line = f"{query.name}: {words[0]} {float(cost):g} in total{claim_text}, "
+            line += f"noise of {words[1]} {float(query.scale):g}"
             if spent is None:
-                line += f": {one.law} noise does not keep {subject.kind}"
+                line += f": {query.law} noise does not keep {subject.kind}"
             total += spent or 0
-            lines.append((line, spent is None or (one.sensitivity is not None and moved > one.sensitivity)))
-        if (one.law, one.scale) != (two.law, two.scale):
-            lines.append((f"{one.name}: the scale itself changes, {one.scale} to {two.scale}", True))
+            lines.append((line, spent is None or (query.sensitivity is not None and cost > query.sensitivity)))
+        # A scale that depends on the secret gives it away, whatever it is.
+        if (query.law, query.scale) != (other.law, other.scale):
+            lines.append((f"{query.name}: the scale itself changes, {query.scale} to {other.scale}", True))
     return total, lines
 
 
-def _exact(value: Any) -> Fraction:
+def _to_fraction(value: Any) -> Fraction:
+    """Convert a number to an exact rational. NumPy scalars are first converted to Python numbers."""
     return Fraction(value.item() if isinstance(value, np.generic) else value)
 
 
-def _used(trial: Trial, problem: GeneratedProblem, stated: Certificate) -> Fraction:
-    """Share of what is allowed that a run used: as certified, or as neighbours show where that is less than half."""
-    share = 1.0 if stated.worst is None or not stated.allowed else min(1.0, stated.worst / stated.allowed)
-    if share > 0.5:
+def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
+    """Return the share of the budget, above 0 and at most 1, that a run used.
+
+    The share is 1 if the certificate states more than half. Otherwise it is the certified share, or a greater share
+    that some neighbour shows. It is needed because a mechanism that spends less than its budget may still be private at
+    half the noise scale.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: The problem of the run.
+        certificate: The run's certificate, with the budget that was used (``worst``) and ``allowed``.
+    """
+    certified_share = (
+        1.0
+        if certificate.worst is None or not certificate.allowed
+        else min(1.0, certificate.worst / certificate.allowed)
+    )
+    # The certificate rounds up: one half is stated a little above it, and at half the scale such a run still holds.
+    if certified_share > 0.5 * (1 + PROBABILITY_TOLERANCE):
         return Fraction(1)
-    subject, loaded, found = trial.subject, trial.subject.load(problem), Fraction(share)
-    budget = subject.notion.allowed(subject.claimed(loaded))
+    subject, loaded, used_share = trial.subject, trial.subject.load(problem), Fraction(certified_share)
+    budget = subject.notion.budget_of(subject.claim_of(loaded))
     if budget and subject.profile.neighbours is not None:
-        before = queries_of(subject, loaded)
+        queries = queries_of(subject, loaded)
         for neighbour in neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT):
-            found = max(found, _spent(subject, before, queries_of(subject, trial.subject.load(neighbour)))[0] / budget)
-    return min(Fraction(1), found) or Fraction(1)  # what costs nothing at all is believed nowhere
+            used_share = max(
+                used_share,
+                _privacy_loss(subject, queries, queries_of(subject, trial.subject.load(neighbour)))[0] / budget,
+            )
+    return min(Fraction(1), used_share) or Fraction(1)  # a share of 0 gives no scale to halve, so it counts as all
 
 
 @check("own-scale", version=2, of={"noise"}, private=True, share=0.3, min_examples=3)
 def own_scale(trial: Trial) -> None:
-    """Check that a certificate fails if the noise was drawn at half the scale that is needed, or almost none."""
+    """Check that the certificate fails if the noise is drawn at half of the necessary scale, or at almost 0.
+
+    A certificate that still holds was computed from the intended scale, not from the scale of the draw.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
-    part = _used(trial, problem, trial.run(problem).stated.certificate) / 2
-    much = "half the scale asked for" if part == Fraction(1, 2) else f"{float(part):.3g} of the scale asked for"
-    for factor, words in ((part, much), (min(part, NO_SCALE), "next to no scale at all")):
-        with watched(factor=factor) as calls:
+    drawn_share = _used_share(trial, problem, trial.run(problem).stated.certificate) / 2
+    share_text = (
+        "half the scale asked for"
+        if drawn_share == Fraction(1, 2)
+        else f"{float(drawn_share):.3g} of the scale asked for"
+    )
+    # The budget is spent twice at this scale, which no correct certificate accepts.
+    for factor, words in ((drawn_share, share_text), (min(drawn_share, NO_SCALE), "next to no scale at all")):
+        with watch_noise(factor=factor) as calls:
             run = trial.attempt(problem, fresh=("scale", factor))
         if not calls:
             trial.pass_over(
@@ -245,6 +352,7 @@ def own_scale(trial: Trial) -> None:
 
 
 def _has_distribution(subject: Subject) -> str | None:
+    """Return why the method under trial has no stated distributions to compare between neighbours; None if it has."""
     if subject.profile.probabilities is None:
         return Elsewhere("the profile has no `probabilities`")
     return has_neighbours(subject)
@@ -252,54 +360,99 @@ def _has_distribution(subject: Subject) -> str | None:
 
 @check("exact-epsilon", version=2, of={"odds"}, needs=_has_distribution, share=4.0, min_examples=40)
 def exact_epsilon(trial: Trial) -> None:
-    """Check with the profile's distribution that no neighbour changes a probability by more than exp(epsilon)."""
+    """Check with the profile's distribution that no neighbour changes a probability by more than exp(epsilon).
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
     loaded = trial.subject.load(problem)
     epsilon = float(trial.subject.epsilon(loaded))
-    before = stated_distribution(trial.subject, loaded)
+    probabilities = stated_distribution(trial.subject, loaded)
     make = trial.subject.profile.neighbours
     assert make is not None  # needs
+    has_neighbour = False
     for neighbour in make(problem):
-        after = stated_distribution(trial.subject, trial.subject.load(neighbour))
-        if len(before) != len(after):
+        has_neighbour = True
+        other_probabilities = stated_distribution(trial.subject, trial.subject.load(neighbour))
+        if len(probabilities) != len(other_probabilities):
             trial.fail(
-                f"one of {len(before)} outcomes is chosen, for a neighbour one of {len(after)}. The neighbour:\n"
-                f"{news(problem, neighbour)}",
+                f"one of {len(probabilities)} outcomes is chosen, for a neighbour one of {len(other_probabilities)}. "
+                f"The neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
-        found = excess(before, after, epsilon)
-        if found is not None:
+        finding = excess(probabilities, other_probabilities, epsilon, symmetric=trial.subject.notion.symmetric)
+        if finding is not None:
             trial.fail(
-                f"outcome {found[0]} is chosen with probability {before[found[0]]:.6g}, for a neighbour with "
-                f"{after[found[0]]:.6g}: {found[1]}. The neighbour:\n{news(problem, neighbour)}",
+                f"outcome {finding[0]} is chosen with probability {probabilities[finding[0]]:.6g}, for a neighbour "
+                f"with {other_probabilities[finding[0]]:.6g}: {finding[1]}. "
+                f"The neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
+    if not has_neighbour:
+        trial.be_idle()
 
 
 def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]:
-    """Return the probabilities of what a mechanism chooses, as its profile states them."""
+    """Return the probabilities (m,) of a mechanism's outcomes for a loaded problem, as stated by its profile.
+
+    Raises:
+        UsageError: The stated numbers are not a probability distribution.
+    """
     assert subject.profile.probabilities is not None  # only asked where it has them
-    found = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
-    if found.ndim != 1 or (found < 0).any() or abs(found.sum() - 1) > PROBABILITY_TOLERANCE:
-        raise UsageError(f"the profile's `probabilities` must be one number for each outcome, with sum 1, got {found}")
-    return found
+    probabilities = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
+    # Written so that NaN is refused too: it fails <=.
+    sums_to_one = abs(probabilities.sum() - 1) <= PROBABILITY_TOLERANCE
+    if probabilities.ndim != 1 or (probabilities < 0).any() or not sums_to_one:
+        raise UsageError(
+            f"the profile's `probabilities` must be one number for each outcome, with sum 1, got {probabilities}"
+        )
+    return probabilities
 
 
 def excess(
-    one: NDArray[np.float64], two: NDArray[np.float64], allowed: float, delta: float = 0.0
+    first: NDArray[np.float64],
+    second: NDArray[np.float64],
+    allowed: float,
+    delta: float = 0.0,
+    *,
+    symmetric: bool = True,
 ) -> tuple[int, str] | None:
-    """Return the output at which two rows differ most, and by how much, where that is more than is allowed."""
+    """Return the output at which two distributions differ most, and a sentence, or None if the difference is allowed.
+
+    Args:
+        first: Probabilities of the outputs for one input.
+        second: Probabilities of the outputs for the other input.
+        allowed: Largest allowed log ratio.
+        delta: Delta of the claim. If it is not 0, the hockey-stick divergence of all outputs is compared with it.
+        symmetric: Whether the bound applies in both directions. Otherwise it applies only to the first input against
+            the second.
+
+    Returns:
+        The index of the output with the greatest log ratio (0 if ``delta`` is not 0, since the divergence concerns all
+        outputs) and a sentence on the difference; None if the difference is allowed, up to rounding errors.
+    """
     if delta:
+        # exp overflows above 709. The hockey-stick divergence is the least delta at which the claim would hold.
         factor = math.exp(min(allowed, 700.0))
-        missed = max(float(np.maximum(p - factor * q, 0.0).sum()) for p, q in ((one, two), (two, one)))
-        return (0, f"delta is {missed:.6g}") if missed > delta * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR else None
-    ratios = [_log_ratio(p, q) for p, q in zip(one.tolist(), two.tolist(), strict=True)]
-    worst = max(range(len(ratios)), key=ratios.__getitem__)
-    if ratios[worst] <= allowed * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR:
+        directions = ((first, second), (second, first))[: 1 + symmetric]
+        needed_delta = max(float(np.maximum(p - factor * q, 0.0).sum()) for p, q in directions)
+        return (
+            (0, f"delta is {needed_delta:.6g}")
+            if needed_delta > delta * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR
+            else None
+        )
+    # Without symmetry, an output that is less likely for the first input shows nothing.
+    ratios = [
+        _log_ratio(p, q) if symmetric or p > q else 0.0 for p, q in zip(first.tolist(), second.tolist(), strict=True)
+    ]
+    max_index = max(range(len(ratios)), key=ratios.__getitem__)
+    if ratios[max_index] <= allowed * (1 + PROBABILITY_TOLERANCE) + LOG_RATIO_ERROR:
         return None
-    times = f", {ratios[worst] / allowed:.4g} times what is allowed" if allowed else ""
-    return worst, f"their log ratio is {ratios[worst]:.6g}{times}"
+    times = f", {ratios[max_index] / allowed:.4g} times what is allowed" if allowed else ""
+    return max_index, f"their log ratio is {ratios[max_index]:.6g}{times}"
 
 
 def _log_ratio(p: float, q: float) -> float:
+    """Return the absolute log ratio of two probabilities; infinite if only one of them is 0."""
     return 0.0 if p == q else math.inf if not (p and q) else abs(math.log(p) - math.log(q))

@@ -1,4 +1,8 @@
-"""Check the noise that a release of counts states in its ``channel()``: intervals are as wide as its reach."""
+"""Check the noise that a release of counts states in its ``channel()``.
+
+Estimates take the width of their intervals from the stated reach of the noise, so a reach that is too small would give
+intervals that miss the truth too often.
+"""
 
 from __future__ import annotations
 
@@ -7,58 +11,73 @@ from typing import Any, Final
 
 from privopt.interfaces import NoisyCounts
 from privopt.run.verify import load_release
-from privopt.testing.checks.base import Elsewhere, Trial, at_one, check
+from privopt.testing.checks.base import Elsewhere, Trial, at_epsilon_one, check
 from privopt.testing.checks.channel import states_channel
 from privopt.testing.checks.samples import CONFIDENCE
-from privopt.testing.noise import watched
+from privopt.testing.noise import watch_noise
 from privopt.testing.problems import GeneratedProblem
 
 __all__: list[str] = []
 
 SHARES: Final = (0.5, 0.1, 0.01)
-"""Probabilities at which the reach of noise is compared with the noise that was drawn."""
+"""Probabilities for which the stated reach is compared with drawn noise."""
 
 MIN_NOISE_DRAWS: Final = 1000
-"""Draws of noise that they are compared with, at least.
+"""Minimum number of draws of noise.
 
-Reaches that are half of the true ones are missed less than once in ten million times (by the binomial distribution, for
-discrete Laplace noise of scale 1); with 400 draws about one time in forty.
+With it a reach that is half of the true one is missed less than once in ten million times (by the binomial
+distribution, for discrete Laplace noise of scale 1); with 400 draws it would be missed about one time in forty.
 """
 
 
 @check("reach", of={"noise"}, needs=states_channel, share=0.3, min_examples=4)
 def reach(trial: Trial) -> None:
-    """Check that no more of the noise that is drawn exceeds the stated reach than its probability says.
+    """Check that drawn noise exceeds the stated reach no more often than the stated probability.
 
-    At epsilon 1: at a large one next to no noise differs from 0, and half of a reach would do as well.
+    The reach of a probability a is the number that the noise of a count exceeds with probability at most a. The check
+    uses epsilon 1, because with a large epsilon almost all noise is 0, and even half of the reach would pass.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     from scipy.special import bdtrc
 
-    problem = at_one(trial.problem())
-    stated = _stated(trial, problem)
-    if not len(stated.inputs) or not trial.once_only("a thousand draws of noise"):
+    problem = at_epsilon_one(trial.problem())
+    stated_noise = _load_stated_noise(trial, problem)
+    if not len(stated_noise.inputs) or not trial.once_only("a thousand draws of noise"):
+        trial.be_idle()
         return
     noises: list[Any] = []
-    for _ in range(math.ceil(MIN_NOISE_DRAWS / len(stated.inputs))):
-        with watched() as calls:
+    for _ in range(math.ceil(MIN_NOISE_DRAWS / len(stated_noise.inputs))):
+        with watch_noise() as calls:
             trial.subject.outcome(trial.subject.load(problem))
-        if sum(len(call.values) for call in calls) != len(stated.inputs):
+        if sum(len(call.values) for call in calls) != len(stated_noise.inputs):
             trial.pass_over("not one noise of privopt.numbers.noise was drawn for each input of channel()")
         noises += [abs(noise) for call in calls for noise in (call.noisy - call.values).tolist()]
-    for share in SHARES:
-        beyond = sum(noise > stated.reach(share) for noise in noises)
-        if beyond and bdtrc(beyond - 1, len(noises), share) < (1 - CONFIDENCE) / len(SHARES):
+    for probability in SHARES:
+        excess_count = sum(noise > stated_noise.reach(probability) for noise in noises)
+        # bdtrc(k - 1, n, p) is the probability of k hits or more. The error is shared by the
+        # probabilities that are compared.
+        if excess_count and bdtrc(excess_count - 1, len(noises), probability) < (1 - CONFIDENCE) / len(SHARES):
             trial.fail(
-                f"channel() says that noise exceeds {stated.reach(share):g} with probability {share:g} at most; "
-                f"{beyond} of {len(noises)} draws do",
+                f"channel() says that noise exceeds {stated_noise.reach(probability):g} with probability "
+                f"{probability:g} at most; {excess_count} of {len(noises)} draws do",
                 problem,
             )
 
 
-def _stated(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
+def _load_stated_noise(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
+    """Solve a problem, and return the noise of counts that the release states in its ``channel()``.
+
+    If the release does not state such noise, the example is discarded.
+
+    Args:
+        trial: One example of the check.
+        problem: The problem to solve.
+    """
     run = trial.run(problem)
     with trial.subject.registered():
-        stated = load_release(run.folder).release.channel()  # as estimates open it
-    if not isinstance(stated, NoisyCounts):
+        stated_noise = load_release(run.folder).release.channel()  # as estimates open it
+    if not isinstance(stated_noise, NoisyCounts):
         trial.pass_over(Elsewhere("channel() states no noise of counts"))
-    return stated
+    return stated_noise

@@ -1,4 +1,4 @@
-"""Checks of a run as a whole: it ends well, claims what was asked for, on evidence, and follows seeds and limits."""
+"""Checks of whole runs: solvability, claims, evidence, absence of side effects, and reproducibility from a seed."""
 
 from __future__ import annotations
 
@@ -21,55 +21,82 @@ from hypothesis.strategies import nothing
 from privopt.errors import CertificationError, InfeasibleError, PrivoptError
 from privopt.files.public_files import artefact
 from privopt.files.release_folder import RESULT
-from privopt.run.options import Options
-from privopt.run.result_file import read_result
+from privopt.run.build_result import read_result
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.specs import MechanismSpec, MethodSpec
-from privopt.testing.checks.base import CONSTANT_RUNS, KIT_SEED, Trial, at_little, check
+from privopt.testing.checks.base import CONSTANT_RUNS, KIT_SEED, Trial, at_tiny_epsilon, check
 from privopt.testing.near_misses import misspelt_abilities
-from privopt.testing.noise import truth, watched
+from privopt.testing.noise import answer_truthfully, watch_noise
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.profile import Profile
 from privopt.testing.under_trial import Run, error_text, subject
 
 CHILD_TIMEOUT_SECONDS: Final = 600.0
-"""Seconds that another process may take to solve the same problems."""
+"""Time limit of another process that solves the same problems, in seconds."""
 
 
-@check("solves", version=3)
+@check("solves", version=4)
 def solves(trial: Trial) -> None:
-    """Check that every valid problem is solved, or is reported to have no solution; and that no ability is misspelt."""
+    """Check that every valid problem is solved or reported as infeasible, and that no ability is misspelt.
+
+    An ability is an optional method of a mechanism that privopt looks up by name. The first example also solves the
+    profile's ``examples``.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     if misspelt := misspelt_abilities(trial.subject.mechanism_class):
         trial.fail("; ".join(misspelt), None)
     problem = trial.problem()
-    run = trial.attempt(problem)
-    if isinstance(run.error, (InfeasibleError, CertificationError)):
-        hypothesis.reject()  # another check's business, unless it is all that comes
-    if run.error is None:
-        return
-    if isinstance(run.error, PrivoptError):
-        trial.fail(f"a valid problem was not solved: {error_text(run.error)}", problem)
-    trial.fail(
-        f"solve raised {error_text(run.error)}; expected a release, or an error of privopt.errors "
-        "(InfeasibleError where the problem has no solution)",
-        problem,
-    )
+    # After a failure they are solved again for each smaller example, since one of them may have failed.
+    if not trial.history.examples or trial.history.failed_at is not None:
+        for example in trial.subject.profile.examples:
+            _check_solved(trial, example)
+    if not _check_solved(trial, problem):
+        hypothesis.reject()  # another check reports it; if no problem at all is solved, the runner fails this check
+
+
+def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
+    """Fail if a valid problem leads to an error other than infeasibility, and return whether it was solved.
+
+    Args:
+        trial: One example of the check.
+        problem: The problem.
+    """
+    error = trial.attempt(problem).error
+    if error is not None and not isinstance(error, (InfeasibleError, CertificationError)):
+        if isinstance(error, PrivoptError):
+            trial.fail(f"a valid problem was not solved: {error_text(error)}", problem)
+        trial.fail(
+            f"solve raised {error_text(error)}; expected a release, or an error of privopt.errors "
+            "(InfeasibleError where the problem has no solution)",
+            problem,
+        )
+    return error is None
 
 
 @check("certificate-holds", private=True)
 def certificate_holds(trial: Trial) -> None:
-    """Check that the certificate of every release holds, for the kind that is claimed."""
+    """Check that the certificate of every release holds and is for the claimed kind of guarantee.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
     attempt = trial.attempt(problem)
     if isinstance(attempt.error, CertificationError):
         trial.fail(f"the pipeline refused the release: {attempt.error}", problem)
     run = trial.run(problem)
-    stated = run.stated.certificate
-    if stated.holds is not True:
-        trial.fail(f"certificate.holds is {stated.holds!r}, though the method claims {trial.subject.kind}", problem)
-    if stated.kind != trial.subject.kind:
-        trial.fail(f"the certificate is for {stated.kind}, the method claims {trial.subject.kind}", problem)
-    worst, allowed = stated.worst, stated.allowed
+    certificate = run.stated.certificate
+    if certificate.holds is not True:
+        trial.fail(
+            f"certificate.holds is {certificate.holds!r}, though the method claims {trial.subject.kind}", problem
+        )
+    if certificate.kind != trial.subject.kind:
+        trial.fail(f"the certificate is for {certificate.kind}, the method claims {trial.subject.kind}", problem)
+    worst, allowed = certificate.worst, certificate.allowed
+    # The figures of a deterministic choice ("choice") need not be a privacy loss and its limit, so they are skipped.
     if worst is None or allowed is None or "choice" in trial.subject.traits:
         return
     if worst > allowed * (1 + 1e-12):
@@ -78,44 +105,56 @@ def certificate_holds(trial: Trial) -> None:
 
 @check("guarantee-stated", private=True)
 def guarantee_stated(trial: Trial) -> None:
-    """Check that the guarantee states the registered kind, the requested epsilon, and a promise in words."""
-    problem, run = trial.solved()
-    stated = run.stated.guarantee
-    if stated.kind != trial.subject.kind:
-        trial.fail(f"guarantee.kind is {stated.kind!r}, the spec says {trial.subject.kind!r}", problem)
-    asked = problem.get("privacy.epsilon")
-    if asked is not None and stated.epsilon != Fraction(str(asked)):
-        trial.fail(f"guarantee.epsilon is {stated.epsilon!r}, the problem asks for {asked}", problem)
-    for name in ("unit", "statement") if asked is not None else ("statement",):
-        if not str(getattr(stated, name) or "").strip():
+    """Check that the guarantee in result.json states the registered kind, the requested epsilon and a text.
+
+    The epsilon must be exact, and have a unit. A run without ``--seed`` must not be marked as seeded.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    guarantee = run.stated.guarantee
+    if guarantee.kind != trial.subject.kind:
+        trial.fail(f"guarantee.kind is {guarantee.kind!r}, the spec says {trial.subject.kind!r}", problem)
+    requested_epsilon = problem.get("privacy.epsilon")
+    if requested_epsilon is not None and guarantee.epsilon != Fraction(str(requested_epsilon)):
+        trial.fail(f"guarantee.epsilon is {guarantee.epsilon!r}, the problem asks for {requested_epsilon}", problem)
+    # Only an epsilon has a unit; every guarantee has a statement in words.
+    for name in ("unit", "statement") if requested_epsilon is not None else ("statement",):
+        if not str(getattr(guarantee, name) or "").strip():
             trial.fail(f"guarantee.{name} is empty; expected the promise's {name} in words", problem)
-    if stated.seeded:
+    if guarantee.seeded:
         trial.fail("guarantee.seeded is true although no --seed was given", problem)
 
 
 @check("no-mutation")
 def no_mutation(trial: Trial) -> None:
-    """Check that solving changes nothing that it was given: the problem, its files, the process."""
+    """Check that a solve does not change the loaded problem, the problem's files or the state of the process.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
-    before = _surroundings()
-    run = trial.run(problem, fresh=-1)  # a run of its own, so that the surroundings are this run's
-    after = _surroundings()
+    original_state = _record_surroundings()
+    run = trial.run(problem, fresh=-1)  # not from the cache, so that the surroundings are those of this run
+    final_state = _record_surroundings()
     if run.changed:
         trial.fail(f"solve changed the problem it was given: {'; '.join(run.changed[:3])}", problem)
     for name, contents in problem.files.items():
         if (run.source.parent / name).read_bytes() != contents:
             trial.fail(f"solve changed the file {name} that the problem names", problem)
-    new = {p.relative_to(run.source.parent).as_posix() for p in run.source.parent.rglob("*") if p.is_file()}
-    extra = sorted(new - set(problem.files) - {run.source.name})
-    if extra:
-        trial.fail(f"solve wrote {extra[0]} beside the problem file", problem)
-    for name, value in before.items():
-        if after[name] != value:
+    files_now = {p.relative_to(run.source.parent).as_posix() for p in run.source.parent.rglob("*") if p.is_file()}
+    new_files = sorted(files_now - set(problem.files) - {run.source.name})
+    if new_files:
+        trial.fail(f"solve wrote {new_files[0]} beside the problem file", problem)
+    for name, value in original_state.items():
+        if final_state[name] != value:
             trial.fail(f"solve changed {name}", problem)
 
 
-def _surroundings() -> dict[str, Any]:
-    state = np.random.get_state(legacy=False)  # noqa: NPY002  (it must be left alone, and is only looked at)
+def _record_surroundings() -> dict[str, Any]:
+    """Return global state of the process that a solve must not change, by its name in words."""
+    state = np.random.get_state(legacy=False)  # noqa: NPY002  (the legacy state must not change, so it is read)
     return {
         "the current folder": os.getcwd(),
         "the environment variables": dict(os.environ),
@@ -130,50 +169,70 @@ def _surroundings() -> dict[str, Any]:
 
 @check("seed-determinism", share=0.4, min_examples=3)
 def seed_determinism(trial: Trial) -> None:
-    """Check that the same seed gives the same release: again, and in another process."""
+    """Check that the same seed gives the same release, in a second run and in another process.
+
+    Once per check, the other process solves the problems of all examples so far.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
-    first = trial.run(problem, seed=KIT_SEED)
-    again = trial.run(problem, seed=KIT_SEED, fresh=1)
-    _same(trial, first, again.folder, "a second run")
-    if trial.subject.noisy and not first.stated.guarantee.seeded:
+    first_run = trial.run(problem, seed=KIT_SEED)
+    second_run = trial.run(problem, seed=KIT_SEED, fresh=1)
+    _check_same_release(trial, first_run, second_run.folder, "a second run")
+    if trial.subject.noisy and not first_run.stated.guarantee.seeded:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
+    # A process takes seconds to start, so this part is for the default method only, unless there is a whole night.
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "nightly") and trial.once_only("another process"):
-        runs = [first, *(trial.attempt(each, seed=KIT_SEED) for each in trial.history.earlier)]
-        _elsewhere(trial, [run for run in runs if run.error is None])
+        runs = [
+            first_run,
+            *(trial.attempt(earlier_problem, seed=KIT_SEED) for earlier_problem in trial.history.earlier),
+        ]
+        _check_other_process(trial, [run for run in runs if run.error is None])
     trial.history.earlier.append(problem)
 
 
-def _importable(cls: type[Any]) -> bool:
-    """Return whether another process can import a class: it stands at the top of a module that is a file, no script."""
-    found: Any = sys.modules.get(cls.__module__)
-    is_file = cls.__module__ != "__main__" and getattr(found, "__file__", None) is not None
-    return is_file and getattr(found, cls.__qualname__, None) is cls
+def _is_importable(cls: type[Any]) -> bool:
+    """Return whether another process can import a class, which must be at the top level of a module with a file."""
+    module: Any = sys.modules.get(cls.__module__)
+    is_file = cls.__module__ != "__main__" and getattr(module, "__file__", None) is not None
+    return is_file and getattr(module, cls.__qualname__, None) is cls
 
 
-def _elsewhere(trial: Trial, runs: list[Run]) -> None:
-    """Solve the same problems in another process, whose sets and dictionaries hash otherwise."""
+def _check_other_process(trial: Trial, runs: list[Run]) -> None:
+    """Fail if another process gives different releases for the same problems.
+
+    The other process has another hash seed, so that sets iterate in another order. Classes that it cannot import are
+    not checked.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        runs: Successful runs with the seed :data:`KIT_SEED`.
+    """
     cls, spec, method = trial.subject.mechanism_class, trial.subject.spec, trial.subject.method
-    if not _importable(cls):
+    if not _is_importable(cls):
         return
-    outs = [trial.subject.new_folder() / "out" for _ in runs]
-    work = [(str(run.source), str(out)) for run, out in zip(runs, outs, strict=True)]
+    # The other process solves the problem files of the runs, each into a folder of its own.
+    out_folders = [trial.subject.new_folder() / "out" for _ in runs]
+    work = [(str(run.source), str(out_folder)) for run, out_folder in zip(runs, out_folders, strict=True)]
+    # With two jobs the order in which work ends may differ; only the nightly effort has the time.
     jobs = 2 if trial.effort.name == "nightly" else 1
     where = cls.__module__, sys.modules[cls.__module__].__file__, cls.__qualname__
-    given = where, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
-    call = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(given)]
-    inside = {**os.environ, "PYTHONHASHSEED": "4711"}
+    arguments = where, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
+    command = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(arguments)]
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     try:
-        ended = subprocess.run(
-            call, capture_output=True, text=True, env=inside, timeout=CHILD_TIMEOUT_SECONDS, check=False
+        process = subprocess.run(
+            command, capture_output=True, text=True, env=environment, timeout=CHILD_TIMEOUT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         trial.fail(f"runs that end here take more than {CHILD_TIMEOUT_SECONDS:g} s in another process", runs[0].given)
-    if ended.returncode != 0:
-        last = (ended.stderr.strip().splitlines() or ["nothing"])[-1]
+    if process.returncode != 0:
+        last = (process.stderr.strip().splitlines() or ["nothing"])[-1]
         trial.fail(f"runs that end well here fail in another process: {last}", runs[0].given)
-    for run, out in zip(runs, outs, strict=True):
-        _same(trial, run, out, "a run in another process")
+    for run, out_folder in zip(runs, out_folders, strict=True):
+        _check_same_release(trial, run, out_folder, "a run in another process")
 
 
 _CHILD: Final = """
@@ -182,54 +241,71 @@ sys.path[:] = json.loads(sys.argv[1])
 from privopt.testing.checks.runs import solve_again
 solve_again(*json.loads(sys.argv[2]))
 """
-"""What the other process does: it imports no script of its parent's, as multiprocessing would."""
+"""Code of the other process. Unlike multiprocessing it does not import the parent's script."""
 
 
 def solve_again(
     where: tuple[str, str, str], way: tuple[str, str, str, float], jobs: int, work: list[tuple[str, str]]
 ) -> None:
-    """Solve problems by a class that is imported here, by its module's name or, where that is none, from its file.
+    """Solve problems with the kit's seed, by a mechanism's class, into the given folders. The other process calls this.
+
+    The class is imported by the name of its module or, if there is no such module, from its file.
 
     Args:
-        where: the class's module, the module's file, its name there.
-        way: the mechanism's name, its notion, the method's name and gap.
-        jobs: as of solve.
-        work: problem files, each with the folder to write.
+        where: The class's module, the module's file, and the class's qualified name.
+        way: The mechanism's name, its notion, and the method's name and gap.
+        jobs: Number of jobs of each solve.
+        work: Pairs of a problem file and its output folder.
     """
     (module, file, qualname), (mechanism, kind, method, gap) = where, way
     if find_spec(module) is not None:
-        found = import_module(module)
+        imported = import_module(module)
     else:
         spec = spec_from_file_location(module, file)
         assert spec is not None  # its parent imported it
         assert spec.loader is not None
-        found = sys.modules[module] = module_from_spec(spec)
-        spec.loader.exec_module(found)
-    made = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
-    under = MechanismSpec(name=mechanism, target="under:Trial", guarantee=kind, summary="under trial", methods=[made])
-    tried = subject(getattr(found, qualname), method, spec=under, profile=Profile(problems=nothing()))
+        imported = sys.modules[module] = module_from_spec(spec)
+        spec.loader.exec_module(imported)
+    method_spec = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
+    mechanism_spec = MechanismSpec(
+        name=mechanism, target="under:Trial", guarantee=kind, summary="under trial", methods=[method_spec]
+    )
+    solved_subject = subject(
+        getattr(imported, qualname), method, spec=mechanism_spec, profile=Profile(problems=nothing())
+    )
     options = Options(method=method, seed=KIT_SEED, jobs=jobs, allow_unsafe=True)
-    with tried.registered():
-        for source, out in work:
-            solve(mechanism, Path(source), Path(out), options)
+    with solved_subject.registered():
+        for source, out_folder in work:
+            solve(mechanism, Path(source), Path(out_folder), options)
 
 
-def _same(trial: Trial, first: Run, other: Path, which: str) -> None:
-    for line in differences(first.folder, other):
-        trial.fail(f"{which} with the same seed gave another release: {line}", first.given)
+def _check_same_release(trial: Trial, run: Run, other_folder: Path, description: str) -> None:
+    """Fail if the release of another run with the same seed differs from that of a run.
+
+    Args:
+        trial: One example of the check.
+        run: The run.
+        other_folder: The output folder of the other run.
+        description: A phrase for the other run, such as ``"a second run"``.
+    """
+    for line in find_differences(run.folder, other_folder):
+        trial.fail(f"{description} with the same seed gave another release: {line}", run.given)
 
 
-def differences(one: Path, two: Path) -> Iterator[str]:
-    """Yield the files of two DIRs that differ, ``private/`` included; result.json without its times and solver."""
-    here, there = (artefact(folder, private=True) for folder in (one, two))
-    for name in sorted({**here, **there}):
-        if here.get(name) != there.get(name):
-            yield f"{name} differs" if name in here and name in there else f"{name} is there only once"
-    results = [read_result(folder) for folder in (one, two)]
+def find_differences(first: Path, second: Path) -> Iterator[str]:
+    """Yield a sentence for each difference of the output folders ``first`` and ``second``, including ``private/``.
+
+    Of result.json only the status, guarantee, objective and certificate are compared, because times differ.
+    """
+    first_files, second_files = (artefact(folder, private=True) for folder in (first, second))
+    for name in sorted({**first_files, **second_files}):
+        if first_files.get(name) != second_files.get(name):
+            yield f"{name} differs" if name in first_files and name in second_files else f"{name} is there only once"
+    results = [read_result(folder) for folder in (first, second)]
     for name in ("status", "guarantee", "objective", "certificate"):
-        one_says, other_says = (getattr(result, name) for result in results)
-        if one_says != other_says:
-            yield f"{RESULT}: {name}: {one_says!r} and {other_says!r}"
+        first_value, second_value = (getattr(result, name) for result in results)
+        if first_value != second_value:
+            yield f"{RESULT}: {name}: {first_value!r} and {second_value!r}"
 
 
 # --- what a certificate rests on ------------------------------------------------------------------------
@@ -237,21 +313,31 @@ def differences(one: Path, two: Path) -> Iterator[str]:
 
 @check("evidence", private=True, share=0.3, min_examples=3)
 def evidence(trial: Trial) -> None:
-    """Check that no noisy release is called proved: one draw shows nothing of the noise, nor that there was any."""
-    problem, run = trial.solved()
-    stated = run.stated.certificate.evidence
-    if stated not in ("proved", "declared"):
-        trial.fail(f"certificate.evidence is {stated!r} for a release that claims {trial.subject.kind}", problem)
-    if stated == "declared" or not trial.subject.noisy:
+    """Check that no noisy release is called proved, since one draw does not reveal the distribution of the noise.
+
+    The evidence of such a certificate must be "declared". A release is noisy if it changes from run to run, or when all
+    noise is omitted.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    stated_evidence = run.stated.certificate.evidence
+    if stated_evidence not in ("proved", "declared"):
+        trial.fail(
+            f"certificate.evidence is {stated_evidence!r} for a release that claims {trial.subject.kind}", problem
+        )
+    if stated_evidence == "declared" or not trial.subject.noisy:
         return
-    with watched(truth):
-        quiet = trial.attempt(problem, fresh="without noise")
-    differs = quiet.error is None and artefact(quiet.folder) != artefact(run.folder)
-    if differs and quiet.stated.certificate.evidence == "proved":
+    with watch_noise(answer_truthfully):
+        noiseless_run = trial.attempt(problem, fresh="without noise")
+    # A release that changes when the noise is left out depends on it, so nothing is proved without it.
+    differs = noiseless_run.error is None and artefact(noiseless_run.folder) != artefact(run.folder)
+    if differs and noiseless_run.stated.certificate.evidence == "proved":
         trial.fail('with all noise left out, the certificate says "proved" all the same; expected "declared"', problem)
-    problem = at_little(problem)  # what is always the same is the check fresh-noise's business
-    first, *others = (artefact(trial.run(problem, fresh=number).folder) for number in range(CONSTANT_RUNS))
-    if any(other != first for other in others):
+    problem = at_tiny_epsilon(problem)  # releases that never change are reported by the check fresh-noise
+    first_artefact, *others = (artefact(trial.run(problem, fresh=number).folder) for number in range(CONSTANT_RUNS))
+    if any(other_artefact != first_artefact for other_artefact in others):
         trial.fail(
             'the release is a draw, another in each run, and the certificate says "proved"; no one draw shows what '
             'noise it came from: expected "declared"',
@@ -261,35 +347,51 @@ def evidence(trial: Trial) -> None:
 
 @check("vacuous-guarantee", private=True)
 def vacuous_guarantee(trial: Trial) -> None:
-    """Check that a certificate holds only if some condition keeps inputs alike, or there is nothing to keep apart."""
-    problem, run = trial.solved()
-    _not_vacuous(trial, problem, run)
+    """Check that a certificate holds only if some condition makes inputs hard to distinguish, or no pair is required.
+
+    The profile's ``nothing_near`` returns a problem in which no pair of inputs is required. Its certificate must fail.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    _check_not_vacuous(trial, problem, run)
     make = trial.subject.profile.nothing_near
     nothing_near = None if make is None else make(problem)
     if nothing_near is not None:
         run = trial.attempt(nothing_near)  # a problem class without that key refuses it
         if run.error is None:
-            _not_vacuous(trial, nothing_near, run)
+            _check_not_vacuous(trial, nothing_near, run)
         elif not isinstance(run.error, PrivoptError):
             trial.fail(
                 f"with nothing within reach solve raised {error_text(run.error)}; expected a PrivoptError", nothing_near
             )
 
 
-def _not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
-    stated = run.stated.certificate
-    if stated.holds is not True:
+def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
+    """Fail if a run's certificate holds although no checked condition concerns two different inputs.
+
+    A condition between inputs at distance 0 only says that equal places have equal reports.
+
+    Args:
+        trial: One example of the check.
+        problem: The problem, for the message.
+        run: A successful run on the problem.
+    """
+    certificate = run.stated.certificate
+    if certificate.holds is not True:
         return
-    apart = getattr(run.problem, "apart", None)
-    if apart is not None:
-        _, distances = run.problem.alike()  # of the problem: a release may keep each user's own pairs
-        empty = apart and (stated.checked == 0 or not (distances > 0).any())
+    # Metric problems have ``apart``, which is false if all records are at distance 0 from each other, and ``alike``.
+    has_distances = getattr(run.problem, "apart", None)
+    if has_distances is not None:
+        _, distances = run.problem.alike()  # the problem's pairs, because a release may keep pairs of each user
+        is_vacuous = has_distances and (certificate.checked == 0 or not (distances > 0).any())
     else:
         make = trial.subject.profile.neighbours
-        empty = stated.checked == 0 and (make is None or any(True for _ in make(problem)))
-    if empty:
+        is_vacuous = certificate.checked == 0 and (make is None or any(True for _ in make(problem)))
+    if is_vacuous:
         trial.fail(
-            f"the certificate holds by {stated.checked} conditions, none of which keeps inputs alike that are "
+            f"the certificate holds by {certificate.checked} conditions, none of which keeps inputs alike that are "
             "apart: it promises nothing; expected the problem refused, or holds false",
             problem,
         )

@@ -1,4 +1,4 @@
-"""Which secrets must be alike, and how often an outcome of some probability may come."""
+"""Find the pairs of secrets that a guarantee covers, and test frequencies of outcomes against stated probabilities."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from privopt.testing.under_trial import Run, Subject
 T = TypeVar("T", bound=Hashable)
 
 CONFIDENCE: Final = 1 - 1e-7
-"""Of one statistical verdict: a right mechanism is blamed once in ten million tries, or less."""
+"""Confidence of one statistical verdict: a correct mechanism is blamed at most once in ten million trials."""
 
 
 class Alike(NamedTuple):
-    """Secrets that must be alike.
+    """Pairs of secrets that the guarantee must make hard to distinguish.
 
     Attributes:
-        names: ids of the secrets; of a matrix in the order of its rows.
-        pairs: (P, 2) their numbers.
-        distances: (P,) how far apart they are; 1 between neighbours that have no distance.
+        names: Ids of the secrets; for a matrix, in the order of its rows.
+        pairs: (P, 2) Indices of the secrets of each pair; ordered if the notion is not symmetric.
+        distances: (P,) The distances of the pairs; 1 for neighbours without a distance.
     """
 
     names: list[str]
@@ -31,41 +31,70 @@ class Alike(NamedTuple):
     distances: NDArray[np.float64]
 
 
-def required(subject: Subject, run: Run) -> Alike:
-    """Return which secrets must be alike: those of the profile, the problem's pairs, the release's, or every two.
+def required_pairs(subject: Subject, run: Run) -> Alike:
+    """Return the pairs of secrets that the guarantee of a run must make hard to distinguish, with their distances.
 
-    Each user's own matrix is held against nothing but itself, so its pairs are the profile's business (``oracle``).
+    The pairs come from the profile, or else from the problem, or else from the release. If none of these states pairs,
+    all pairs of secrets are required at distance 1. Under a notion that is not symmetric no pairs are required in this
+    case, because nothing says which secret of a pair is protected. If each user has their own matrix (scope
+    "own-matrix"), the problem's pairs do not apply; a profile can check such matrices by its ``oracle``.
     """
-    release, alike = run.release, getattr(run.problem, "alike", None)
+    # Metric problems have ``alike``, which returns pairs and distances; releases with records may have ``pairs``.
+    release, problem_pairs = run.release, getattr(run.problem, "alike", None)
     names = [str(name) for name in getattr(release, "records", ())]
     if subject.profile.alike is not None:
-        stated = list(subject.profile.alike(run.problem))
-        names = names or list(dict.fromkeys(str(name) for one, two, _ in stated for name in (one, two)))
-        place = {name: number for number, name in enumerate(names)}
-        numbers = np.array([(place[str(one)], place[str(two)]) for one, two, _ in stated], dtype=np.int64)
-        return Alike(names, numbers.reshape(-1, 2), np.array([float(d) for *_, d in stated]))
-    if alike is not None and run.stated.guarantee.scope != "own-matrix":
-        return Alike(names, *(np.asarray(each) for each in alike()))
+        stated_pairs = list(subject.profile.alike(run.problem))
+        # Without records in the release, the secrets are all that occur in the profile's pairs, in that order.
+        names = names or list(dict.fromkeys(str(name) for a, b, _ in stated_pairs for name in (a, b)))
+        index_by_name = {name: number for number, name in enumerate(names)}
+        numbers = np.array([(index_by_name[str(a)], index_by_name[str(b)]) for a, b, _ in stated_pairs], dtype=np.int64)
+        return Alike(names, numbers.reshape(-1, 2), np.array([float(d) for *_, d in stated_pairs]))
+    if problem_pairs is not None and run.stated.guarantee.scope != "own-matrix":
+        return Alike(names, *(np.asarray(part) for part in problem_pairs()))
     if hasattr(release, "pairs"):
         return Alike(names, np.asarray(release.pairs), np.asarray(release.distances))
+    if not subject.notion.symmetric:
+        return Alike(names, np.empty((0, 2), dtype=np.int64), np.empty(0))
     pairs = np.stack(np.triu_indices(len(names), 1), axis=1).astype(np.int64)
     return Alike(names, pairs, np.ones(len(pairs)))
 
 
-def come_otherwise(drawn: Sequence[T], stated: Mapping[T, float]) -> str | None:
-    """Return which outcome, of those with a stated probability, came more or less often than it may, in words."""
-    came, count = Counter(drawn), len(drawn)
-    for name, probability in stated.items():
-        if not plausible(came[name], count, min(1.0, probability), len(stated)):
-            return f"{name} came {came[name]} times in {count} draws; expected {probability * count:.6g} times"
+def states_direction(subject: Subject) -> str | None:
+    """Return why pairs of secrets cannot be compared under a notion that is not symmetric; None if they can."""
+    if subject.notion.symmetric or subject.profile.alike is not None:
+        return None
+    return "its notion is not symmetric, and the profile has no `alike`, which says which secret of a pair is protected"
+
+
+def find_odd_frequency(outcomes: Sequence[T], probabilities: Mapping[T, float]) -> str | None:
+    """Return a sentence on an outcome that is too frequent or too rare for its stated probability, or None.
+
+    Args:
+        outcomes: The outcomes of independent draws.
+        probabilities: The stated probability of each possible outcome.
+    """
+    counts, count = Counter(outcomes), len(outcomes)
+    for name, probability in probabilities.items():
+        # Rounding may put a probability slightly above 1.
+        if not is_plausible_count(counts[name], count, min(1.0, probability), len(probabilities)):
+            return f"{name} came {counts[name]} times in {count} draws; expected {probability * count:.6g} times"
     return None
 
 
-def plausible(hits: int, count: int, probability: float, tests: int = 1) -> bool:
-    """Check whether a count is in its two-sided binomial interval at :data:`CONFIDENCE`, shared by ``tests`` tests."""
+def is_plausible_count(hits: int, count: int, probability: float, tests: int = 1) -> bool:
+    """Return whether a count is in its two-sided binomial interval at :data:`CONFIDENCE`.
+
+    Args:
+        hits: How often an outcome occurred.
+        count: The number of draws.
+        probability: The stated probability of the outcome.
+        tests: The number of such tests that share the error probability.
+    """
     from scipy.special import bdtr, bdtrc
 
+    # Half of the error for each side, and an equal part for each outcome that is tested.
     tail = (1 - CONFIDENCE) / (2 * tests)
+    # At the ends a single deviation refutes, whatever the confidence.
     if probability in (0.0, 1.0):
         return hits == count * probability
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))

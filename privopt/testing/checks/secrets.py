@@ -1,54 +1,74 @@
-"""Checks that nothing secret is outside ``private/``: not as bytes, not as an order, not as any function of it."""
+"""Checks that nothing outside ``private/`` reveals a secret: neither its bytes, nor its order, nor any function of it.
+
+The last of these is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs,
+everything public must be the same.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from privopt.errors import PrivoptError
+from privopt.errors import InputError, PrivoptError, UsageError
 from privopt.files.public_files import artefact, public_bytes, read_public_parts, split_public_files
 from privopt.files.release_folder import PRIVATE, REPORT
+from privopt.interfaces import SolveContext
+from privopt.interfaces.abilities import AdvisesMemory, Audits, AuditsOverTime, Plans
 from privopt.report.write_report import write_report
 from privopt.specs import NOTHING
-from privopt.testing.checks.base import CONSTANT_RUNS, Elsewhere, Trial, at_little, at_one, by_default, check
-from privopt.testing.checks.neighbours import NEIGHBOURS_IF_CONSTANT, has_neighbours, neighbours_of, news
-from privopt.testing.noise import Answer, same, tied, watched
+from privopt.testing.checks.base import (
+    CONSTANT_RUNS,
+    Elsewhere,
+    Trial,
+    at_epsilon_one,
+    at_tiny_epsilon,
+    check,
+    default_method_only,
+)
+from privopt.testing.checks.neighbours import NEIGHBOURS_IF_CONSTANT, format_changes, has_neighbours, neighbours_of
+from privopt.testing.noise import Answer, answer_by_size, answer_with_ties, watch_noise
 from privopt.testing.problems import GeneratedProblem, csv_text
-from privopt.testing.under_trial import Subject
+from privopt.testing.under_trial import Run, Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
-"""Runs in all of which a secret must stand to be called a leak: a count under little noise often comes out as it is."""
+"""Number of runs in all of which a secret must occur to be a leak, because noise may hit a true count by chance."""
 
 MAX_EQUAL_RUNS: Final = 160
-"""Runs on each of two neighbours, at most, among which equal releases are looked for, while something is suspected."""
+"""Maximum number of runs on each of two neighbours to find equal releases, as long as there is a suspicion."""
 
 RUNS_BEFORE_LOOK: Final = 24
-"""Runs after which what was seen is looked at, and a third as many between looks from then on."""
+"""Number of runs before the first comparison. Later comparisons come after a third as many runs each."""
 
 MIN_EQUAL_RELEASES: Final = 16
-"""Equal releases on each side that must all agree: a coin is blamed once in a billion, however many runs."""
+"""Number of equal releases on each side that must all agree. A coin is blamed once in a billion times."""
 
 Parts = dict[str, bytes]
-"""Parts of what a run published, by name."""
+"""The published parts of a run by name."""
 
 
-class _Look(NamedTuple):
-    """One run on an input: the artefact, all that is public, and what each call of the noise was to add noise to."""
+class _Observation(NamedTuple):
+    """The data published by one run on an input.
+
+    Attributes:
+        released: The artefact, which is the release's files.
+        public: All public parts.
+        noise_inputs: The values to which each call of the noise added noise.
+    """
 
     released: Parts
     public: Parts
-    asked: list[list[Any]]
+    noise_inputs: list[list[Any]]
 
 
-def _coded(secret: bytes) -> Iterator[bytes]:
-    """Yield a secret as text in two encodings and, where it is a number, as eight bytes of either kind."""
+def _encode_secret(secret: bytes) -> Iterator[bytes]:
+    """Yield a secret as UTF-16 and UTF-32 and, if it is an integer, as a 64-bit integer and as a double."""
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
     yield text.encode("utf-32-le")
@@ -57,16 +77,24 @@ def _coded(secret: bytes) -> Iterator[bytes]:
         yield struct.pack("<d", float(text))
 
 
-def _stands(secret: bytes, folder: Path) -> str | None:
-    """Return the name of a public file that contains a secret as a word or number."""
-    word, coded = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_coded(secret)]
+def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
+    """Return the name of a public file of a release's folder that contains a secret; None if there is none.
+
+    A file contains a secret if it has the secret as a separate word, or in an encoding of :func:`_encode_secret`.
+    """
+    # A word of its own: digits inside a longer number are another number.
+    word, encodings = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_encode_secret(secret)]
     for name, contents in public_bytes(folder):
-        if word.search(contents) or any(form in contents for form in coded):
+        if word.search(contents) or any(form in contents for form in encodings):
             return name
     return None
 
 
 def _is_secretive(subject: Subject) -> str | None:
+    """Return why the problems of the method under trial have no secret that could leak; None if they have one.
+
+    A problem has secrets if its release draws noise for privacy, or if its profile knows neighbouring inputs.
+    """
     if subject.kind == NOTHING:
         return Elsewhere(f"not for guarantee kind {subject.kind}")
     return None if subject.noisy or subject.profile.neighbours is not None else Elsewhere("the problem holds no secret")
@@ -74,17 +102,29 @@ def _is_secretive(subject: Subject) -> str | None:
 
 @check("no-secret-leak", needs=_is_secretive, min_examples=10)
 def no_secret_leak(trial: Trial) -> None:
-    """Check that no planted secret is in a file outside private/."""
+    """Check that no secret of a problem is in a file outside ``private/``.
+
+    Epsilon is tiny, so that noise seldom leaves a true count unchanged. A secret counts as leaked only if it occurs in
+    every run.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
     if not problem.secrets:
+        trial.be_idle()
         return
-    problem = at_little(problem)
+    problem = at_tiny_epsilon(problem)
     run = trial.run(problem)
     for secret in problem.secrets:
-        where = _stands(secret, run.folder)
+        where = _find_in_public_files(secret, run.folder)
         if where is None:
             continue
-        if all(_stands(secret, trial.run(problem, fresh=number).folder) is not None for number in range(1, LEAK_RUNS)):
+        # One hit may be noise; a secret that stands there in every run does not come from it.
+        if all(
+            _find_in_public_files(secret, trial.run(problem, fresh=number).folder) is not None
+            for number in range(1, LEAK_RUNS)
+        ):
             trial.fail(
                 f"the secret {secret.decode('utf-8', 'replace')!r} stands in {where}, which is outside {PRIVATE}/ "
                 f"(in {LEAK_RUNS} of {LEAK_RUNS} runs)",
@@ -92,43 +132,108 @@ def no_secret_leak(trial: Trial) -> None:
             )
 
 
-@check("public-report", needs=lambda subject: by_default(subject) or _is_secretive(subject), share=0.04, min_examples=1)
+@check("public-report", version=2, needs=default_method_only, share=0.04, min_examples=1)
 def public_report(trial: Trial) -> None:
-    """Check that the report of a folder with private/ is that of the published one, without it."""
-    problem, run = trial.solved()
-    bare = trial.subject.new_folder() / run.folder.name
-    shutil.copytree(run.folder, bare, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set())
-    with trial.subject.registered(), suppress(PrivoptError):  # what needs private/ to be checked has no public report
-        alone, whole = (write_report(folder).read_bytes() for folder in (bare, run.folder))
+    """Check that a folder has a report page, and the same page without ``private/``, which the owner withholds.
+
+    The mechanism's abilities that no other check uses are also called, on the release of that folder.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    _use_abilities(trial, run)
+    public_folder = trial.subject.new_folder() / run.folder.name
+    shutil.copytree(
+        run.folder, public_folder, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set()
+    )
+    with trial.subject.registered():
+        try:
+            full_report_bytes = write_report(run.folder).read_bytes()
+        except Exception as error:  # whatever the mechanism's code raises is a finding
+            trial.fail(f"privopt report raised {error_text(error)}; expected a page", problem)
+        # The folder is cached for other checks, which must not find a report in it.
         (run.folder / REPORT).unlink()
-        if alone != whole:
-            trial.fail(f"report.html tells of {PRIVATE}/: {_first_difference(whole, alone)} without it", problem)
+    with trial.subject.registered(), suppress(PrivoptError):  # some folders cannot be checked without private/
+        public_report_bytes = write_report(public_folder).read_bytes()
+        if public_report_bytes != full_report_bytes:
+            difference = _first_difference(full_report_bytes, public_report_bytes)
+            trial.fail(f"report.html tells of {PRIVATE}/: {difference} without it", problem)
 
 
-UNREAD: Final = "telephone"
-"""Column that no mechanism asks for."""
+def _use_abilities(trial: Trial, run: Run) -> None:
+    """Fail if an ability that a command uses (``plan``, ``audit``, a ledger) raises an error on a release.
 
-NUMBER: Final = "0176 2350917"
-"""What is in it."""
+    Args:
+        trial: One example of the check.
+        run: A successful run of the pipeline.
+    """
+    mechanism, method, problem = trial.subject.mechanism, trial.subject.method.name, run.problem
+    released = problem, run.release, run.stated
+    constraint = mechanism.privacy(problem, method)
+    calls: dict[str, Callable[[], object]] = {
+        "the notion's promise": lambda: constraint.promise(run.stated),
+        "the notion's limits": lambda: constraint.limits(run.stated),
+        "the notion's warnings": lambda: constraint.warnings(run.stated),
+        "the notion's relation": lambda: constraint.relation,
+    }
+    if isinstance(mechanism, Plans):
+        context = SolveContext(method=method)
+        declared = trial.subject.read_problem(run.given)
+        calls["plan"] = lambda: mechanism.plan(declared, run.source.name, context)
+    if isinstance(mechanism, Audits):
+        calls["audit"] = lambda: mechanism.audit(*released)
+    if isinstance(mechanism, AuditsOverTime):
+        calls["over_time"] = lambda: mechanism.over_time(*released, 2)
+    if isinstance(mechanism, AdvisesMemory):
+        calls["memory_advice"] = lambda: mechanism.memory_advice(problem)
+    for name, call in calls.items():
+        try:
+            call()
+        except (InputError, UsageError):  # it may refuse a problem or a method
+            continue
+        except Exception as error:
+            trial.fail(f"{name} raised {error_text(error)}", run.given)
 
 
-@check("unread-columns", share=0.2, min_examples=8)
+UNREAD_COLUMN: Final = "telephone"
+"""Name of a column that no mechanism reads."""
+
+UNREAD_VALUE: Final = "0176 2350917"
+"""Value of all its cells."""
+
+
+@check("unread-columns", version=2, share=0.2, min_examples=8)
 def unread_columns(trial: Trial) -> None:
-    """Check that columns which the mechanism does not read are not published."""
+    """Check that neither the name nor the values of a column that the mechanism does not read are published.
+
+    The column is added to each table of a problem in turn. Tables that refuse further columns are skipped, but an error
+    that is not one of privopt is a fault.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem = trial.problem()
+    is_tried = False
     for name in problem.files:
         table = csv_table(problem, name)
         if table is None or not trial.once_only(f"columns of {name}"):
             continue
         head, *rows = table
-        planted = problem.with_file(name, csv_text([[*head, UNREAD], *([*row, NUMBER] for row in rows)]))
+        planted = problem.with_file(name, csv_text([[*head, UNREAD_COLUMN], *([*row, UNREAD_VALUE] for row in rows)]))
         run = trial.attempt(planted)
         if run.error is not None:
-            continue  # it may hold no other column
-        for word in (UNREAD, NUMBER):
-            where = _stands(word.encode(), run.folder)
+            if not isinstance(run.error, PrivoptError):
+                what = f"a column {UNREAD_COLUMN!r} was added to {name}, and solve raised {error_text(run.error)}"
+                trial.fail(f"{what}; expected the column refused or ignored", planted)
+            continue  # the table may not have further columns
+        is_tried = True
+        for word in (UNREAD_COLUMN, UNREAD_VALUE):
+            where = _find_in_public_files(word.encode(), run.folder)
             if where is not None:
-                trial.fail(f"the column {UNREAD!r}, which nothing reads, stands in {where}", planted)
+                trial.fail(f"the column {UNREAD_COLUMN!r}, which nothing reads, stands in {where}", planted)
+    if not is_tried:
+        trial.be_idle(Elsewhere("no table of the problems drawn takes a further column"))
 
 
 # --- what the order and the form of the secret tell ------------------------------------------------------
@@ -136,19 +241,31 @@ def unread_columns(trial: Trial) -> None:
 
 @check("order-leak", version=4, of={"noise"}, needs=_is_secretive, share=0.6, min_examples=6)
 def order_leak(trial: Trial) -> None:
-    """Check that public files reveal nothing of how the secret was written.
+    """Check that public files reveal nothing about the order or the format of the secret files.
 
-    The secret is also given in another row order and in other forms. No public part may be constant for each form and
-    differ between forms: neither under fresh noise, nor if all noisy values are tied. Runs are without a seed: with
-    one, the noise may rightly fall on other rows.
+    The secret is also given in another row order and in other formats. No public part may be constant for each form but
+    differ between forms, neither under new noise nor if all noisy values are equal. Runs have no seed, because with a
+    seed the noise may legitimately be assigned to other rows.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem = trial.problem()
-    secret = secret_files(trial.subject.declared(problem))
+    secret = secret_files(trial.subject.read_problem(problem))
+    # Other forms of the same secret; one of them is tried in each example, chosen at random.
     copies = list(exports(trial.subject.profile, problem, secret, trial.chance(problem)))
+    if not copies:
+        trial.be_idle("the secret of no problem drawn could be given in another order or format")
     for copy in trial.chance(problem).sample(copies, min(len(copies), 1)):
-        for part, pair in _always_different(trial, at_little(problem), at_little(copy.problem)).items():
+        # With almost no epsilon a part that depends on noise is practically never constant for one form and different
+        # for the other by chance.
+        for part, pair in _constant_but_different_parts(
+            trial, at_tiny_epsilon(problem), at_tiny_epsilon(copy.problem)
+        ).items():
             trial.fail(f"{copy.change}, and {part} is always another: {_first_difference(*pair)}", problem)
-        for part, pair in _always_different(trial, problem, copy.problem, tied).items():
+        # With all noisy values equal, a ranking has only ties, which a mechanism may break by the order of rows. Here
+        # epsilon does not matter, because no noise is drawn.
+        for part, pair in _constant_but_different_parts(trial, problem, copy.problem, answer_with_ties).items():
             trial.fail(
                 f"{copy.change}, and where all noisy values are equal {part} is always another: "
                 f"{_first_difference(*pair)}; expected ties broken by what is public, or by chance",
@@ -156,61 +273,96 @@ def order_leak(trial: Trial) -> None:
             )
 
 
-def _look(trial: Trial, problem: GeneratedProblem, number: int, answer: Answer | None) -> _Look | None:
-    """Run once more on an input; None where that is not solved, which publishes nothing."""
+def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answer | None) -> _Observation | None:
+    """Return what one run on an input publishes, or None if the run fails and so publishes nothing.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: The input.
+        number: The number of the run. Runs with equal arguments are cached; other runs are new.
+        answer: Returns the noisy values instead of drawing them; None to draw them.
+    """
     fresh = number if answer is None else (answer.__name__, number)
-    with watched(answer) as calls:
+    with watch_noise(answer) as calls:
         run = trial.attempt(problem, fresh=fresh)
     if run.error is not None:
         return None
-    asked = [call.values.tolist() for call in calls]
-    return _Look(released=artefact(run.folder), public=split_public_files(run.folder), asked=asked)
+    noise_inputs = [call.values.tolist() for call in calls]
+    return _Observation(released=artefact(run.folder), public=split_public_files(run.folder), noise_inputs=noise_inputs)
 
 
-def _always_different(
-    trial: Trial, one: GeneratedProblem, two: GeneratedProblem, answer: Answer | None = None
+def _constant_but_different_parts(
+    trial: Trial, first: GeneratedProblem, second: GeneratedProblem, answer: Answer | None = None
 ) -> dict[str, tuple[bytes, bytes]]:
-    """Return the public parts that tell two inputs apart in each of some runs; none where no noise can be answered."""
+    """Return the public parts that are constant over several runs on each of two inputs, but differ between them.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        first: One input.
+        second: The other input.
+        answer: Returns the noisy values of all runs instead of drawing them; None to draw them.
+
+    Returns:
+        The contents of each such part for both inputs. Empty if a run fails, or has no noise to answer.
+    """
     sides: tuple[list[Parts], list[Parts]] = ([], [])
-    found: dict[str, tuple[bytes, bytes]] = {}
+    differing: dict[str, tuple[bytes, bytes]] = {}
     for number in range(CONSTANT_RUNS):
-        for side, each in zip(sides, (one, two), strict=True):
-            look = _look(trial, each, number, answer)
-            if look is None or (answer is not None and not look.asked):
+        for observations, problem in zip(sides, (first, second), strict=True):
+            look = _observe(trial, problem, number, answer)
+            if look is None or (answer is not None and not look.noise_inputs):
                 return {}
-            side.append(look.public)
-        found = _constant_differences(*sides)
-        if not found:
+            observations.append(look.public)
+        # Most pairs stop differing after a few runs, so the loop seldom goes to its end.
+        differing = _constant_differences(*sides)
+        if not differing:
             break
-    return found
+    return differing
 
 
-def _constant_differences(one: Sequence[Parts], two: Sequence[Parts]) -> dict[str, tuple[bytes, bytes]]:
-    """Return the parts that are one thing in all runs on one input, and another, or missing, in all on the other."""
-    found = {}
-    for name in {**one[0], **two[0]}:
-        here, there = one[0].get(name), two[0].get(name)
-        if here != there and all(p.get(name) == here for p in one) and all(p.get(name) == there for p in two):
-            found[name] = here or b"", there or b""
-    return found
+def _constant_differences(first: Sequence[Parts], second: Sequence[Parts]) -> dict[str, tuple[bytes, bytes]]:
+    """Return the parts that are constant over all runs on each input, but differ between the inputs.
+
+    Args:
+        first: The public parts of each run on one input.
+        second: The public parts of each run on the other input.
+
+    Returns:
+        The contents of each such part for both inputs, by the part's name; empty bytes where the part is absent.
+    """
+    differing = {}
+    for name in {**first[0], **second[0]}:
+        first_part, second_part = first[0].get(name), second[0].get(name)
+        if (
+            first_part != second_part
+            and all(p.get(name) == first_part for p in first)
+            and all(p.get(name) == second_part for p in second)
+        ):
+            differing[name] = first_part or b"", second_part or b""
+    return differing
 
 
 @check("fresh-noise", version=4, of={"noise"}, needs=has_neighbours, share=0.2, min_examples=3)
 def fresh_noise(trial: Trial) -> None:
-    """Check that without a seed noise is drawn afresh each time.
+    """Check that each run without a seed draws new noise.
 
-    An outcome may be all but certain, and then it is so for neighbours, too: only where one input always gives one
-    thing and its neighbour always another is nothing drawn.
+    Equal releases do not prove that nothing was drawn, since an outcome may be almost certain. But then it is almost
+    certain for neighbours too. So the check fails only if one input always gives the same release, and a neighbour
+    always gives a different one.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
-    problem = at_little(trial.problem())
-    first, again = (artefact(trial.run(problem, fresh=number).folder) for number in (0, 1))
-    for neighbour in neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT) if first == again else ():
-        for name, pair in _always_different(trial, problem, at_little(neighbour)).items():
-            if name in first:
+    problem = at_tiny_epsilon(trial.problem())
+    artefact_files, second_files = (artefact(trial.run(problem, fresh=number).folder) for number in (0, 1))
+    # If two runs published different releases, noise was drawn, and nothing is left to check.
+    for neighbour in neighbours_of(trial, problem, NEIGHBOURS_IF_CONSTANT) if artefact_files == second_files else ():
+        for name, pair in _constant_but_different_parts(trial, problem, at_tiny_epsilon(neighbour)).items():
+            if name in artefact_files:  # parts outside of the release are for the check non-interference
                 trial.fail(
                     f"runs without a seed always publish the same {name}, and for a neighbour always another: "
                     f"{_first_difference(*pair)}; noise must be drawn again for each run. The neighbour:\n"
-                    f"{news(problem, neighbour)}",
+                    f"{format_changes(problem, neighbour)}",
                     problem,
                 )
 
@@ -219,113 +371,173 @@ def fresh_noise(trial: Trial) -> None:
 
 
 MAX_NEIGHBOUR_STEPS: Final = 60
-"""Neighbours of neighbours, at most, that an input is away: a figure that is rounded changes with few of them."""
+"""Maximum number of steps to a distant neighbour. A rounded figure changes only after some steps."""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
 def non_interference(trial: Trial) -> None:
-    """Check that inputs with equal releases, neighbours and others, have equal public files except for times.
+    """Check that inputs with equal releases have equal public files, except for times.
 
-    Releases are made equal by answering every call of the noise alike. Where a mechanism draws noise of its own, what
-    is always the same for one input must be the same for its neighbour, and runs are compared whose releases came out
-    equal. What differs between inputs that are many neighbours apart differs between two of them.
+    Otherwise something public other than the noisy release depends on the secret. Releases are made equal by equal
+    answers to all calls of the noise. If a mechanism draws noise elsewhere, parts that are constant for one input must
+    be the same for its neighbour, and runs with equal releases are compared. The inputs may be many neighbours apart,
+    because a difference between them implies a difference between two neighbours on the way.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem = trial.problem()
-    near = neighbours_of(trial, problem)
-    if not near:
+    neighbours = neighbours_of(trial, problem)
+    if not neighbours:
+        trial.be_idle()
         return
-    other = trial.chance(problem).choice(near)
+    neighbour = trial.chance(problem).choice(neighbours)
+    # Every second example compares with a distant input, in which rounded figures differ as well.
     if trial.history.examples % 2:
-        far = _away(trial, other)
-        alike = _answered_alike(trial, problem, far)
+        compared = _distant_neighbour(trial, neighbour)
+        follows = _follows_from_noise(trial, problem, compared)
     else:
-        far, alike = other, _answered_alike(trial, problem, other)
-    if not alike:
-        for part, pair in _always_different(trial, at_little(problem), at_little(far)).items():
+        compared, follows = neighbour, _follows_from_noise(trial, problem, neighbour)
+    # Equal answers did not make the releases equal: inputs are compared by runs whose releases happen to be equal.
+    if not follows:
+        for part, pair in _constant_but_different_parts(
+            trial, at_tiny_epsilon(problem), at_tiny_epsilon(compared)
+        ).items():
             trial.fail(f"{part} is always another for a neighbour: {_first_difference(*pair)}", problem)
-        for change in (at_little, at_one):
-            _equal_by_chance(trial, change(problem), change(other))
+        for change in (at_tiny_epsilon, at_epsilon_one):
+            _check_equal_releases(trial, change(problem), change(neighbour))
 
 
-def _away(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a neighbour's neighbour's neighbour: by one step again and again, so that it leads away."""
+def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProblem:
+    """Return a problem that is 30 to 59 neighbours away from a problem.
+
+    Each step takes the neighbour at the same position in the profile's list, so that the changes add up, for instance
+    to one more person at each step.
+
+    Args:
+        trial: One example of the check, whose profile knows the neighbours.
+        problem: The problem at which the steps begin.
+    """
     make = trial.subject.profile.neighbours
     assert make is not None  # has_neighbours
     chance = trial.chance(problem)
-    which = chance.randrange(8)
+    step_number = chance.randrange(8)
     for _ in range(chance.randrange(MAX_NEIGHBOUR_STEPS // 2, MAX_NEIGHBOUR_STEPS)):
-        near = list(islice(make(problem), which + 1))
-        problem = near[-1] if near else problem
+        neighbours = list(islice(make(problem), step_number + 1))
+        problem = neighbours[-1] if neighbours else problem
     return problem
 
 
-def _answered_alike(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> bool:
-    """Compare under noise that is answered alike; False where that does not make the release follow from it.
+def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> bool:
+    """Compare the public parts of two inputs when all calls of the noise get equal answers; fail if they differ.
 
-    The second look at each input shows what is drawn afresh all the same; what still differs after it is looked at for
-    as long as a coin might. Inputs take turns, so that the time of day changes on both sides.
+    A second run on each input shows whether anything else is drawn. A remaining difference is compared in so many runs
+    that a difference by chance would have disappeared. The inputs take turns, so that the time of day changes for both.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+        problem: One input.
+        neighbour: The other input.
+
+    Returns:
+        False if the comparison is inconclusive, because the release does not follow from the noisy values alone.
     """
-    sides: tuple[list[_Look], list[_Look]] = ([], [])
+    sides: tuple[list[_Observation], list[_Observation]] = ([], [])
     for number in range(CONSTANT_RUNS):
-        for side, each in zip(sides, (problem, other), strict=True):
-            look = _look(trial, each, number, same)
-            if look is None or not look.asked:
+        for observations, input_problem in zip(sides, (problem, neighbour), strict=True):
+            look = _observe(trial, input_problem, number, answer_by_size)
+            # A failed run publishes nothing to compare. A run without calls of the noise may draw it elsewhere.
+            if look is None or not look.noise_inputs:
                 return look is None
-            side.append(look)
-        first, second = (side[0] for side in sides)
-        if any(side[0].released != side[-1].released for side in sides):
+            observations.append(look)
+        first_observation, second_observation = (observations[0] for observations in sides)
+        # The same answers, and yet another release: something else is drawn, so equal answers do
+        # not make releases equal.
+        if any(observations[0].released != observations[-1].released for observations in sides):
             return False
-        if first.released != second.released and first.asked == second.asked:
-            return False  # noise is added to nothing that changes: the secret comes in elsewhere, as with own noise
-        found = _constant_differences(*([look.public for look in side] for side in sides))
-        if number and not found:
+        if (
+            first_observation.released != second_observation.released
+            and first_observation.noise_inputs == second_observation.noise_inputs
+        ):
+            return False  # the releases differ but the values under noise do not: the secret enters elsewhere
+        differing = _constant_differences(*([look.public for look in observations] for observations in sides))
+        if number and not differing:
             return True
-    which = "the release was made equal" if first.released == second.released else "all noise was answered alike"
-    for name, pair in found.items():
+    description = (
+        "the release was made equal"
+        if first_observation.released == second_observation.released
+        else "all noise was answered alike"
+    )
+    for name, pair in differing.items():
         trial.fail(
-            f"{which} for a neighbour, and {name} differs: {_first_difference(*pair)}. The neighbour:\n"
-            f"{news(problem, other)}",
+            f"{description} for a neighbour, and {name} differs: {_first_difference(*pair)}. The neighbour:\n"
+            f"{format_changes(problem, neighbour)}",
             problem,
         )
     return True
 
 
-def _equal_by_chance(trial: Trial, problem: GeneratedProblem, other: GeneratedProblem) -> None:
-    """Compare what accompanies releases that came out equal: a few runs to suspect something, many to say it."""
-    found: list[dict[str, list[Parts]]] = [{}, {}]
+def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> None:
+    """Run on two neighbours many times, and fail if public parts always differ although the releases are equal.
+
+    A few runs with the same release can raise a suspicion. For a finding each input needs :data:`MIN_EQUAL_RELEASES` of
+    them. The runs end early if there is no suspicion.
+
+    Args:
+        trial: One example of the check.
+        problem: One input.
+        neighbour: The other input.
+    """
+    parts_by_release: list[dict[str, list[Parts]]] = [{}, {}]
     for number in range(MAX_EQUAL_RUNS):
-        for side, each in zip(found, (problem, other), strict=True):
-            run = trial.attempt(each, fresh=number)
+        for releases, input_problem in zip(parts_by_release, (problem, neighbour), strict=True):
+            run = trial.attempt(input_problem, fresh=number)
             if run.error is not None:
                 return
-            side.setdefault(repr(artefact(run.folder)), []).append(read_public_parts(run.folder))
+            # Runs are grouped by their release: the text of all its files is the key.
+            releases.setdefault(repr(artefact(run.folder)), []).append(read_public_parts(run.folder))
         if number + 1 >= RUNS_BEFORE_LOOK and (number + 1) % (RUNS_BEFORE_LOOK // 3) == 0:
-            if any(True for _ in _apart(found, MIN_EQUAL_RELEASES)):
+            if any(True for _ in _differing_parts(parts_by_release, MIN_EQUAL_RELEASES)):
                 break
-            if not any(True for _ in _apart(found, 1)):
+            if not any(True for _ in _differing_parts(parts_by_release, 1)):
                 return
-    for counts, name, pair in _apart(found, MIN_EQUAL_RELEASES):
+    for counts, name, pair in _differing_parts(parts_by_release, MIN_EQUAL_RELEASES):
         trial.fail(
             f"of {counts[0]} and {counts[1]} runs that released the same, {name} is always another for a neighbour: "
-            f"{_first_difference(*pair)}. The neighbour:\n{news(problem, other)}",
+            f"{_first_difference(*pair)}. The neighbour:\n{format_changes(problem, neighbour)}",
             problem,
         )
 
 
-def _apart(
+def _differing_parts(
     sides: Sequence[Mapping[str, list[Parts]]], min_runs: int
 ) -> Iterator[tuple[list[int], str, tuple[bytes, bytes]]]:
-    """Yield parts that always are one thing beside one input's release, and another beside the other's equal one."""
+    """Yield public parts that, for a given release, are constant for each input but differ between the inputs.
+
+    Args:
+        sides: For each of the two inputs, the public parts of its runs, by release.
+        min_runs: The required number of runs with that release on each input.
+
+    Yields:
+        The numbers of runs on both inputs, the name of the part, and its contents for both inputs.
+    """
     for release in sides[0].keys() & sides[1].keys():
-        runs = [side[release] for side in sides]
+        runs = [releases[release] for releases in sides]
         counts = list(map(len, runs))
         if min(counts) >= min_runs:
             for name, pair in _constant_differences(*runs).items():
                 yield counts, name, pair
 
 
-def _first_difference(one: bytes, two: bytes) -> str:
-    place = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-    start = max(0, place - 20)
-    shown = [repr(each[start : start + 80].decode("utf-8", "replace")) if each else "nothing" for each in (one, two)]
-    return f"about byte {place + 1} it is {shown[0]} here and {shown[1]} there"
+def _first_difference(first: bytes, second: bytes) -> str:
+    """Return a clause on the position of the first difference between two files and the texts there, for messages."""
+    # If one file is the beginning of the other, they differ where the shorter one ends.
+    offset = next(
+        (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+    start = max(0, offset - 20)
+    excerpts = [
+        repr(contents[start : start + 80].decode("utf-8", "replace")) if contents else "nothing"
+        for contents in (first, second)
+    ]
+    return f"about byte {offset + 1} it is {excerpts[0]} here and {excerpts[1]} there"

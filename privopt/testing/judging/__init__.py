@@ -1,7 +1,8 @@
-"""The judge: tests whether any Python function keeps the guarantee it claims, by its draws alone.
+"""The judge: a statistical test, from draws alone, of whether a Python function keeps the guarantee that it claims.
 
-Inputs, and events of outputs, are chosen on draws that are then put away; what is said rests on fresh draws, by
-Clopper-Pearson bounds whose errors are shared out among all that is tested. So no data choose their own event.
+Inputs and events of outputs are chosen from some draws, which are then discarded. Each statement is based on fresh
+draws, by Clopper-Pearson bounds whose error probability is split among all tests (Bonferroni). So no event is tested on
+the data from which it was chosen.
 """
 
 from privopt.testing.judging.judge import judge

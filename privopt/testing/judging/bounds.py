@@ -1,4 +1,8 @@
-"""Bounds that hold with a stated confidence: of probabilities and odds; and what they would see."""
+"""Confidence bounds of log odds, and the power of tests that use these bounds.
+
+The bounds combine two Clopper-Pearson intervals (:mod:`privopt.numbers.binomial`), so they hold for any number of
+draws.
+"""
 
 from __future__ import annotations
 
@@ -13,62 +17,85 @@ from privopt.arrays import Floats
 from privopt.numbers.binomial import clopper_pearson
 
 MIN_POWER: Final = 0.9
-"""How often what is said to be seen is seen, at least."""
+"""Probability with which a test shows a breach of the size that it is said to show."""
 MAX_CLAIM_FACTOR: Final = 100.0
-"""Factors of a claim beyond which nothing is said."""
+"""Largest factor of a claim for which the power is computed."""
 
 
 def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, error: float, delta: float = 0.0) -> Floats:
-    """Bound from below of log((P(E) - delta) / Q(E)); -inf where there is none.
+    """Return a lower confidence bound of log((P(E) - delta) / Q(E)), or -inf if there is no bound.
+
+    P and Q are the distributions of outputs for two inputs, and E is an event. A claim (epsilon, delta) is refuted if
+    the bound is above epsilon. Counts may be arrays, with one entry per event.
 
     Args:
-        hits: draws from P in E.
-        against: draws from Q in E.
-        draws: from each.
-        error: probability with which it fails, at most.
-        delta: of the claim.
+        hits: Number of draws from P in the event E.
+        against: Number of draws from Q in E.
+        draws: Number of draws from each distribution.
+        error: Probability with which the bound may fail.
+        delta: Delta of the claim.
     """
-    low, _ = clopper_pearson(hits, draws, error / 2)
-    _, high = clopper_pearson(against, draws, error / 2)
+    # Half of the error for each side (union bound): P(E) is bounded from below, Q(E) from above.
+    hit_lower, _ = clopper_pearson(hits, draws, error / 2)
+    _, against_upper = clopper_pearson(against, draws, error / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(low > delta, np.log(np.maximum(low - delta, 0.0)) - np.log(high), -np.inf))
+        return np.asarray(
+            np.where(hit_lower > delta, np.log(np.maximum(hit_lower - delta, 0.0)) - np.log(against_upper), -np.inf)
+        )
 
 
-def seen_from(limit: float, likely: float, draws: int, error: float, delta: float = 0.0) -> float | None:
-    """Return the least factor of a claim that n draws see at an event, nine times in ten; None if they see none.
+def visible_factor(limit: float, likely: float, draws: int, error: float, delta: float = 0.0) -> float | None:
+    """Return a test's power: the smallest multiple of the claimed epsilon that it would detect in nine cases of ten.
 
     Args:
-        limit: log odds that the claim allows, above 0.
-        likely: probability of the event under the likelier input.
-        draws: from each input.
-        error: of the test.
-        delta: of the claim.
+        limit: Log odds that the claim allows, above 0.
+        likely: Probability of the event under the input that makes it more likely.
+        draws: Number of draws from each input.
+        error: Error probability of the test.
+        delta: Delta of the claim.
+
+    Returns:
+        The factor, at least 1; None if the test would not even detect :data:`MAX_CLAIM_FACTOR`.
     """
     from scipy.stats import binom
 
     if likely <= delta:
         return None
-    missed = (1.0 - MIN_POWER) / 2
-    hits = int(binom.ppf(missed, draws, likely))
+    # Both counts are taken at unlucky quantiles, each with half of the probability that the test may miss the breach.
+    tail = (1.0 - MIN_POWER) / 2
+    hits = int(binom.ppf(tail, draws, likely))
 
-    def seen(factor: float) -> bool:
-        rare = (likely - delta) * math.exp(-factor * limit)
-        against = int(binom.ppf(1.0 - missed, draws, rare))
+    def is_visible(factor: float) -> bool:
+        """Return whether the test would refute the claim if the true log odds were ``factor`` times the limit."""
+        unlikely = (likely - delta) * math.exp(-factor * limit)
+        against = int(binom.ppf(1.0 - tail, draws, unlikely))
         return bool(log_odds_lower(hits, against, draws, error, delta) > limit)
 
-    return bisect(seen, 1.0, MAX_CLAIM_FACTOR) if seen(MAX_CLAIM_FACTOR) else None
+    return find_threshold(is_visible, 1.0, MAX_CLAIM_FACTOR) if is_visible(MAX_CLAIM_FACTOR) else None
 
 
-def rarest_seen(draws: int, limit: float, error: float) -> float:
-    """Return the least probability at which ``draws`` draws see an output that the other input never gives."""
-    _, high = clopper_pearson(0, draws, error / 2)
-    needed = min(1.0, float(high) * math.exp(limit))
-    return bisect(lambda p: bool(clopper_pearson(math.floor(p * draws), draws, error / 2)[0] > needed), 0.0, 1.0)
+def rarest_visible(draws: int, limit: float, error: float) -> float:
+    """Return the smallest probability at which a test detects an output that the other input never gives.
+
+    Args:
+        draws: Number of draws from each input.
+        limit: Log odds that the claim allows.
+        error: Error probability of the test.
+    """
+    # The other input never gives the output: its probability is bounded by what no hit in so many draws allows.
+    _, never_upper = clopper_pearson(0, draws, error / 2)
+    needed = min(1.0, float(never_upper) * math.exp(limit))
+    return find_threshold(
+        lambda p: bool(clopper_pearson(math.floor(p * draws), draws, error / 2)[0] > needed), 0.0, 1.0
+    )
 
 
-def bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
-    """Return the least number, up to 2**-50 of the range, from which on something holds, as it does at ``high``."""
+def find_threshold(holds: Callable[[float], bool], lower: float, upper: float) -> float:
+    """Return the smallest number between ``lower`` and ``upper`` at which a condition holds, by bisection.
+
+    The condition must be monotone, and hold at the upper end. The error is at most 2**-50 of the range.
+    """
     for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+        middle = 0.5 * (lower + upper)
+        lower, upper = (lower, middle) if holds(middle) else (middle, upper)
+    return upper

@@ -1,8 +1,8 @@
-"""Choose, from draws of two inputs, the events whose frequencies on fresh draws would best refute a claim.
+"""Choose, from draws of two inputs, the events whose frequencies on fresh draws are most likely to refute a claim.
 
-An event is the cells of a histogram, of a classifier's score too, at which the odds are greatest (Neyman and Pearson).
-So DP-Auditorium's testers choose a function on some samples and evaluate it on others (Kong, Munoz Medina, Ribero, Syed
-2023).
+An event is the set of the histogram cells with the greatest odds, as in the lemma of Neyman and Pearson. The histogram
+may be that of a classifier's score. The testers of DP-Auditorium also choose a function on some samples and evaluate it
+on others (Kong, Munoz Medina, Ribero, Syed 2023).
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from privopt.arrays import Floats, Ints
 from privopt.testing.judging.outputs import ODD_CELLS, Table, View, views_of
 
 ROUGH_DEVIATIONS: Final = 2.0
-"""Standard deviations by which events are compared with one another; nothing is claimed by them.
+"""Width of the intervals by which events are compared, in standard deviations. No claim rests on them.
 
-Fewer let chance choose: of pairs at many distances the closest promise most per unit, by the noise of the search alone.
-More hide what is rare and sure, as the last bits of doubles are.
+With fewer, chance chooses: among pairs at many distances the closest would promise most per unit of distance, by the
+noise of the search alone. With more, rare but certain events are missed, such as the last bits of doubles.
 """
 MAX_SHOWN_CELLS: Final = 4
+"""The number of cells of an event that a message lists."""
 
 
 @frozen(kw_only=True, eq=False)
 class Test:
-    """What is to be tested on fresh draws.
+    """An event to be tested on fresh draws.
 
     Attributes:
-        view: how outputs are looked at.
-        event: (cells,) which cells are the event.
-        forward: whether the event is likelier under the first input.
-        score: what it may show, per unit of the claim; for choosing alone.
-        width: numbers in an output, as the view was made for.
+        view: Partition of the outputs into cells, as in a histogram.
+        event: (cells,) Mask of the cells that belong to the event.
+        forward: Whether the event is more likely under the first input.
+        score: Estimated log odds that the event may show, per unit of the claim; used only to choose events.
+        width: Number of numbers per output for which the view was made.
     """
 
-    __test__ = False  # no test case for pytest
+    __test__ = False  # else pytest would collect the class as a test case
 
     view: View
     event: NDArray[np.bool_]
@@ -51,58 +52,87 @@ class Test:
 
     @property
     def words(self) -> str:
-        """The event."""
+        """A description of the event."""
         said = self.view.said(np.flatnonzero(self.event).tolist())
         more = f" and {len(said) - MAX_SHOWN_CELLS} more" if len(said) > MAX_SHOWN_CELLS else ""
         return f"{self.view.words}: {', '.join(said[:MAX_SHOWN_CELLS])}{more}"
 
 
-def propose(one: Table, two: Table, odds: float, delta: float) -> list[Test]:
-    """Return the most promising test of each view, the best first.
+def propose_tests(first: Table, second: Table, odds: float, delta: float, *, symmetric: bool = True) -> list[Test]:
+    """Return the most promising tests of each view, the best first.
 
-    Views and the order of their cells come from the first halves, where to cut from the others.
+    A view is a partition of the outputs into cells, and a test is an event, which is a set of cells. The first half of
+    the draws determines the views and the order of their cells, the second half the size of each event, which avoids
+    overfitting.
 
     Args:
-        one, two: draws from each input.
-        odds: that the claim allows per unit.
-        delta: of the claim.
+        first: Draws from the first input.
+        second: Draws from the second input.
+        odds: Log odds that the claim allows between the inputs per unit of epsilon, which is the inputs' distance.
+        delta: Delta of the claim.
+        symmetric: Whether the claim also bounds events that are more likely under the second input.
     """
-    (learn_one, held_one), (learn_two, held_two) = _halves(one), _halves(two)
-    found, width = [], one.numbers.shape[1]
+    (learn_one, cut_one), (learn_two, cut_two) = _split_in_halves(first), _split_in_halves(second)
+    tests, width = [], first.numbers.shape[1]
     for view in views_of(learn_one, learn_two):
-        learnt = [np.bincount(view.cells(t), minlength=view.count) for t in (learn_one, learn_two)]
-        held = [np.bincount(view.cells(t), minlength=view.count) for t in (held_one, held_two)]
-        for forward in (True, False):
+        learning_counts = [np.bincount(view.cells(t), minlength=view.count) for t in (learn_one, learn_two)]
+        cutting_counts = [np.bincount(view.cells(t), minlength=view.count) for t in (cut_one, cut_two)]
+        for forward in (True, False) if symmetric else (True,):
             a, b = (0, 1) if forward else (1, 0)
-            rank = np.argsort(-(learnt[a] + 0.5) / (learnt[b] + 0.5), kind="stable")
-            straight = np.arange(view.count)
-            for cells in (rank, straight, straight[::-1]) if view.ordered else (rank,):
-                if view.ordered:  # odd outputs that never came are not part of an event
-                    cells = cells[(cells < view.count - ODD_CELLS) | (learnt[0] + learnt[1] > 0)[cells]]
-                event, value = _event(cells, held[a], held[b], delta)
-                found.append(Test(view=view, event=event, forward=forward, score=value / odds, width=width))
-    return sorted(found, key=lambda test: -test.score)
+            # By the likelihood ratio (Neyman and Pearson); half an observation more keeps it finite
+            # for cells that one side lacks.
+            rank = np.argsort(-(learning_counts[a] + 0.5) / (learning_counts[b] + 0.5), kind="stable")
+            # Besides the best odds, the smallest and the largest values are tried if cells have an order.
+            ascending = np.arange(view.count)
+            for cells in (rank, ascending, ascending[::-1]) if view.ordered else (rank,):
+                if view.ordered:  # cells of odd outputs join an event only if such outputs occurred
+                    cells = cells[
+                        (cells < view.count - ODD_CELLS) | (learning_counts[0] + learning_counts[1] > 0)[cells]
+                    ]
+                event, promise = _best_event(cells, cutting_counts[a], cutting_counts[b], delta)
+                tests.append(Test(view=view, event=event, forward=forward, score=promise / odds, width=width))
+    return sorted(tests, key=lambda test: -test.score)
 
 
-def _halves(table: Table) -> tuple[Table, Table]:
+def _split_in_halves(table: Table) -> tuple[Table, Table]:
+    """Return the first and the second half of a sample."""
     middle = len(table.names) // 2
     return table.part(slice(middle)), table.part(slice(middle, None))
 
 
-def _event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[NDArray[np.bool_], float]:
-    """Return the first cells of an order, as many as promise most."""
+def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[NDArray[np.bool_], float]:
+    """Return the event with the greatest expected log odds, among those made of the first cells in an order.
+
+    Args:
+        rank: The numbers of the cells, the most promising first.
+        hits: (cells,) Counts of draws from the input under which the event should be more likely.
+        against: (cells,) Counts of draws from the other input.
+        delta: Delta of the claim.
+
+    Returns:
+        (cells,) A mask of the event's cells, and the event's expected log odds, by rough bounds.
+    """
     draws = float(hits.sum())
-    low, _ = _roughly(hits[rank].cumsum() / draws, draws)
-    _, high = _roughly(against[rank].cumsum() / draws, draws)
-    values = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
+    hit_lower, _ = _wilson_bounds(hits[rank].cumsum() / draws, draws)
+    _, against_upper = _wilson_bounds(against[rank].cumsum() / draws, draws)
+    # The floor only keeps the logarithm defined: an event at it promises nothing.
+    values = np.log(np.maximum(hit_lower - delta, 1e-300)) - np.log(against_upper)
     best = int(np.argmax(values))
     event = np.zeros(len(hits), dtype=bool)
     event[rank[: best + 1]] = True
     return event, float(values[best])
 
 
-def _roughly(share: Floats, draws: float) -> tuple[Floats, Floats]:
-    """Bounds of probabilities by Wilson's score: quick, for choosing alone."""
+def _wilson_bounds(frequency: Floats, draws: float) -> tuple[Floats, Floats]:
+    """Return lower and upper bounds of probabilities by Wilson's score interval, which is fast but not rigorous.
+
+    Args:
+        frequency: Observed frequencies.
+        draws: The number of draws.
+    """
     z2 = ROUGH_DEVIATIONS * ROUGH_DEVIATIONS / draws
-    middle, width = share + z2 / 2, ROUGH_DEVIATIONS * np.sqrt(share * (1.0 - share) / draws + z2 / (4.0 * draws))
-    return np.maximum(middle - width, 0.0) / (1.0 + z2), (middle + width) / (1.0 + z2)
+    centre, width = (
+        frequency + z2 / 2,
+        ROUGH_DEVIATIONS * np.sqrt(frequency * (1.0 - frequency) / draws + z2 / (4.0 * draws)),
+    )
+    return np.maximum(centre - width, 0.0) / (1.0 + z2), (centre + width) / (1.0 + z2)

@@ -1,4 +1,7 @@
-"""Pairs of inputs to try: from lists, Hypothesis strategies or functions, the same ones for the same seed."""
+"""Draw pairs of inputs for the judge to compare, from lists, Hypothesis strategies or functions.
+
+Equal seeds give equal pairs.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,23 @@ from hypothesis.strategies import SearchStrategy
 from privopt.errors import UsageError
 
 Inputs: TypeAlias = object
-"""A sequence of inputs, a Hypothesis strategy of them, or a function of a NumPy generator that makes one."""
+"""A sequence of inputs, a Hypothesis strategy of inputs, or a function of a NumPy generator that returns an input."""
 MOST_PAIRS: Final = 2_000
-"""Pairs that are listed at most; more are sampled."""
+"""Maximum number of pairs that are listed; of more, a random sample is taken."""
 INPUTS_AT_ONCE: Final = 48
-"""Inputs that a strategy or a function makes at once."""
+"""Number of inputs that are drawn at once from a strategy or a function."""
 MAX_NEIGHBOURS: Final = 50
-"""Neighbours of one input that are looked at, at most."""
+"""Maximum number of neighbours of one input that are compared."""
 
 
-def _strategy(value: object) -> bool:
+def _is_strategy(value: object) -> bool:
+    """Return whether a value is a Hypothesis strategy, from which examples are drawn."""
     return isinstance(value, SearchStrategy)
 
 
-def _examples(strategy: Any, count: int, seed: int) -> list[Any]:
-    """Return the draws of a strategy, the same for the same seed."""
-    found: list[Any] = []
+def _draw_examples(strategy: Any, count: int, seed: int) -> list[Any]:
+    """Return up to ``count`` examples of a Hypothesis strategy. Equal seeds give equal examples."""
+    examples: list[Any] = []
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -41,20 +45,35 @@ def _examples(strategy: Any, count: int, seed: int) -> list[Any]:
     )
     @hypothesis.given(strategy)
     def collect(example: object) -> None:
-        found.append(example)
+        # A test that never fails: Hypothesis calls it once for each example.
+        examples.append(example)
 
     collect()
-    return found
+    return examples
 
 
-def _some(inputs: Inputs, count: int, chance: np.random.Generator, what: str) -> list[Any]:
-    if _strategy(inputs):
-        return _examples(inputs, count, int(chance.integers(2**31)))
+def _make_inputs(inputs: Inputs, count: int, chance: np.random.Generator, parameter_name: str) -> list[Any]:
+    """Return a list of inputs: all elements of a list, or ``count`` draws from a strategy or a function.
+
+    Args:
+        inputs: A list of inputs, a Hypothesis strategy for inputs, or a function of a NumPy generator that returns an
+            input.
+        count: Maximum number of draws.
+        chance: The source of random choices.
+        parameter_name: The name of the user's argument, for the error.
+
+    Raises:
+        UsageError: ``inputs`` has none of these types.
+    """
+    if _is_strategy(inputs):
+        return _draw_examples(inputs, count, int(chance.integers(2**31)))
     if callable(inputs):
         return [inputs(chance) for _ in range(count)]
     if isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes):
         return list(inputs)
-    raise UsageError(f"{what} must be a list, a Hypothesis strategy or a function of a generator, got {inputs!r}")
+    raise UsageError(
+        f"{parameter_name} must be a list, a Hypothesis strategy or a function of a generator, got {inputs!r}"
+    )
 
 
 def pairs_of(
@@ -63,38 +82,54 @@ def pairs_of(
     odds: Callable[[Any, Any], float],
     chance: np.random.Generator,
 ) -> Iterator[tuple[Any, Any, float]]:
-    """Yield pairs (a, b, odds): inputs, and by how much the log odds may change per unit of the claim.
+    """Yield triples (a, b, odds): two inputs, and the log odds that the claim allows between them per unit of epsilon.
+
+    The odds are the distance of the inputs, or 1 if the notion of privacy has no distance.
 
     Args:
-        inputs: see :data:`Inputs`; of a strategy or a function there is no end.
-        neighbours: function of an input -> the inputs that the claim makes alike with it, or a strategy of these; None:
-            any two inputs.
-        odds: of two inputs, above 0.
-        chance: chooses.
+        inputs: A list of inputs, a Hypothesis strategy for inputs, or a function of a NumPy generator that returns an
+            input. A strategy or a function gives pairs without end.
+        neighbours: Returns the neighbours of an input under the claim, or a strategy for neighbours. If None, any two
+            inputs form a pair.
+        odds: Returns the allowed log odds of two inputs, finite and not negative.
+        chance: Source of random choices.
     """
     while True:
-        some = _some(inputs, INPUTS_AT_ONCE, chance, "inputs")
-        found = list(islice(_any_two(some, chance) if neighbours is None else _near(some, neighbours), MOST_PAIRS))
-        for place in chance.permutation(len(found)).tolist():
-            a, b = found[place]
+        batch = _make_inputs(inputs, INPUTS_AT_ONCE, chance, "inputs")
+        pairs = list(
+            islice(
+                _list_pairs(batch, chance) if neighbours is None else _neighbour_pairs(batch, neighbours), MOST_PAIRS
+            )
+        )
+        # In random order, so that a search that stops early has seen pairs from everywhere.
+        for pair_number in chance.permutation(len(pairs)).tolist():
+            a, b = pairs[pair_number]
             limit = odds(a, b)
             if not limit >= 0 or not math.isfinite(limit):
                 raise UsageError(
                     f"the odds that the claim allows must be finite, got {limit!r} between {a!r} and {b!r}"
                 )
             yield a, b, limit
-        if not found or not (_strategy(inputs) or callable(inputs)):
+        # A list is exhausted after one batch; strategies and functions can go on.
+        if not pairs or not (_is_strategy(inputs) or callable(inputs)):
             return
 
 
-def _any_two(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
-    every = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))
-    order = chance.permutation(len(every)).tolist() if len(every) > MOST_PAIRS else range(len(every))
-    yield from ((inputs[every[place][0]], inputs[every[place][1]]) for place in order)
+def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
+    """Yield pairs of different inputs, in random order if there are more than :data:`MOST_PAIRS`."""
+    # The pairs are cut before the shuffle, so that a list of a million inputs is not expanded.
+    index_pairs = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))
+    order = chance.permutation(len(index_pairs)).tolist() if len(index_pairs) > MOST_PAIRS else range(len(index_pairs))
+    yield from ((inputs[index_pairs[number][0]], inputs[index_pairs[number][1]]) for number in order)
 
 
-def _near(inputs: Sequence[Any], neighbours: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+def _neighbour_pairs(inputs: Sequence[Any], neighbours: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each input with each of its neighbours: at most :data:`MAX_NEIGHBOURS` of a list, five of a strategy."""
     for number, a in enumerate(inputs):
-        near = neighbours(a)
-        found = _examples(near, 5, number) if _strategy(near) else list(islice(near, MAX_NEIGHBOURS))
-        yield from ((a, b) for b in found)
+        neighbour_source = neighbours(a)
+        neighbour_inputs = (
+            _draw_examples(neighbour_source, 5, number)
+            if _is_strategy(neighbour_source)
+            else list(islice(neighbour_source, MAX_NEIGHBOURS))
+        )
+        yield from ((a, b) for b in neighbour_inputs)

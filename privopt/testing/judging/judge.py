@@ -1,4 +1,8 @@
-"""Test a privacy claim statistically: rounds of search and test, each with fresh draws, for a given time."""
+"""Test a privacy claim statistically, in rounds of search and test.
+
+Each round searches pairs of inputs for promising events and tests the best ones on fresh draws. The error probability
+is split among the rounds in a geometric series, so that all statements hold simultaneously for any number of rounds.
+"""
 
 from __future__ import annotations
 
@@ -17,31 +21,40 @@ from attrs import define, field, frozen
 from privopt.errors import UsageError
 from privopt.execution.clock import clock, limit
 from privopt.registry import registry
-from privopt.testing.judging.bounds import log_odds_lower, rarest_seen, seen_from
-from privopt.testing.judging.choose_events import Test, propose
+from privopt.testing.judging.bounds import log_odds_lower, rarest_visible, visible_factor
+from privopt.testing.judging.choose_events import Test, propose_tests
 from privopt.testing.judging.inputs import Inputs, pairs_of
-from privopt.testing.judging.outputs import ErrorOutput, Table, never_again
+from privopt.testing.judging.outputs import ErrorOutput, Table, uncompared_share
 from privopt.testing.judging.verdict import Verdict
 
 FIRST_ROUND_DRAWS: Final = 500
-"""Draws from each input of a pair in the first round; each round has four times those of the one before."""
+"""Draws from each input of a pair in the first round. Each round has GROWTH_PER_ROUND times as many as the last."""
 GROWTH_PER_ROUND: Final = 4
 FIRST_PAIRS: Final = 24
+"""Number of pairs of inputs that the first round searches; later rounds search fewer."""
 TESTS_PER_ROUND: Final = 3
-"""Tests a round, of different views or pairs."""
+"""Maximum number of tests in a round, of different views or pairs."""
 MIN_DRAWS_PER_CALL: Final = 200
-"""Draws that are asked of ``many`` at once, at least."""
+"""Minimum number of draws that ``many`` is asked for at once, unless fewer are needed."""
 MAX_SHOWN_CHARACTERS: Final = 120
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
+"""Probabilities of an event for which the verdict states the power."""
 
 
 class _OutOfTimeError(Exception):
-    """The clock, inside a round."""
+    """The time limit was reached within a round."""
 
 
 @define(eq=False)
 class _Drawer:
-    """Calls the mechanism, counts, and looks at the clock."""
+    """Draws outputs of the mechanism, counts its calls and checks the time limit.
+
+    Attributes:
+        mechanism: Takes an input, and returns one output; None if ``many`` is given.
+        many: Takes an input and a count, and returns that many outputs; None to call ``mechanism`` for each output.
+        chance: The random generator, which is passed to functions with a parameter ``rng``.
+        calls: Number of outputs drawn so far.
+    """
 
     mechanism: Callable[..., Any] | None
     many: Callable[..., Sequence[Any]] | None
@@ -50,46 +63,65 @@ class _Drawer:
     _options: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        called = self.mechanism if self.many is None else self.many
-        assert called is not None  # judge refuses
+        """Determine whether the drawing function takes a generator."""
+        drawing_function = self.mechanism if self.many is None else self.many
+        assert drawing_function is not None  # judge refuses
         try:
-            takes = "rng" in inspect.signature(called).parameters
-        except (TypeError, ValueError):  # built in: it has none that can be read
-            takes = False
-        self._options = {"rng": self.chance} if takes else {}
+            takes_rng = "rng" in inspect.signature(drawing_function).parameters
+        except (TypeError, ValueError):  # the signature of a built-in function cannot be read
+            takes_rng = False
+        self._options = {"rng": self.chance} if takes_rng else {}
 
     def draw(self, value: object, count: int) -> list[Any]:
-        """Draw ``count`` outputs for one input; an error that the mechanism raises counts as one."""
-        found: list[Any] = []
-        while len(found) < count:
+        """Draw ``count`` outputs for one input. An error that the mechanism raises counts as an output.
+
+        Raises:
+            _OutOfTimeError: The time limit was reached.
+        """
+        outputs: list[Any] = []
+        while len(outputs) < count:
             if clock().left == 0.0:
                 raise _OutOfTimeError
-            size = min(1 if self.many is None else max(MIN_DRAWS_PER_CALL, count // 8), count - len(found))
-            found += self._some(value, size)
+            # In batches, so that the clock is checked between them.
+            size = min(1 if self.many is None else max(MIN_DRAWS_PER_CALL, count // 8), count - len(outputs))
+            outputs += self._draw_batch(value, size)
             self.calls += size
-        return found
+        return outputs
 
-    def _some(self, value: object, count: int) -> list[Any]:
+    def _draw_batch(self, value: object, count: int) -> list[Any]:
+        """Call ``many`` once for ``count`` outputs, or ``mechanism`` for one output, which requires ``count`` to be 1.
+
+        Raises:
+            UsageError: ``many`` raises an error, or returns the wrong number of outputs.
+        """
         if self.many is not None:
             try:
-                made = list(self.many(value, count, **self._options))
+                outputs = list(self.many(value, count, **self._options))
             except (Exception, SystemExit) as error:
                 raise UsageError(
                     f"many must return {count} outputs, but raised {type(error).__name__}: {error}"
                 ) from error
-            if len(made) != count:
-                raise UsageError(f"many must return {count} outputs, got {len(made)}")
-            return made
+            if len(outputs) != count:
+                raise UsageError(f"many must return {count} outputs, got {len(outputs)}")
+            return outputs
         assert self.mechanism is not None  # as above
         try:
             return [self.mechanism(value, **self._options)]
-        except (Exception, SystemExit) as error:  # what a mechanism raises depends on its input, and is seen
+        # An error may depend on the input, and whoever uses the mechanism sees it: it is an output like any other.
+        except (Exception, SystemExit) as error:
             return [ErrorOutput.of(error)]
 
 
 @frozen(kw_only=True, eq=False)
 class _Candidate:
-    """A pair, and what its draws so far promise."""
+    """A pair of inputs, and the tests suggested by its draws so far.
+
+    Attributes:
+        a: The first input.
+        b: The second input.
+        odds: The log odds that the claim allows between both inputs per unit of epsilon, which is their distance.
+        tests: The most promising tests, the best first.
+    """
 
     a: Any
     b: Any
@@ -98,6 +130,7 @@ class _Candidate:
 
     @property
     def score(self) -> float:
+        """The expected log odds, per unit, of the best test; -inf before a search."""
         return self.tests[0].score if self.tests else -math.inf
 
 
@@ -116,11 +149,11 @@ def judge(
     time_limit: float | None = None,
     seed: int = 0,
 ) -> Verdict:
-    """Test whether a function keeps the guarantee that it claims, by its draws alone.
+    """Test, from draws alone, whether a function keeps the guarantee that it claims.
 
-    Rounds, each four times as long as the one before: pairs of inputs are searched with some draws, the most promising
-    events tested with fresh ones. Errors are shared out among all tests of all rounds, the last planned one has half.
-    It ends at a violation, or with the draws.
+    Each round is four times as long as the one before. It searches pairs of inputs with some draws, and tests the most
+    promising events with fresh draws. The error probability is split among all tests of all rounds, with half of it for
+    the last planned round. The trial ends at a violation, or when the draws are used up.
 
     >>> def answer(truth, rng):  # tells the truth in three of four cases: epsilon log 3
     ...     return truth if rng.random() < 0.75 else not truth
@@ -130,38 +163,51 @@ def judge(
     False
 
     Args:
-        mechanism: of one input, and of ``rng``, a NumPy generator, where it has a parameter of this name; draws must be
-            independent. What it raises is an output, too. None where ``many`` is given.
-        inputs: a list, a Hypothesis strategy, or a function of a generator.
-        neighbours: of an input, the inputs that the claim makes alike with it: a list, or a strategy; None: any two
-            inputs (local DP, metric DP).
-        notion: name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to a
+        mechanism: Takes one input, and a NumPy generator if it has a parameter ``rng``. Its draws must be independent.
+            An error that it raises counts as an output. None if ``many`` is given.
+        inputs: A list, a Hypothesis strategy, or a function of a generator.
+        neighbours: Returns the neighbours of an input under the claim, as a list or a strategy. If None, any two inputs
+            are neighbours (local DP, metric DP). A notion that is not symmetric requires this argument: an event may be
+            at most exp(epsilon) times as likely for the input as for each neighbour.
+        notion: Name of a registered notion that bounds odds (:attr:`PrivacyConstraint.odds`), or bounds them up to a
             delta (:attr:`PrivacyConstraint.tails`).
-        epsilon: claimed, above 0; per unit of distance where the notion goes by it.
-        delta: claimed, from 0.
-        distance: of two inputs, for notions that go by it; 1 by default.
-        many: ``(input, count)`` -> as many outputs, where a faster way exists than one by one.
-        confidence: of all that is said, together.
-        draws: calls of the mechanism, about; no more than these.
-        time_limit: seconds, after which it ends where it is; None for none.
-        seed: of all that the judge chooses, and of ``rng``.
+        epsilon: The claimed epsilon, above 0; per unit of distance if the notion depends on distances.
+        delta: The claimed delta, at least 0.
+        distance: Returns the distance of two inputs, for notions that depend on distances; 1 by default.
+        many: ``(input, count)`` -> ``count`` outputs, for mechanisms that can draw many outputs faster than one by one.
+        confidence: Joint confidence of all statements.
+        draws: Maximum number of calls of the mechanism. Nearly all of these are used.
+        time_limit: Seconds after which the trial stops; None for no limit.
+        seed: Seed of all choices of the judge, and of ``rng``.
 
     Returns:
-        The verdict; the same for the same seed where the mechanism draws from ``rng`` and no limit cuts it short.
+        The verdict. Equal seeds give equal verdicts if the mechanism draws from ``rng`` and no time limit stops the
+        trial.
     """
     _check_numbers(epsilon, delta, confidence, draws, time_limit)
-    held = registry().kind("notion", notion).load()
-    if not (held.odds or held.tails):
+    notion_class = registry().kind("notion", notion).load()
+    if not (notion_class.odds or notion_class.tails):
         raise UsageError(f"notion: {notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
-    if held.keys() is not None and distance is None:
+    # A notion with keys for metric problems is about distances.
+    if notion_class.keys() is not None and distance is None:
         raise UsageError(f"distance must be a function of two inputs, got None: {notion!r} depends on it")
+    if neighbours is None and not notion_class.symmetric:
+        raise UsageError(f"neighbours must be a function, got None: {notion!r} protects an input against some others")
     if mechanism is None and many is None:
         raise UsageError("mechanism must be a function, or many one of an input and a count, got None")
     start = time.monotonic()
     chance = np.random.default_rng(seed)
     drawer = _Drawer(mechanism=mechanism, many=many, chance=chance)
     pairs = pairs_of(inputs, neighbours, distance or (lambda *_: 1.0), chance)
-    trial = _Trial(notion=notion, epsilon=epsilon, delta=delta, drawer=drawer, confidence=confidence)
+    trial = _Trial(
+        notion=notion,
+        epsilon=epsilon,
+        delta=delta,
+        symmetric=notion_class.symmetric,
+        drawer=drawer,
+        confidence=confidence,
+    )
+    # The drawer looks at this limit between its calls; what was found before the limit stays valid.
     with limit(time_limit, now=time.monotonic):
         try:
             trial.run(pairs, draws)
@@ -171,25 +217,34 @@ def judge(
 
 
 def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, time_limit: float | None) -> None:
-    least = 8 * FIRST_ROUND_DRAWS
-    rows: list[tuple[str, object, type, Callable[[Any], bool], str]] = [
+    """Raise a UsageError, with a line for each fault, unless the numeric arguments of :func:`judge` are valid."""
+    # With fewer draws not even one round of search would fit into half of them (_plan_rounds).
+    min_draws = 8 * FIRST_ROUND_DRAWS
+    requirements: list[tuple[str, object, type, Callable[[Any], bool], str]] = [
         ("epsilon", epsilon, Real, lambda x: 0 < x < math.inf, "a number above 0"),
         ("delta", delta, Real, lambda x: 0 <= x < 1, "a number of at least 0 and below 1"),
         ("confidence", confidence, Real, lambda x: 0.5 <= x < 1, "a number from 0.5, below 1"),
-        ("draws", draws, Integral, lambda x: x >= least, f"a whole number of at least {least:,}"),
+        ("draws", draws, Integral, lambda x: x >= min_draws, f"a whole number of at least {min_draws:,}"),
         ("time_limit", 1.0 if time_limit is None else time_limit, Real, lambda x: x > 0, "seconds above 0"),
     ]
-    wrong = [
-        f"{name} must be {wanted}, got {found!r}"
-        for name, found, kind, right, wanted in rows
-        if not (isinstance(found, kind) and right(found))
+    messages = [
+        f"{name} must be {expectation}, got {value!r}"
+        for name, value, required_type, is_valid, expectation in requirements
+        if not (isinstance(value, required_type) and is_valid(value))
     ]
-    if wrong:
-        raise UsageError("\n".join(wrong))
+    if messages:
+        raise UsageError("\n".join(messages))
 
 
 class _SearchRound(NamedTuple):
-    """Pairs searched, draws from each of their inputs, draws from each input of a pair tested, pairs tested at most."""
+    """One round of the plan.
+
+    Attributes:
+        pairs: Number of pairs to search.
+        search: Draws from each input of a pair for the search.
+        test: Draws from each input of a pair for the tests.
+        tested: Maximum number of pairs to test.
+    """
 
     pairs: int
     search: int
@@ -197,102 +252,169 @@ class _SearchRound(NamedTuple):
     tested: int
 
 
-def _plan(draws: int) -> list[_SearchRound]:
-    """Return rounds of search over many pairs, for half of the draws at most; the other half looks at the best pair."""
+def _plan_rounds(draws: int) -> list[_SearchRound]:
+    """Return the rounds for a total number of draws.
+
+    All rounds except the last search many pairs, with at most half of the draws in total. The last round examines only
+    the best pair: a fifth of its draws serve to search for events, and the others to test these events.
+    """
     rounds: list[_SearchRound] = []
-    left, size = draws, FIRST_ROUND_DRAWS
+    remaining_draws, size = draws, FIRST_ROUND_DRAWS
     while True:
         pairs = max(2, FIRST_PAIRS // (len(rounds) + 1))
         pairs = min(pairs, max(1, draws // (16 * size)))
-        following = _SearchRound(pairs, size, size, min(pairs, TESTS_PER_ROUND))
-        calls = 2 * size * (pairs + following.tested)
-        if left - calls < draws // 2:
+        next_round = _SearchRound(pairs, size, size, min(pairs, TESTS_PER_ROUND))
+        # Both inputs of each pair are drawn for the search, and both of each tested pair once more.
+        calls = 2 * size * (pairs + next_round.tested)
+        if remaining_draws - calls < draws // 2:
             break
-        rounds.append(following)
-        left -= calls
+        rounds.append(next_round)
+        remaining_draws -= calls
         size *= GROWTH_PER_ROUND
-    return [*rounds, _SearchRound(1, left // 10, 2 * left // 5, 1)]
+    return [*rounds, _SearchRound(1, remaining_draws // 10, 2 * remaining_draws // 5, 1)]
 
 
 @define(eq=False)
 class _Trial:
-    """What is known as the rounds go by."""
+    """The state of a trial over its rounds.
+
+    Attributes:
+        notion: Registered name of the claimed notion.
+        epsilon: The claimed epsilon.
+        delta: The claimed delta.
+        symmetric: Whether the notion bounds the odds in both directions.
+        drawer: Draws outputs of the mechanism.
+        confidence: Joint confidence of all statements.
+        best: The greatest shown epsilon, with its pair, test, counts and draws; None before the first test.
+        tested: Odds, frequency, draws and error of the most likely event among the longest tests, from which the power
+            is computed.
+        pairs: Number of tried pairs.
+        uncompared: The largest share of a pair's outputs that could not be compared.
+        stopped: Why the trial ended early; empty if it did not.
+    """
 
     notion: str
     epsilon: float
     delta: float
+    symmetric: bool
     drawer: _Drawer
     confidence: float
     best: tuple[float, _Candidate, Test, tuple[int, int], int] | None = None
-    tested: tuple[float, float, int, float] | None = None  # the likeliest event of the longest test
+    tested: tuple[float, float, int, float] | None = None
     pairs: int = 0
     uncompared: float = 0.0
     stopped: str = ""
 
     def run(self, pairs: Iterator[tuple[Any, Any, float]], draws: int) -> None:
-        """Run all rounds; stop at a violation.
+        """Run all rounds, or stop at a violation of the claim.
+
+        Args:
+            pairs: Triples (a, b, odds) of inputs to compare (:func:`privopt.testing.judging.inputs.pairs_of`).
+            draws: The largest number of calls of the mechanism.
 
         Raises:
-            _OutOfTimeError: the time limit came first; what is known stays.
+            _OutOfTimeError: The time limit was reached. The results so far are kept.
         """
-        plan = _plan(draws)
-        kept: list[_Candidate] = []
-        for number, turn in enumerate(plan):
-            old = kept[: (turn.pairs + 1) // 2]
-            fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in islice(pairs, turn.pairs - len(old))]
-            if not kept and not fresh:
+        plan = _plan_rounds(draws)
+        candidates: list[_Candidate] = []
+        for number, search_round in enumerate(plan):
+            # Half of the pairs, the best of the last round, stay; the others are new.
+            earlier = candidates[: (search_round.pairs + 1) // 2]
+            fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in islice(pairs, search_round.pairs - len(earlier))]
+            if not candidates and not fresh:
                 raise UsageError("inputs must have at least one pair of neighbours, got none")
             self.pairs += len(fresh)
-            chosen = [*kept[: turn.pairs - len(fresh)], *fresh]
-            kept = sorted((self._search(each, turn.search) for each in chosen), key=lambda each: -each.score)
-            self._test(kept[: turn.tested], turn.test, (1.0 - self.confidence) * 0.5 ** (len(plan) - number))
+            # If the source of pairs has run dry, more of the earlier ones stay.
+            searched = [*candidates[: search_round.pairs - len(fresh)], *fresh]
+            candidates = sorted(
+                (self._search_pair(candidate, search_round.search) for candidate in searched),
+                key=lambda candidate: -candidate.score,
+            )
+            self._test_candidates(
+                candidates[: search_round.tested],
+                search_round.test,
+                # The last round has half of the error, each one before it half of the next one's:
+                # together less than all of it.
+                (1.0 - self.confidence) * 0.5 ** (len(plan) - number),
+            )
             if self.best is not None and self.best[0] > self.epsilon:
                 return
 
-    def _search(self, candidate: _Candidate, size: int) -> _Candidate:
-        one, two = self._draw(candidate, size)
-        self.uncompared = max(self.uncompared, never_again(one, two))
+    def _search_pair(self, candidate: _Candidate, size: int) -> _Candidate:
+        """Return a pair with the tests suggested by ``size`` fresh draws from each input."""
+        first_table, second_table = self._draw_tables(candidate, size)
+        self.uncompared = max(self.uncompared, uncompared_share(first_table, second_table))
+        # Inputs that must be equally likely allow odds of 0, and scores are per unit of the odds.
         odds = max(candidate.odds, 1e-12)
-        tests = propose(one, two, odds, self.delta)
+        tests = propose_tests(first_table, second_table, odds, self.delta, symmetric=self.symmetric)
         return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTS_PER_ROUND]))
 
-    def _draw(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
-        first, second = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
-        if width is None:
-            both = Table.of([*first, *second])
-            width = both.numbers.shape[1]
-        return Table.of(first, width), Table.of(second, width)
+    def _draw_tables(self, candidate: _Candidate, size: int, width: int | None = None) -> tuple[Table, Table]:
+        """Return ``size`` draws from each input of a pair, as tables with the same number of columns.
 
-    def _test(self, candidates: list[_Candidate], size: int, error: float) -> None:
-        """Run the most promising tests of a round, on fresh draws."""
-        ranked = sorted(((t.score, c, t) for c in candidates for t in c.tests), key=lambda found: -found[0])
-        drawn: dict[int, tuple[Table, Table]] = {}
+        Args:
+            candidate: The pair.
+            size: The number of draws from each input.
+            width: The number of columns, as required by the tests to apply; None for the most common number in the
+                draws.
+        """
+        first_outputs, second_outputs = self.drawer.draw(candidate.a, size), self.drawer.draw(candidate.b, size)
+        if width is None:
+            joint_table = Table.of([*first_outputs, *second_outputs])
+            width = joint_table.numbers.shape[1]
+        return Table.of(first_outputs, width), Table.of(second_outputs, width)
+
+    def _test_candidates(self, candidates: list[_Candidate], size: int, error: float) -> None:
+        """Run the most promising tests of a round on fresh draws, and update ``best`` and ``tested``.
+
+        Args:
+            candidates: Pairs with the tests suggested by the search.
+            size: The number of draws from each input of a pair.
+            error: The largest allowed probability that any statement of this round is wrong.
+        """
+        # The error is split among all ranked tests, also those that are not run, which is on the safe side.
+        ranked = sorted(((t.score, c, t) for c in candidates for t in c.tests), key=lambda scored: -scored[0])
+        tables_by_candidate: dict[int, tuple[Table, Table]] = {}
         for _, candidate, test in ranked[:TESTS_PER_ROUND]:
-            if id(candidate) not in drawn:
-                drawn[id(candidate)] = self._draw(candidate, size, test.width)
-            one, two = drawn[id(candidate)] if test.forward else drawn[id(candidate)][::-1]
-            hits, against = test.hits(one), test.hits(two)
+            # Tests of the same pair share its draws; the bounds hold for each, so together by the union bound.
+            if id(candidate) not in tables_by_candidate:
+                tables_by_candidate[id(candidate)] = self._draw_tables(candidate, size, test.width)
+            first_table, second_table = (
+                tables_by_candidate[id(candidate)] if test.forward else tables_by_candidate[id(candidate)][::-1]
+            )
+            hits, against = test.hits(first_table), test.hits(second_table)
             odds = max(candidate.odds, 1e-12)
-            share = error / len(ranked)
-            value = float(log_odds_lower(hits, against, size, share, self.delta)) / odds
+            test_error = error / len(ranked)
+            value = float(log_odds_lower(hits, against, size, test_error, self.delta)) / odds
             if self.best is None or value > self.best[0]:
                 self.best = value, candidate, test, (hits, against), size
+            # The power is stated for the longest test, at its most frequent event.
             if self.tested is None or (size, hits / size) > (self.tested[2], self.tested[1]):
-                self.tested = odds, hits / size, size, share
+                self.tested = odds, hits / size, size, test_error
 
     def verdict(self, seed: int, seconds: float) -> Verdict:
-        """Return the verdict."""
-        found: dict[str, Any] = {}
+        """Return the verdict on the rounds so far, with the power of the tests.
+
+        Args:
+            seed: The seed of the judge's choices.
+            seconds: Seconds that the trial took.
+        """
+        findings: dict[str, Any] = {}
         if self.best is not None and self.best[0] > 0:
             value, candidate, test, (hits, against), count = self.best
-            two = (candidate.a, candidate.b) if test.forward else (candidate.b, candidate.a)
-            found = {"epsilon_lower": value, "violated": value > self.epsilon, "event": test.words}
-            found |= {"pair": (_words(two[0]), _words(two[1])), "counts": ((hits, count), (against, count))}
+            # The input under which the event is likelier comes first.
+            ordered_pair = (candidate.a, candidate.b) if test.forward else (candidate.b, candidate.a)
+            findings = {"epsilon_lower": value, "violated": value > self.epsilon, "event": test.words}
+            findings |= {
+                "pair": (_shorten_repr(ordered_pair[0]), _shorten_repr(ordered_pair[1])),
+                "counts": ((hits, count), (against, count)),
+            }
         if self.tested is not None:
             odds, likely, size, error = self.tested
-            seen = partial(seen_from, odds * self.epsilon, draws=size, error=error, delta=self.delta)
-            found |= {"power": seen(likely), "by_event": {f"{p:g}": seen(p) for p in LIKELY}}
-            found["rarest"] = rarest_seen(size, odds * self.epsilon, error)
+            # The multiple of the claim that would have been shown, as a function of the event's probability.
+            factor_at = partial(visible_factor, odds * self.epsilon, draws=size, error=error, delta=self.delta)
+            findings |= {"power": factor_at(likely), "by_event": {f"{p:g}": factor_at(p) for p in LIKELY}}
+            findings["rarest"] = rarest_visible(size, odds * self.epsilon, error)
         return Verdict(
             notion=self.notion,
             claimed=self.epsilon,
@@ -304,10 +426,11 @@ class _Trial:
             seconds=seconds,
             stopped=self.stopped,
             seed=seed,
-            **found,
+            **findings,
         )
 
 
-def _words(value: object) -> str:
+def _shorten_repr(value: object) -> str:
+    """Return the representation of an input for a message, cut to :data:`MAX_SHOWN_CHARACTERS`."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."

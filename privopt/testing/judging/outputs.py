@@ -1,4 +1,9 @@
-"""Outputs of any kind as cells: views of them that are chosen and cut on some draws, and read off others."""
+"""Partition outputs of any type into cells, so that a test can count them.
+
+A :class:`Table` splits outputs into numbers and labels. A :class:`View` maps outputs to cells. It is made from some
+draws and then applied to others. There are views of values, of sums, of a classifier's score, and of the last bits of
+doubles, which reveal the input under naive floating-point noise (Mironov 2012).
+"""
 
 from __future__ import annotations
 
@@ -18,36 +23,48 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 
 CELLS_PER_VIEW: Final = 64
-"""Cells of a view, about."""
+"""Approximate number of cells of a view."""
 MAX_ATOMS: Final = 64
-"""Values that have a cell each if there are no more of them; of more values only the frequent ones have."""
+"""Maximum number of distinct values that have a cell each. If there are more, only frequent values have one."""
 MAX_KINDS: Final = 256
-"""How many outputs that are not numbers are kept apart: the most frequent ones."""
+"""Maximum number of outputs that have their own cell in a view by equality: the most frequent ones."""
 ODD_CELLS: Final = 3
-"""Cells of outputs that are not numbers, infinite, or not a number, at the end of a view of numbers."""
+"""Number of cells at the end of a view of numbers, for the outputs of :data:`ODD_OUTPUTS`."""
 ODD_OUTPUTS: Final = ("another number of numbers", "infinite", "not a number")
 END_BYTES: Final = 64
-"""Bytes of an output that are looked at one by one: the first and the last."""
+"""Number of bytes of an output that are read as numbers: half at its start, half at its end."""
 LARGEST: Final = int(sys.float_info.max)
+"""The greatest double, as an integer."""
 MAX_COLUMNS: Final = 24
-"""Columns of an output that are looked at one by one: those whose means differ most."""
+"""Maximum number of columns with views of their own: those whose means differ most."""
 MANTISSA_BITS: Final = 53
 """Bits of a double's mantissa, the first one included."""
+GRID_BITS: Final = 40
+"""Bits of a number on a grid, at most: its size in steps of the grid. Sums of doubles nearly always need more."""
 ZERO_PLACE: Final = 1024
-"""Place of the last bit of 0, beyond that of all doubles: 0 is a multiple of any power of two."""
+"""Place of the last bit of 0. It is beyond that of all doubles, because 0 is a multiple of any power of two."""
 
 
 class BitPattern(NamedTuple):
-    """The size of a number, as a power of two, and the place of its last bit; both mean nothing if it is odd."""
+    """The magnitude of a double and the position of its last bit, as powers of two.
+
+    Attributes:
+        sign: -1, 0 or 1.
+        exponent: The absolute value is at least 2**(exponent - 1) and below 2**exponent.
+        place: The number is a multiple of 2**place, but not of any greater power of two.
+        oddity: 0 for a finite number, otherwise 1 plus an index of :data:`ODD_OUTPUTS`, in which case the other
+            attributes have no meaning.
+    """
 
     sign: int
     exponent: int
     place: int
-    odd: int
+    oddity: int
 
     def __repr__(self) -> str:
-        if self.odd:
-            return ODD_OUTPUTS[self.odd - 1]
+        """Describe the pattern in words, for messages."""
+        if self.oddity:
+            return ODD_OUTPUTS[self.oddity - 1]
         if self.sign == 0:
             return "0"
         sign = "-" if self.sign < 0 else ""
@@ -56,68 +73,87 @@ class BitPattern(NamedTuple):
 
 @frozen
 class ErrorOutput:
-    """An output of a mechanism that raised an error in place of giving one: its type, and what it says."""
+    """The output of a mechanism that raised an error.
+
+    Attributes:
+        name: The error's type.
+        text: The error's text.
+    """
 
     name: str
     text: str = ""
 
     @classmethod
     def of(cls, error: BaseException) -> ErrorOutput:
-        """Return an error, the addresses of objects omitted from its text."""
+        """Convert an error to an output, without the addresses of objects, which differ from run to run."""
         return cls(type(error).__name__, re.sub(r"0x[0-9a-fA-F]+", "0x", str(error)))
 
 
-def _numbers(output: Any) -> Floats | None:
-    """Return the numbers of an output, flat; of integers beyond doubles the last 32 bits, too; None if it has none."""
+def _read_numbers(output: Any) -> Floats | None:
+    """Return the numbers of an output as a flat array, or None if the output does not consist only of numbers.
+
+    Bytes count as numbers from 0 to 255, a text as the number that it spells, and a complex number as two numbers.
+    Integers that doubles cannot represent are returned as rounded values, followed by their last 32 bits.
+    """
     if isinstance(output, bytes):
-        ends = output if len(output) <= END_BYTES else output[: END_BYTES // 2] + output[-END_BYTES // 2 :]
-        return np.frombuffer(ends, dtype=np.uint8).astype(np.float64)
+        end_bytes = output if len(output) <= END_BYTES else output[: END_BYTES // 2] + output[-END_BYTES // 2 :]
+        return np.frombuffer(end_bytes, dtype=np.uint8).astype(np.float64)
     try:
         if isinstance(output, str):
             output = int(output) if re.fullmatch(r"[+-]?\d{1,4000}", output) else float(output)
         raw = np.asarray(output)
         if raw.dtype.kind == "c":
             return np.stack([raw.real.ravel(), raw.imag.ravel()], axis=1).ravel().astype(np.float64)
-        if raw.dtype.kind in "iu" or (raw.dtype.kind == "O" and all(type(each) is int for each in raw.flat)):
-            beyond = raw.size and max(int(raw.max()), -int(raw.min())) > 2**53
-            whole = [int(each) for each in raw.flat] if beyond else []
-            if whole:
-                sizes = [float(min(max(each, -LARGEST), LARGEST)) for each in whole]
-                return np.array([*sizes, *(each % 2**32 for each in whole)], dtype=np.float64)
+        if raw.dtype.kind in "iu" or (raw.dtype.kind == "O" and all(type(element) is int for element in raw.flat)):
+            # Rounded to doubles, large integers would lose the last bits, which may tell the input.
+            exceeds_doubles = raw.size and max(int(raw.max()), -int(raw.min())) > 2**53
+            integers = [int(element) for element in raw.flat] if exceeds_doubles else []
+            if integers:
+                clipped_values = [float(min(max(element, -LARGEST), LARGEST)) for element in integers]
+                return np.array([*clipped_values, *(element % 2**32 for element in integers)], dtype=np.float64)
         return np.asarray(output, dtype=np.float64).ravel()
     except (TypeError, ValueError, OverflowError):
         return None
 
 
-def _apart(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
-    """Sort the parts of an output into numbers and all else; of mappings, records and lists each part for itself."""
+def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) -> None:
+    """Split an output into numbers and other parts, recursively for mappings, lists and tuples.
+
+    Args:
+        output: The output, of any type.
+        numbers: The list to which arrays of numbers are added.
+        others: The list to which comparison keys of other parts are added.
+    """
     if isinstance(output, Mapping):
         for name in output:
-            others.append(_name(name))
-            _apart(output[name], numbers, others)
+            others.append(_comparison_key(name))
+            _split_output(output[name], numbers, others)
         return
-    found = None if isinstance(output, ErrorOutput) or output is None else _numbers(output)
-    if found is not None:
-        numbers.append(found)
-        if isinstance(output, str | bytes):  # how it is written tells, too
+    flat_numbers = None if isinstance(output, ErrorOutput) or output is None else _read_numbers(output)
+    if flat_numbers is not None:
+        numbers.append(flat_numbers)
+        if isinstance(output, str | bytes):  # the length of a text may reveal something that its number does not
             others.append(f"{type(output).__name__} of {len(output)}")
-        elif (np.signbit(found) & (found == 0)).any():
+        elif (np.signbit(flat_numbers) & (flat_numbers == 0)).any():  # -0.0 equals 0.0 as a number, but may tell
             others.append("-0.0")
-    elif isinstance(output, tuple | list):
+    elif isinstance(output, tuple | list):  # reached if the parts are not all numbers, or of different lengths
         for part in output:
-            _apart(part, numbers, others)
+            _split_output(part, numbers, others)
     else:
-        others.append(output.name if isinstance(output, ErrorOutput) else _name(output))
+        others.append(output.name if isinstance(output, ErrorOutput) else _comparison_key(output))
 
 
-def _name(output: Any) -> Hashable:
-    """Return an output as something that can be compared; doubles bit by bit."""
+def _comparison_key(output: Any) -> Hashable:
+    """Return a hashable key of an output. Equal outputs of the same type have equal keys.
+
+    Doubles are compared bit by bit (``repr`` tells 0.0 from -0.0, and NaN equals NaN), and 1 differs from True.
+    """
     if isinstance(output, np.ndarray):
         return output.shape, output.tobytes()
     if isinstance(output, float | complex):
         return type(output).__name__, repr(output)
     if isinstance(output, tuple):
-        return type(output).__name__, tuple(_name(part) for part in output)
+        return type(output).__name__, tuple(_comparison_key(part) for part in output)
     try:
         hash(output)
     except TypeError:
@@ -125,73 +161,76 @@ def _name(output: Any) -> Hashable:
     return type(output).__name__, output
 
 
-def _read(output: Any) -> tuple[Floats, Hashable, Hashable]:
-    """Return the numbers of an output, flat; what of it is not a number; and itself."""
+def _read_output(output: Any) -> tuple[Floats, Hashable, Hashable]:
+    """Return the numbers of an output as a flat array, its other parts, and its comparison key."""
     numbers: list[Floats] = []
     others: list[Hashable] = []
-    _apart(output, numbers, others)
+    _split_output(output, numbers, others)
     flat = np.concatenate(numbers) if numbers else np.zeros(0)
-    return flat, (others[0] if len(others) == 1 else tuple(others)), _name(output)
+    return flat, (others[0] if len(others) == 1 else tuple(others)), _comparison_key(output)
 
 
 @frozen(eq=False)
 class Table:
-    """Outputs, read once.
+    """A sample of n outputs, split into numbers and labels.
 
     Attributes:
-        names: each itself, as something that can be compared.
-        labels: what of each is not a number.
-        numbers: (n, d) the numbers of each, d as most have.
-        odd: (n,) which have not d of them, or not finite ones.
+        names: Comparison key of each output.
+        labels: The parts of each output that are not numbers.
+        numbers: (n, d) The numbers of each output, where d is the most common count; 0 for odd outputs.
+        oddity: (n,) 0 for d finite numbers; otherwise 1 plus an index of :data:`ODD_OUTPUTS`.
     """
 
     names: list[Hashable]
     labels: list[Hashable]
     numbers: Floats
-    odd: Ints
+    oddity: Ints
 
     @classmethod
     def of(cls, outputs: Sequence[Any] | NDArray[Any], width: int | None = None) -> Table:
-        """Read outputs.
+        """Make a table from a sample of outputs.
 
         Args:
-            outputs: any.
-            width: how many numbers each is, known from other outputs; found out where None.
+            outputs: The outputs, of any type.
+            width: Number of numbers per output; None for the most common count.
         """
-        outputs = list(outputs)  # all are there at once, so that no two have one identity
-        known: dict[int, tuple[Floats, Hashable, Hashable]] = {}  # what is one object is read once
+        # An object that occurs several times is read once. The list keeps all outputs alive, so that ids are unique.
+        outputs = list(outputs)
+        parts_by_id: dict[int, tuple[Floats, Hashable, Hashable]] = {}
         for output in outputs:
-            if id(output) not in known:
-                known[id(output)] = _read(output)
-        read = [known[id(output)] for output in outputs]
-        sizes = [numbers.size for numbers, _, _ in read]
+            if id(output) not in parts_by_id:
+                parts_by_id[id(output)] = _read_output(output)
+        parts = [parts_by_id[id(output)] for output in outputs]
+        sizes = [numbers.size for numbers, _, _ in parts]
         width = max(set(sizes), key=sizes.count) if width is None else width
-        table, odd = np.zeros((len(read), width)), np.zeros(len(read), dtype=np.int64)
-        for place, (row, _, _) in enumerate(read):
+        table, oddity = np.zeros((len(parts), width)), np.zeros(len(parts), dtype=np.int64)
+        for row_number, (row, _, _) in enumerate(parts):
             if row.size != width:
-                odd[place] = 1
+                oddity[row_number] = 1
             elif not np.isfinite(row).all():
-                odd[place] = 2 + int(np.isnan(row).any())
+                oddity[row_number] = 2 + int(np.isnan(row).any())
             else:
-                table[place] = row
-        names, labels = [name for _, _, name in read], [label for _, label, _ in read]
-        return cls(names=names, labels=labels, numbers=table, odd=odd)
+                table[row_number] = row
+        names, labels = [name for _, _, name in parts], [label for _, label, _ in parts]
+        return cls(names=names, labels=labels, numbers=table, oddity=oddity)
 
-    def part(self, some: slice) -> Table:
-        """Return some of the outputs."""
-        return Table(names=self.names[some], labels=self.labels[some], numbers=self.numbers[some], odd=self.odd[some])
+    def part(self, rows: slice) -> Table:
+        """Return a table with a slice of the outputs."""
+        return Table(
+            names=self.names[rows], labels=self.labels[rows], numbers=self.numbers[rows], oddity=self.oddity[rows]
+        )
 
 
 @frozen(kw_only=True, eq=False)
 class View:
-    """A partition of the outputs: each falls into one cell.
+    """A partition of the outputs into cells.
 
     Attributes:
-        words: what is looked at.
-        cells: outputs -> (n,) numbers of cells.
-        count: of cells.
-        said: numbers of cells, ascending -> them in words.
-        ordered: whether cells follow one another, so that the first or the last of them are an event.
+        words: A phrase for the property by which outputs are partitioned.
+        cells: Maps a table to the (n,) cell numbers of its outputs.
+        count: Number of cells.
+        said: Function that describes cells in words, given their numbers in ascending order.
+        ordered: Whether cells have a natural order, so that the first or last cells form an event.
     """
 
     words: str
@@ -201,97 +240,140 @@ class View:
     ordered: bool
 
 
-def views_of(one: Table, two: Table) -> list[View]:
-    """Return views that may distinguish two samples, made from these alone.
+def views_of(first: Table, second: Table) -> list[View]:
+    """Return views, which are partitions of the outputs into cells, that may distinguish two inputs.
+
+    Views partition by equal outputs, by each number and its last bits, and by sums and other summaries of all numbers.
 
     Args:
-        one, two: draws from each of two inputs; what is made of them is tried on others.
+        first: Draws from the first input. They must not be used in a test of the views.
+        second: Draws from the second input, with the same restriction.
     """
-    made = [_kinds(one, two, "the output", lambda table: table.names)]
-    made.append(_kinds(one, two, "what is no number of the output", lambda table: table.labels))
-    if not one.numbers.shape[1]:
-        return made
-    means = [table.numbers.mean(axis=0) for table in (one, two)]
-    spread = np.concatenate([one.numbers, two.numbers]).std(axis=0)
+    views = [_frequent_values_view(first, second, "the output", lambda table: table.names)]
+    views.append(_frequent_values_view(first, second, "what is no number of the output", lambda table: table.labels))
+    if not first.numbers.shape[1]:
+        return views
+    means = [table.numbers.mean(axis=0) for table in (first, second)]
+    spread = np.concatenate([first.numbers, second.numbers]).std(axis=0)
+    # A column that is constant over both samples has equal means too, so any divisor but 0 will do.
     spread = np.where(spread > 0, spread, 1.0)
-    single = one.numbers.shape[1] == 1
+    is_single = first.numbers.shape[1] == 1
     for column in np.argsort(-np.abs(means[0] - means[1]) / spread, kind="stable")[:MAX_COLUMNS].tolist():
-        words = "the number" if single else f"number {column}"
-        made += [_cut(one, two, partial(_changed, column, change), what + words) for what, change in CHANGES.items()]
-        made.append(_kinds(one, two, f"size and last bit of {words}", partial(_sizes_and_last_bits, column)))
-    if single:
-        return made
+        words = "the number" if is_single else f"number {column}"
+        views += [
+            _quantile_view(first, second, partial(_transform_column, column, change), prefix + words)
+            for prefix, change in CHANGES.items()
+        ]
+        views.append(
+            _frequent_values_view(first, second, f"size and last bit of {words}", partial(_sizes_and_last_bits, column))
+        )
+    if is_single:
+        return views
+    # Fisher's linear discriminant for independent columns: the sum with these weights separates the means best.
     direction = (means[0] - means[1]) / spread**2
-    whole: list[tuple[str, Callable[[Floats], Floats]]] = [
+    summaries: list[tuple[str, Callable[[Floats], Floats]]] = [
         ("the sum that tells means apart", lambda numbers: np.asarray(numbers @ direction)),
         ("the sum", lambda numbers: np.asarray(numbers.sum(axis=1))),
         ("the place of the greatest", lambda numbers: numbers.argmax(axis=1).astype(np.float64)),
         ("greatest less least", lambda numbers: np.asarray(np.ptp(numbers, axis=1))),
-        ("a classifier's score", _classifier(one.numbers, two.numbers)),
+        ("a classifier's score", _fit_classifier(first.numbers, second.numbers)),
     ]
-    return made + [_cut(one, two, values, words) for words, values in whole]
+    return views + [_quantile_view(first, second, values, words) for words, values in summaries]
 
 
-def _last_bit_places(values: Floats) -> Floats:
-    """Return the place of the last bit of each number that is not 0: the greatest p with the number in 2**p Z."""
+def last_bit_places(values: Floats) -> Floats:
+    """Return the position of the last bit of each number: the greatest p such that the number is a multiple of 2**p.
+
+    For the number 0 return :data:`ZERO_PLACE`.
+    """
+    # A double is its mantissa, an integer of 53 bits, times 2**(exponent - 53). m & -m is the last bit of m.
     fractions, exponents = np.frexp(values)
     mantissas = np.ldexp(fractions, MANTISSA_BITS).astype(np.int64)
     trailing_zeros = np.log2(np.maximum(mantissas & -mantissas, 1).astype(np.float64))
     return np.asarray(np.where(mantissas == 0, float(ZERO_PLACE), exponents - MANTISSA_BITS + trailing_zeros))
 
 
-def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
-    """Return, of each number of a column, in which powers of two it lies and where its last bit is.
+def has_fine_bits(values: Floats) -> bool:
+    """Return whether at least about half of the numbers have more bits than numbers on a coarse grid.
 
-    A double near 0 has finer bits than one far from it. So noise in doubles that is added to an input x reaches
-    numbers y that are fine and small where x is small, and misses them where x - y is coarse.
+    Noise drawn on a grid of fixed steps gives numbers with few bits, whereas noise in doubles uses nearly all bits.
+    """
+    finite = values[np.isfinite(values) & (values != 0)]
+    if not finite.size:
+        return False
+    bit_counts = np.frexp(finite)[1] - last_bit_places(finite)
+    return bool(np.median(bit_counts) > GRID_BITS)
+
+
+def _sizes_and_last_bits(column: int, table: Table) -> list[Hashable]:
+    """Return the :class:`BitPattern` of each number of a column: its magnitude and the position of its last bit.
+
+    A double near 0 has finer bits than one far from 0. So a small sum of an input x and noise in doubles can have fine
+    bits if x is small, but not if x is large, because the noise that cancels x is then coarse (Mironov 2012).
     """
     numbers = table.numbers[:, column]
-    exponents, places = np.frexp(numbers)[1], _last_bit_places(numbers).astype(np.int64)
+    exponents, places = np.frexp(numbers)[1], last_bit_places(numbers).astype(np.int64)
     signs = np.sign(numbers).astype(np.int64)
-    return [*map(BitPattern, signs.tolist(), exponents.tolist(), places.tolist(), table.odd.tolist())]
+    return [*map(BitPattern, signs.tolist(), exponents.tolist(), places.tolist(), table.oddity.tolist())]
 
 
 CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "": np.asarray,
     "what is above a whole of ": lambda values: np.asarray(values % 1.0),
-    "place of the last bit of ": _last_bit_places,
+    "place of the last bit of ": last_bit_places,
 }
-"""What is looked at of each number, in words."""
+"""Functions of each number that have a view, by the words that describe them."""
 
 
-def _changed(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
+def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
+    """Return the values (n,) of a function of :data:`CHANGES` on one column of ``numbers`` (n, d)."""
     return change(numbers[:, column])
 
 
-def never_again(one: Table, two: Table) -> float:
-    """Return the share of outputs that occurred once and have no numbers: they are not compared."""
-    counts = Counter([*one.names, *two.names])
-    lone = sum(
-        counts[name] == 1 and (not width or odd == 1)
-        for table, width in ((one, one.numbers.shape[1]), (two, two.numbers.shape[1]))
-        for name, odd in zip(table.names, table.odd.tolist(), strict=True)
+def uncompared_share(first: Table, second: Table) -> float:
+    """Return the share of the outputs of two samples that occur only once and have no numbers.
+
+    Such outputs cannot be compared, because a count of 1 says nothing. An output with an unusual count of numbers
+    (oddity 1) has no columns either.
+    """
+    counts = Counter([*first.names, *second.names])
+    lone_count = sum(
+        counts[name] == 1 and (not width or oddity == 1)
+        for table, width in ((first, first.numbers.shape[1]), (second, second.numbers.shape[1]))
+        for name, oddity in zip(table.names, table.oddity.tolist(), strict=True)
     )
-    return float(lone / (len(one.names) + len(two.names)))
+    return float(lone_count / (len(first.names) + len(second.names)))
 
 
-def _kinds(one: Table, two: Table, words: str, named: Callable[[Table], list[Hashable]]) -> View:
-    """Return a cell each of the most frequent outputs, and one for all others."""
-    counts = Counter([*named(one), *named(two)])
-    often = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:MAX_KINDS]
-    place = {name: number for number, name in enumerate(often)}
-    other = len(often)
+def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Callable[[Table], list[Hashable]]) -> View:
+    """Return a view with a cell for each of the most frequent outputs, and one cell for all others.
+
+    Args:
+        first: Draws from the first input.
+        second: Draws from the second input.
+        words: A phrase for the property that the view examines.
+        keys_of: Returns the key of each output of a table; outputs with equal keys share a cell.
+    """
+    counts = Counter([*keys_of(first), *keys_of(second)])
+    # An output that came only once says nothing of frequencies, so it belongs to the cell of all others.
+    frequent_keys = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:MAX_KINDS]
+    cell_by_key = {name: number for number, name in enumerate(frequent_keys)}
+    rest_cell = len(frequent_keys)
 
     def cells(table: Table) -> Ints:
-        return np.array([place.get(name, other) for name in named(table)], dtype=np.int64)
+        """Return the cell number of each output."""
+        return np.array([cell_by_key.get(name, rest_cell) for name in keys_of(table)], dtype=np.int64)
 
-    def describe(some: list[int]) -> list[str]:
-        return ["any other" if cell == other else _shown(often[cell]) for cell in some]
+    def describe(cell_numbers: list[int]) -> list[str]:
+        """Return the output of each cell as text."""
+        return ["any other" if cell == rest_cell else _format_key(frequent_keys[cell]) for cell in cell_numbers]
 
-    return View(words=words, cells=cells, count=other + 1, said=describe, ordered=False)
+    return View(words=words, cells=cells, count=rest_cell + 1, said=describe, ordered=False)
 
 
-def _shown(name: Hashable) -> str:
+def _format_key(name: Hashable) -> str:
+    """Return a short text for the output with a comparison key."""
+    # Most keys are pairs of a type's name and a value; that of a float or complex number is its text already.
     inner = name[1] if isinstance(name, tuple) and len(name) == 2 else name
     if isinstance(name, tuple) and len(name) == 2 and name[0] in ("float", "complex"):
         return str(inner)
@@ -299,50 +381,76 @@ def _shown(name: Hashable) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _cut(one: Table, two: Table, values: Callable[[Floats], Floats], words: str) -> View:
-    """Cells between quantiles of both samples; frequent values have one of their own, odd outputs three."""
-    both = np.concatenate([values(table.numbers)[table.odd == 0] for table in (one, two)])
-    both = both if both.size else np.zeros(1)
-    found, counts = np.unique(both, return_counts=True)
-    atoms = found[counts * CELLS_PER_VIEW >= both.size] if found.size > MAX_ATOMS else found
-    edges = np.unique(np.quantile(both, np.linspace(0, 1, CELLS_PER_VIEW + 1)[1:-1], method="lower"))
+def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Floats], words: str) -> View:
+    """Return a view whose cells are intervals of a number, with about the same number of draws in each.
+
+    Each frequent value has its own cell, and so does each kind of :data:`ODD_OUTPUTS`; the latter come last.
+
+    Args:
+        first: Draws from the first input.
+        second: Draws from the second input.
+        values: Returns the number (n,) by which outputs are partitioned, given their numbers (n, d).
+        words: A phrase for that number.
+    """
+    samples = np.concatenate([values(table.numbers)[table.oddity == 0] for table in (first, second)])
+    samples = samples if samples.size else np.zeros(1)
+    distinct, counts = np.unique(samples, return_counts=True)
+    # Values that make up a cell's worth of the sample get a cell of their own; so do all, if they are few.
+    atoms = distinct[counts * CELLS_PER_VIEW >= samples.size] if distinct.size > MAX_ATOMS else distinct
+    edges = np.unique(np.quantile(samples, np.linspace(0, 1, CELLS_PER_VIEW + 1)[1:-1], method="lower"))
+    # A value v has the cell [v, next double) to itself.
     edges = np.union1d(edges, np.concatenate([atoms, np.nextafter(atoms, math.inf)]))
     last = len(edges) + 1
     bounds = [-math.inf, *edges.tolist(), math.inf]
 
     def cells(table: Table) -> Ints:
-        here = np.searchsorted(edges, values(table.numbers), side="right")
-        return np.where(table.odd > 0, last - 1 + table.odd, here).astype(np.int64)
+        """Return the cell number of each output."""
+        quantile_cells = np.searchsorted(edges, values(table.numbers), side="right")
+        # Oddities count from 1, and the cells of odd outputs begin at ``last``.
+        return np.where(table.oddity > 0, last - 1 + table.oddity, quantile_cells).astype(np.int64)
 
-    def describe(some: list[int]) -> list[str]:
-        """Cells side by side as one."""
+    def describe(cell_numbers: list[int]) -> list[str]:
+        """Describe cells, with adjacent cells merged into one interval."""
         lines: list[str] = []
-        inner = [cell for cell in some if cell < last]
+        inner = [cell for cell in cell_numbers if cell < last]
+        # Number less index is constant along a run of adjacent cells.
         for _, run in groupby(enumerate(inner), lambda placed: placed[1] - placed[0]):
-            side = [cell for _, cell in run]
-            low, high = bounds[side[0]], bounds[side[-1] + 1]
-            lines.append(f"{low:.6g}" if high == math.nextafter(low, math.inf) else f"[{low:.6g}, {high:.6g})")
-        return [*lines, *(ODD_OUTPUTS[cell - last] for cell in some[len(inner) :])]
+            adjacent_cells = [cell for _, cell in run]
+            lower, upper = bounds[adjacent_cells[0]], bounds[adjacent_cells[-1] + 1]
+            lines.append(f"{lower:.6g}" if upper == math.nextafter(lower, math.inf) else f"[{lower:.6g}, {upper:.6g})")
+        return [*lines, *(ODD_OUTPUTS[cell - last] for cell in cell_numbers[len(inner) :])]
 
     return View(words=words, cells=cells, count=last + ODD_CELLS, said=describe, ordered=True)
 
 
-def _classifier(one: Floats, two: Floats) -> Callable[[Floats], Floats]:
-    """Logistic regression on numbers and their squares: its score rises where sample one is likelier."""
-    both = np.concatenate([one, two])
-    middle, width = np.median(both, axis=0), np.subtract(*np.quantile(both, (0.75, 0.25), axis=0))
-    width = np.where(width > 0, width, 1.0)
-    order = np.argsort(-np.abs(one.mean(axis=0) - two.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
+def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]:
+    """Fit a logistic regression that distinguishes two inputs by the numbers of their outputs and the squares of these.
+
+    Args:
+        first: (n, d) The numbers of outputs of the first input.
+        second: (m, d) The numbers of outputs of the second input.
+
+    Returns:
+        A function from numbers (k, d) to scores (k,), which are higher where the first input is more likely.
+    """
+    samples = np.concatenate([first, second])
+    medians, spreads = np.median(samples, axis=0), np.subtract(*np.quantile(samples, (0.75, 0.25), axis=0))
+    spreads = np.where(spreads > 0, spreads, 1.0)
+    # Only the columns whose means differ most, because the fit solves a system of their number.
+    order = np.argsort(-np.abs(first.mean(axis=0) - second.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
 
     def features(numbers: Floats) -> Floats:
-        x = np.clip((numbers[:, order] - middle[order]) / width[order], -10.0, 10.0)
+        """Return a constant, the standardised numbers and their squares, shape (n, 1 + 2 columns)."""
+        # Outliers are clipped: with squares a single one would dominate the fit.
+        x = np.clip((numbers[:, order] - medians[order]) / spreads[order], -10.0, 10.0)
         return np.concatenate([np.ones((len(x), 1)), x, x * x], axis=1)
 
-    x, label = features(both), np.repeat([1.0, 0.0], [len(one), len(two)])
+    x, label = features(samples), np.repeat([1.0, 0.0], [len(first), len(second)])
+    # Newton's method with a ridge penalty of 0.1, which keeps the Hessian regular if the samples are separable.
     w = np.zeros(x.shape[1])
     for _ in range(8):
         p = 1.0 / (1.0 + np.exp(-np.clip(x @ w, -30.0, 30.0)))
-        slope = x.T @ (label - p) - 0.1 * w
-        curve = (x * (p * (1.0 - p))[:, None]).T @ x + 0.1 * np.eye(len(w))
-        w = w + np.linalg.solve(curve, slope)
+        gradient = x.T @ (label - p) - 0.1 * w
+        hessian = (x * (p * (1.0 - p))[:, None]).T @ x + 0.1 * np.eye(len(w))
+        w = w + np.linalg.solve(hessian, gradient)
     return lambda numbers: features(numbers) @ w

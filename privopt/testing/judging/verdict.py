@@ -1,4 +1,4 @@
-"""The verdict of a statistical test of a privacy claim."""
+"""The verdict of a statistical test of a privacy claim, as an object, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from privopt.errors import number_of
 
 @frozen(kw_only=True)
 class Verdict:
-    """What was claimed, what was shown, and what would have been seen.
+    """The result of a trial: the claim, the evidence found against it, and the power of the tests.
 
     Attributes:
-        notion: registered name of what is claimed.
-        claimed: its epsilon.
-        delta: of the claim.
-        epsilon_lower: no epsilon below it is kept (at this delta); 0 where nothing was shown.
-        confidence: with which that holds, over all that was tested.
-        violated: whether it is above what is claimed.
-        pair: inputs where it was shown, the likelier first, in words; None where nothing was.
-        event: of their outputs, in words.
-        counts: (hits, draws) from each of them.
-        power: the least factor of the claim that the draws would have shown, nine times in ten, at the likeliest event
-            of the longest test; None where even a hundredfold breach would not have been (few draws, a rare event).
-        by_event: the same for events by how likely they are.
-        rarest: an output at least so likely under one input, and impossible under the other, would have been seen.
-        uncompared: greatest share of outputs of a pair that came once and have no numbers to go by.
-        draws: calls of the mechanism.
-        pairs: of inputs that were tried.
-        seconds: that it took.
-        stopped: why it ended before the draws that were asked for; empty where it did not.
-        seed: of the judge's own choices.
+        notion: Registered name of the claimed notion.
+        claimed: The claimed epsilon.
+        delta: The claimed delta.
+        epsilon_lower: Lower bound of the mechanism's true epsilon at this delta; 0 if nothing was shown.
+        confidence: Confidence of that bound, over all tests.
+        violated: Whether the bound exceeds the claim.
+        pair: Texts of the inputs for which the bound was shown, with the more likely one first; None if nothing was
+            shown.
+        event: Description of the event of outputs.
+        counts: (hits, draws) for each input.
+        power: The smallest factor of the claim that the draws would have detected, in nine cases of ten, at the most
+            likely event of the longest test. None if they would not have detected a factor of 100 (few draws, a rare
+            event).
+        by_event: The smallest detectable factor, by the probability of an event.
+        rarest: The smallest probability at which an output of one input would have been detected if the other input
+            never gives it.
+        uncompared: The largest share of a pair's outputs that occurred only once and have no numbers.
+        draws: Number of calls of the mechanism.
+        pairs: Number of tried pairs of inputs.
+        seconds: Seconds that the trial took.
+        stopped: Why the trial ended before all draws were used; empty if it did not.
+        seed: Seed of the judge's choices.
     """
 
     notion: str
@@ -62,25 +65,32 @@ class Verdict:
 
     @property
     def claim(self) -> str:
-        """What was claimed, in a few words."""
+        """The claim in a few words."""
         delta = f", delta {self.delta:g}" if self.delta else ""
         return f"{self.notion}, epsilon {self.claimed:g}{delta}"
 
     def __str__(self) -> str:
-        sure = f"{100 * self.confidence:g} %"
+        """Return the verdict in a few lines: what was shown, what would have been detected, and the number of draws."""
+        confidence_text = f"{100 * self.confidence:g} %"
         if self.violated:
             assert self.pair is not None  # where it was shown
-            lines = [f"does not hold: {self.claim}; epsilon is at least {self.epsilon_lower:.4g} (confidence {sure})"]
-            lines.append(f"shown by {self.pair[0]} against {self.pair[1]}: {self.event}{self._shares()}")
+            lines = [
+                f"does not hold: {self.claim}; epsilon is at least {self.epsilon_lower:.4g} "
+                f"(confidence {confidence_text})"
+            ]
+            lines.append(f"shown by {self.pair[0]} against {self.pair[1]}: {self.event}{self._format_counts()}")
         else:
-            lines = [f"nothing found against {self.claim}; epsilon is at least {self.epsilon_lower:.4g} ({sure})"]
+            lines = [
+                f"nothing found against {self.claim}; epsilon is at least {self.epsilon_lower:.4g} ({confidence_text})"
+            ]
             if self.uncompared >= 0.9:
                 lines.append("outputs are nearly all different and were not compared")
             elif self.uncompared >= 0.1:
                 lines.append(f"{100 * self.uncompared:.0f} % of the outputs came but once and were not compared")
             if self.uncompared < 0.9 and self.power is not None:
-                least = math.ceil(100 * self.power) / 100
-                lines.append(f"would have seen {least:g} epsilon or more at the likeliest event tested")
+                # Rounded up, so that the text never claims more power than the test had.
+                min_factor = math.ceil(100 * self.power) / 100
+                lines.append(f"would have seen {min_factor:g} epsilon or more at the likeliest event tested")
             if self.uncompared < 0.9 and self.rarest < 1:
                 lines.append(
                     f"would have seen an output of probability {self.rarest:.2g} that another input never gives"
@@ -89,7 +99,8 @@ class Verdict:
         lines.append(f"{self.draws:,} draws, {pairs} of inputs, {self.seconds:.1f} s, seed {self.seed}")
         return "\n".join([*lines, *([f"stopped: {self.stopped}"] if self.stopped else [])])
 
-    def _shares(self) -> str:
+    def _format_counts(self) -> str:
+        """Return how often the event occurred for each input, in parentheses; empty if nothing was counted."""
         if self.counts is None:
             return ""
         return " (" + " against ".join(f"{hits:,} of {draws:,}" for hits, draws in self.counts) + ")"

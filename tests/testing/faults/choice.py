@@ -159,6 +159,28 @@ SHARP = evolve(
     CHOICE, probabilities=lambda problem, method: shares(problem.loaded, 2.0 * float(problem.declared.privacy.epsilon))
 )
 FLIPS = evolve(CHOICE, neighbours=one_person_moves, probabilities=lambda problem, method: flip_shares(problem, 1.0))
+FAR_FLIPS = evolve(
+    FLIPS,
+    problems=st.builds(
+        lambda counts, epsilon: count_problem(tuple(counts), epsilon),
+        st.lists(st.integers(0, 5) | st.integers(40, 1000) | st.just(4_000_007), min_size=2, max_size=4),
+        st.sampled_from(["1.0", "0.5", "20.0", "0.00001"]),
+    ),
+)
+"""Ties, and counts hundreds apart, as ``privopt new --kind selection`` draws them."""
+
+
+class FlipsAtThrice(RightFlips):
+    """States what permute-and-flip at epsilon draws, and draws at 3 epsilon."""
+
+    kit = "faults.choice:FAR_FLIPS"
+    sharp = 3.0
+
+
+class FarFlips(RightFlips):
+    """Right: draws what it states, also where counts are far apart."""
+
+    kit = "faults.choice:FAR_FLIPS"
 
 
 LITTLE = evolve(

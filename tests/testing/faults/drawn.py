@@ -29,7 +29,7 @@ from privopt.interfaces import (
 )
 from privopt.numbers import draw_laplace
 from privopt.numbers.noise import stated_scale
-from privopt.numbers.sampling import seeded
+from privopt.numbers.sampling import make_source
 from privopt.testing import GeneratedProblem, Profile, to_toml
 from privopt_metric_dp.matrix.release import MatrixRelease
 
@@ -184,13 +184,41 @@ class RightMiles(Mechanism):
 class _Again(MileRelease):
     def sample(self, input_id: str, count: int) -> list[str]:
         here = self.place(input_id)
-        return [str(here + shift) for shift in draw_laplace(count, self.rate, source=seeded(5)).tolist()]
+        return [str(here + shift) for shift in draw_laplace(count, self.rate, source=make_source(5)).tolist()]
 
 
 class SameShifts(RightMiles):
     """Shifts every milestone by the same draws, which two reports show."""
 
     release_class = _Again
+
+
+@frozen(kw_only=True, eq=False)
+class _DoublesAdded(MileRelease):
+    def sample(self, input_id: str, count: int) -> list[str]:
+        return [repr(self.place(input_id) + shift) for shift in self.shifts(count).tolist()]
+
+    def shifts(self, count: int) -> NDArray[np.float64]:
+        return np.random.default_rng().laplace(0, 1 / float(self.rate), count)
+
+
+class LowBitsOfShifts(RightMiles):
+    """The textbook sampler: shifts a milestone by Laplace noise in doubles, whose last bits tell where 0 is."""
+
+    release_class = _DoublesAdded
+
+
+@frozen(kw_only=True, eq=False)
+class _EighthsAdded(_DoublesAdded):
+    def shifts(self, count: int) -> NDArray[np.float64]:
+        eighths: NDArray[np.float64] = draw_laplace(count, self.rate / 8) / 8
+        return eighths
+
+
+class EighthsOfMiles(RightMiles):
+    """Right: shifts a milestone by discrete noise on a grid of eighths of a mile, on which it lies itself."""
+
+    release_class = _EighthsAdded
 
 
 def mile_problem(miles: int, epsilon: str) -> GeneratedProblem:

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from faults.counts import RightCounts, count_problem, count_problems
-from privopt.declare.exact_text import exact_text
+from privopt.declare.toml_text import exact_text
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
 from privopt.numbers.gaussian import rho_of
 from privopt.numbers.noise import discrete_gaussian

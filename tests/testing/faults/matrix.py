@@ -24,7 +24,7 @@ from privopt_metric_dp.mechanisms.optimal_lp import whole_program
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.problem.loss_kinds import CostMatrix
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.solvers import Instance, solve
 from privopt_metric_dp.space.distance_table import MatrixMetric
 
@@ -38,7 +38,7 @@ class RightMatrix(MetricMechanism):
         data = problem.data
         z = self.found(data)
         nothing = np.zeros((len(data.pairs), data.shape[1]))
-        multipliers = Multipliers.whole(nothing, nothing)
+        multipliers = Multipliers.from_arrays(nothing, nothing)
         return Matrix(z=z, multipliers=multipliers, solver={"name": "privopt_metric_dp.solvers"})
 
     def found(self, data: Any) -> Any:
@@ -207,7 +207,7 @@ class BoundTooHigh(RightMatrix):
         value = self.utility(problem, "").evaluate(outcome.release)
         return evolve(outcome, lower_bound=value * 0.999, proof=None)
 
-    def proved(self, problem: Any, release: Any, result: Any, folder: Any) -> float | None:
+    def proved_bound(self, problem: Any, release: Any, result: Any, folder: Any) -> float | None:
         return result.objective.lower_bound  # vouches for whatever is stated
 
 
@@ -360,5 +360,5 @@ class QuotesTheInterpreter(RightMatrix):
             return super().load(declared, file)
         except InputError as error:
             raise InputError(
-                [evolve(fault, found=f"{fault.found} in {object()!r}") for fault in error.faults]
+                [evolve(fault, actual=f"{fault.actual} in {object()!r}") for fault in error.faults]
             ) from None

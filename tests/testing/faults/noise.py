@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,54 @@ def _as_claimed(problem: Any, method: str) -> list[Query]:
 
 
 HALF = evolve(COUNTS, queries=_as_claimed)
+
+
+@frozen(kw_only=True, eq=False)
+class _DoublesRelease(CountRelease):
+    """Noisy counts in doubles, written with all their digits."""
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> CountRelease:
+        with (folder / "noisy.csv").open() as stream:
+            rows = list(csv.reader(stream))[1:]
+        scales = tuple(cls.number(line.strip()) for line in (folder / "scales.txt").read_text("utf-8").splitlines())
+        return cls(ids=tuple(row[0] for row in rows), noisy=tuple(float(row[1]) for row in rows), scales=scales)
+
+
+class LowBits(RightCounts):
+    """The textbook sampler: Laplace noise in doubles of the right scale, added to each count (Mironov 2012).
+
+    No value is too likely, but the last bits of a result near 0 tell whether the count was 0.
+    """
+
+    release_class = _DoublesRelease
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        scale = 1 / problem.declared.privacy.epsilon
+        noise = np.random.default_rng(context.seed).laplace(0, float(scale), len(problem.loaded))
+        return problem.loaded + noise, (scale,)
+
+    def solve(self, problem: Any, context: Any) -> Outcome:
+        noisy, scales = self.noisy(problem, context)
+        release = self.release_class(ids=tuple(problem.names.tolist()), noisy=tuple(noisy.tolist()), scales=scales)
+        return Outcome(release=release, seeded=context.seed is not None)
+
+
+def _draw_doubles(problem: Any, method: str, count: int) -> Any:
+    scale = 1 / float(problem.declared.privacy.epsilon)
+    return problem.loaded + np.random.default_rng().laplace(0, scale, (count, len(problem.loaded)))
+
+
+LOW_BITS = evolve(COUNTS, draws=_draw_doubles)
+"""Profile that draws the textbook noise without a solve."""
+
+
+class RoundedBits(LowBits):
+    """The same noise, rounded to quarters, which hides the bits of the sum."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        noisy, scales = super().noisy(problem, context)
+        return np.round(4 * noisy) / 4, scales
 
 
 class HalfTheScale(RightCounts):
@@ -150,4 +199,4 @@ class _Mode(CountRelease):
             path.chmod(0o666 if self.odd else 0o644)
 
 
-__all__ = ["HALF", "REGIONS"]
+__all__ = ["HALF", "LOW_BITS", "REGIONS"]

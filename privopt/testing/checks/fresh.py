@@ -1,0 +1,131 @@
+"""Check that samples are drawn anew at each call, on an input whose samples vary enough to show a repetition."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from privopt.numbers.binomial import clopper_pearson
+from privopt.testing.checks.base import Trial, at_epsilon_one, check
+from privopt.testing.checks.samples import CONFIDENCE, required_pairs
+from privopt.testing.under_trial import Run
+
+FORK_TIMEOUT_SECONDS: Final = 30.0
+"""Seconds that a forked process may take for a few draws."""
+
+SAMPLE_SIZE: Final = 200
+"""Number of samples in which two independent calls differ, unless one output makes up nine tenths of them."""
+
+MAX_SHARE: Final = 0.9
+"""Largest share of one output among samples that can show a repetition.
+
+Two independent series of SAMPLE_SIZE samples are then equal with a chance below 1e-17.
+"""
+
+MAX_INPUTS: Final = 24
+"""Maximum number of inputs of a release among which one is searched whose samples can show a repetition."""
+
+
+@check("fresh-samples", version=4, of={"sampler"}, share=0.3, min_examples=3)
+def fresh_samples(trial: Trial) -> None:
+    """Check that two calls of sample are independent, even in two processes, and that one draw is like one of many.
+
+    An input that nearly always gives the same output shows nothing, so a better one is searched for, also at epsilon 1.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem = trial.problem()
+    run = trial.run(problem)
+    name, samples = _most_varied_input(trial, run)
+    if _max_share(samples) > MAX_SHARE:
+        problem = at_epsilon_one(problem)
+        run = trial.run(problem)
+        name, samples = _most_varied_input(trial, run)
+    if _max_share(samples) > MAX_SHARE:
+        trial.pass_over("every input has one output in nearly all samples, which show no repetition")
+    trial.history.note_power(
+        _max_share(samples), "compared samples of an input whose likeliest output has at most a share of {:.2f}"
+    )
+    reopened = trial.subject.mechanism_class.release_class.read(run.folder, run.problem)
+    second, third = (list(source.sample(name, SAMPLE_SIZE)) for source in (run.release, reopened))
+    for other_samples, which in ((second, "two calls"), (third, "the release, and what was read back of it,")):
+        if samples == other_samples:
+            trial.fail(f"{which} gave the same {SAMPLE_SIZE} samples of {name}: {', '.join(samples[:6])}, ...", problem)
+    if trial.once_only("processes"):
+        child_samples, second_child = (_sample_in_child(run.release, name) for _ in range(2))
+        if child_samples == second_child and _max_share(child_samples) <= MAX_SHARE:
+            trial.fail(
+                f"two processes that were forked from this one gave the same {SAMPLE_SIZE} samples of {name}: "
+                f"{', '.join(child_samples[:6])}, ...; expected randomness of the operating system at each draw",
+                problem,
+            )
+    many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
+    single_draws = Counter(output for _ in range(SAMPLE_SIZE) for output in run.release.sample(name, 1))
+    for output, hits in single_draws.items():
+        error = (1 - CONFIDENCE) / (2 * len(single_draws))
+        if clopper_pearson(hits, SAMPLE_SIZE, error)[0] > clopper_pearson(many[output], 10 * SAMPLE_SIZE, error)[1]:
+            trial.fail(
+                f"one at a time, {hits} of {SAMPLE_SIZE} samples of {name} are {output}; at once {many[output]} of "
+                f"{10 * SAMPLE_SIZE}: they are not drawn alike",
+                problem,
+            )
+
+
+def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
+    """Return an input whose samples can show a repetition, or else the one whose samples vary most, with its samples.
+
+    Args:
+        trial: One example of the check, which is discarded if the release has no inputs.
+        run: The run of the pipeline that gave the release.
+    """
+    names = required_pairs(trial.subject, run).names
+    if not names:
+        trial.pass_over("the release names no `records`, and the profile has no `alike`")
+    # In random order, so that over the examples different inputs have their turn.
+    tried: list[tuple[float, str, list[str]]] = []
+    for name in trial.chance(run.given).sample(names, min(MAX_INPUTS, len(names))):
+        samples = list(run.release.sample(name, SAMPLE_SIZE))
+        tried.append((_max_share(samples), name, samples))
+        if tried[-1][0] <= MAX_SHARE:
+            return name, samples
+    _, name, samples = min(tried)
+    return name, samples
+
+
+def _max_share(samples: Sequence[str]) -> float:
+    """Return the share of the most frequent output among samples; 1 if there are no samples."""
+    return max(Counter(samples).values(), default=1) / max(1, len(samples))
+
+
+def _sample_in_child(release: Any, name: str) -> list[str]:
+    """Return samples drawn in a forked process; an empty list if processes cannot be forked or the child hangs.
+
+    A generator that is seeded once per process would give two children the same samples.
+    """
+    if not hasattr(os, "fork"):
+        return []
+    ours, theirs = os.pipe()
+    with warnings.catch_warnings():
+        # Python warns of a fork while threads run. The child only draws, and needs none of them.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(theirs, "\n".join(release.sample(name, SAMPLE_SIZE)).encode())
+        # Not sys.exit, which would run the parent's cleanup and pytest's hooks in the child.
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with open(ours, encoding="utf-8") as stream:
+        ended = bool(select.select([stream], [], [], FORK_TIMEOUT_SECONDS)[0])
+        if not ended:
+            os.kill(child, signal.SIGKILL)
+        output = stream.read()
+    os.waitpid(child, 0)
+    return output.split("\n") if output else []

@@ -1,0 +1,147 @@
+"""Check that a mechanism that chooses an outcome draws from the distribution that its profile states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.errors import InputError
+from privopt.testing.checks.attack import draw_outcomes
+from privopt.testing.checks.base import Elsewhere, Trial, at_epsilon_one, check
+from privopt.testing.checks.neighbours import stated_distribution
+from privopt.testing.checks.samples import find_odd_frequency, is_plausible_count
+from privopt.testing.judging.bounds import MIN_POWER
+from privopt.testing.problems import GeneratedProblem
+from privopt.testing.under_trial import Subject
+
+FURTHER_PROBLEMS: Final = 8
+"""Number of further problems among which the most telling is chosen, if each draw is a solve."""
+
+EPSILONS: Final = (Decimal(1), Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
+"""Epsilons at which a problem is tried besides its own: with scores far apart, only a small one leaves a choice."""
+
+FACTORS: Final = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
+"""Multiples of epsilon for which the power of a test is computed."""
+
+MAX_OUTCOME_PROBABILITY: Final = 0.9
+"""Largest probability of an outcome at which draws are telling, for problems whose epsilon the kit cannot change."""
+
+
+def _can_draw(subject: Subject) -> str | None:
+    """Return why outcomes cannot be drawn and compared with a stated distribution; None if they can."""
+    if subject.profile.probabilities is None:
+        return Elsewhere("the profile has no `probabilities`")
+    if subject.profile.draws is None and subject.profile.observed is None:
+        return "the profile has neither `draws` nor `observed`"
+    return None
+
+
+@check("drawn-as-stated", version=4, of={"odds"}, needs=_can_draw, share=0.3, min_examples=4)
+def drawn_as_stated(trial: Trial) -> None:
+    """Check that outcomes occur as often as the profile's distribution says, by a binomial test of each outcome.
+
+    A problem counts only if draws at a multiple of epsilon would be noticed. With one outcome nearly certain, or with
+    ties, a mechanism that draws at an epsilon other than the stated one draws from nearly the same distribution.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problems = [trial.problem()]
+    if trial.subject.profile.draws is None:
+        if not trial.once_only("thousands of solves"):
+            trial.be_idle()
+            return
+        problems += [trial.problem() for _ in range(FURTHER_PROBLEMS)]
+    problem = _most_telling_problem(trial, problems)
+    loaded = trial.subject.load(problem)
+    probabilities = stated_distribution(trial.subject, loaded)
+    if problem.get("privacy.epsilon") is not None:
+        power = _visible_multiple(trial, problem, probabilities)
+        if math.isinf(power):
+            trial.pass_over("draws at ten times epsilon would not show at any of the problems drawn")
+        trial.history.note_power(power, "would have seen draws at {:g} epsilon or more")
+    elif probabilities.max() > MAX_OUTCOME_PROBABILITY:
+        trial.pass_over("one outcome is nearly certain at all of the problems drawn")
+    outcomes = draw_outcomes(trial, loaded, trial.effort.draws)[:, 0].tolist()
+    strange = sorted(set(outcomes) - set(range(len(probabilities))))
+    if strange:
+        trial.fail(
+            f"outcome {strange[0]} came, and `probabilities` has outcomes 0 to {len(probabilities) - 1}", problem
+        )
+    finding = find_odd_frequency(outcomes, dict(enumerate(probabilities.tolist())))
+    if finding is not None:
+        trial.fail(f"outcome {finding} by the profile's `probabilities`", problem)
+
+
+def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) -> GeneratedProblem:
+    """Return the problem, possibly at another epsilon, whose stated distribution changes most if epsilon is doubled.
+
+    If no epsilon can be changed, return the problem whose most likely outcome has the lowest probability.
+
+    Args:
+        trial: One example of the check.
+        problems: The problems to choose from, at least one.
+    """
+    best_problem, best_score = problems[0], -math.inf
+    for problem in problems:
+        stated_epsilon = problem.get("privacy.epsilon")
+        epsilons = () if stated_epsilon is None else EPSILONS
+        variants = [problem, *(problem.with_key("privacy.epsilon", epsilon) for epsilon in epsilons)]
+        for variant in variants if stated_epsilon is not None else [problem, at_epsilon_one(problem)]:
+            distribution = _distribution_at(trial.subject, variant, 1.0)
+            if distribution is None:
+                continue
+            changed = None if stated_epsilon is None else _distribution_at(trial.subject, variant, 2.0)
+            # Another epsilon may also change the number of outcomes.
+            if changed is not None and len(changed) != len(distribution):
+                changed = None
+            # The total variation distance of the two distributions, which bounds what any test can see.
+            score = -float(distribution.max()) if changed is None else float(np.abs(changed - distribution).sum()) / 2
+            if score > best_score:
+                best_problem, best_score = variant, score
+    return best_problem
+
+
+def _distribution_at(subject: Subject, problem: GeneratedProblem, factor: float) -> NDArray[np.float64] | None:
+    """Return the stated distribution of a problem at a multiple of its epsilon; None if the mechanism refuses it.
+
+    Args:
+        subject: The method under trial.
+        problem: The problem.
+        factor: The multiple. At 1 the problem is loaded unchanged, and need not have an epsilon.
+    """
+    if factor != 1.0:
+        epsilon = Decimal(str(problem.get("privacy.epsilon"))) * Decimal(str(factor))
+        problem = problem.with_key("privacy.epsilon", epsilon)
+    try:
+        return stated_distribution(subject, subject.load(problem))
+    except InputError:  # an epsilon that the mechanism does not accept
+        return None
+
+
+def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: NDArray[np.float64]) -> float:
+    """Return the smallest of :data:`FACTORS` of epsilon that draws would reveal in nine cases of ten; infinite if none.
+
+    Args:
+        trial: One example of the check, whose effort determines the number of draws.
+        problem: The problem.
+        probabilities: The problem's stated distribution.
+    """
+    from scipy.stats import binom
+
+    count = trial.effort.draws
+    for factor in FACTORS:
+        changed = _distribution_at(trial.subject, problem, factor)
+        if changed is None or len(changed) != len(probabilities):
+            continue
+        for stated, true in zip(probabilities.tolist(), changed.tolist(), strict=True):
+            # The count at an unlucky quantile, near to the stated probability.
+            hits = int(binom.ppf(1 - MIN_POWER if true > stated else MIN_POWER, count, min(1.0, true)))
+            if not is_plausible_count(hits, count, min(1.0, stated), len(probabilities)):
+                return factor
+    return math.inf
