@@ -1,1 +1,1 @@
-"""What the reports of a certified mechanism say of the truth, with intervals."""
+"""Estimates of the true distribution, with intervals, from the reports of a certified mechanism."""

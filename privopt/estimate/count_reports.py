@@ -1,20 +1,22 @@
-"""Count reports in tables, from files or in memory, and read groups and priors for an estimate."""
+"""Count reports in tables, from files or in memory, and read groups and noisy counts for an estimate."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 from attrs import define, field
 
-from privopt.arrays import Floats, Ints
-from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, naming, subjects_of, texts_of
+from privopt.arrays import DataFrame, Floats, Ints
+from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY, naming, number_ids, subjects_of, texts_of
 from privopt.declare.name_forms import normal_column
-from privopt.declare.schema import File, show
+from privopt.declare.problems_in_memory import text_frame
+from privopt.declare.schema import File
 from privopt.declare.table_files import TableSource
 from privopt.declare.tables import Column, each_once, read_table
 from privopt.errors import Fault, Faults, InputError
@@ -27,13 +29,17 @@ class Counter:
     """Counts the reports of one release, batch by batch.
 
     Attributes:
-        channel: whose outputs they are.
-        table: name of the table, for faults.
-        column: with the reports.
-        subject: column of who sent each; of each only the first report counts, for several are not independent. Of
-            traces it is the first in time: which of the others are fresh depends on the reports before.
-        counted_subjects: subjects of the reports that count. The counters of several releases share it, because one
-            person's reports to two of them are not independent either.
+        channel: The channel whose outputs are counted.
+        table: Name of the table, for faults.
+        column: Column of the reports.
+        subject: Column that names the sender of each report. Only the first report of each sender counts, because
+            several are not independent. In traces this is the earliest report, because whether a later one is drawn
+            afresh depends on the reports before it.
+        counted_subjects: Subjects who already have a counted report. The counters of several releases share this set,
+            because one person's reports to two releases are not independent either.
+        report_counts: The counts so far.
+        _rows: Number of rows read so far, for the row numbers in faults.
+        _first_column: Column that marks the first report of each trace; None if the reports are not from traces.
     """
 
     channel: Channel
@@ -51,17 +57,28 @@ class Counter:
         )
 
     def check_columns(self, names: Sequence[str]) -> None:
-        """Refuse a table that lacks the columns, or whose reports repeat others without a column of subjects."""
+        """Refuse a table that lacks a column, or that has repeated reports but no column of subjects.
+
+        Next to the reports, ``apply`` adds columns that mark reports repeated for a place (sticky), reports repeated in
+        a trace (kept), and the first report of each trace. These columns are recognised by name.
+
+        Args:
+            names: Names of the table's columns.
+
+        Raises:
+            InputError: A column is missing or marks repeated reports; the error has a fault for each column.
+        """
         required = [name for name in (self.column, self.subject) if name is not None]
         faults = [
             Fault(self.table, "header", f"columns {', '.join(names)}", f"a column {name}")
             for name in required
             if name not in names
         ]
+        # The mark columns have the prefix of the report column, such as start_ of start_report.
         prefix = self.column.removesuffix(REPORT) if self.column.endswith(f"_{REPORT}") else ""
         # A renamed report column has no prefix in common with its marks: then the marks next to it are taken.
         if REPORT not in names and not any(f"{prefix}{mark}" in names for mark in (STICKY, KEPT, FIRST)):
-            prefix = ""  # a column that was renamed: the marks next to it are those of its reports
+            prefix = ""
         sticky_column, kept_column, first_column = (f"{prefix}{mark}" for mark in (STICKY, KEPT, FIRST))
         repeats = {sticky_column: "the first of a subject's place", kept_column: "the last of a subject"}
         for name, repeated_part in repeats.items() if self.subject is None else ():
@@ -81,18 +98,21 @@ class Counter:
         """Count the reports of a batch of rows.
 
         Raises:
-            InputError: an output that the release does not have, or a report without a subject where subjects are asked
-                for.
+            InputError: A report is not an output of the release, or has no subject although there is a column of
+                subjects.
         """
         output_numbers = {name: k for k, name in enumerate(self.channel.outputs)}
         report = self._read_texts(frame, self.column)
+        # Unknown outputs get the number -1, and so do rows without a report.
         has_report = report.is_not_null()
-        numbers = report.replace_strict(output_numbers, default=-1, return_dtype=pl.Int64)
+        numbers = pl.Series(number_ids(report, output_numbers))
         unknown = has_report & (numbers < 0)
         self._refuse_rows(
             unknown,
             self.column,
-            lambda row: f"{show(str(report[row]))}, an output that the release does not have",
+            # The message does not quote the value: what is no output was not drawn by the release, so it may be the
+            # secret, from a column taken by mistake.
+            lambda row: "an output that the release does not have",
             f"one of the release's {len(output_numbers):,} outputs, or nothing",
         )
         is_first = self._mark_counted_rows(frame, has_report)
@@ -106,21 +126,34 @@ class Counter:
         )
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
-        """Read a column as texts; faults name the table."""
+        """Return a column as texts, and name the table in errors."""
         with naming(self.table):
             return texts_of(nw.from_native(frame[column], series_only=True))
 
     def _refuse_rows(self, is_wrong: pl.Series, column: str, describe: Callable[[int], str], expectation: str) -> None:
-        """Refuse a table by its first wrong row. ``describe`` returns the row's content."""
+        """Raise an InputError about the first wrong row of a batch, if any row is wrong.
+
+        Args:
+            is_wrong: Whether each row of the batch is wrong.
+            column: The column at fault.
+            describe: Describes the content of the row with the given number in the batch.
+            expectation: The values that the column must have, in words.
+        """
         rows = is_wrong.arg_true()
         if len(rows):
+            # Rows count from 1, and the header is the first.
             where = f"row {self._rows + int(rows[0]) + 2:,}, column {column}"
             raise InputError(
                 [Fault(self.table, where, f"{describe(int(rows[0]))} ({len(rows):,} such rows)", expectation)]
             )
 
     def _mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
-        """Mark the rows whose report counts: the first of their subject in the table or, for traces, in time."""
+        """Return whether each row's report counts, as its subject's first in the table or, for traces, in time.
+
+        Args:
+            frame: A batch of rows.
+            has_report: Whether each row has a report.
+        """
         if self.subject is None:
             return has_report
         with naming(self.table):
@@ -129,6 +162,7 @@ class Counter:
         self._refuse_rows(
             has_no_subject, self.subject, lambda row: "no subject with a report", "the subject of each report"
         )
+        # Of a trace only the row marked as its first can count, also if that row comes later in the table.
         if self._first_column is not None:
             marks = frame[self._first_column].cast(pl.String, strict=False).str.to_lowercase().fill_null("")
             is_invalid = ~marks.is_in(["true", "false"])
@@ -146,11 +180,16 @@ class Counter:
 def count_tables(
     tables: Sequence[tuple[Channel, TableSource]], *, column: str, subject: str | None
 ) -> list[ReportCounts]:
-    """Count the reports of several releases.
+    """Count the reports of several releases, and return the counts of each.
 
     Args:
-        tables: of each the channel, and a table of its reports.
-        column, subject: as of :class:`Counter`.
+        tables: The channel of each release, and a table of its reports.
+        column: Column of the reports.
+        subject: Column that names the sender of each report; only the first report of each sender counts. None if there
+            is no such column.
+
+    Raises:
+        InputError: A column is missing, reports repeat others, or a row has an unknown output or no subject.
     """
     counted_subjects: set[str] = set()
     results = []
@@ -160,38 +199,59 @@ def count_tables(
         )
         counter.check_columns(source.columns)
         for frame in source.batches():
-            counter.count_rows(frame.to_polars())
+            counter.count_rows(_to_polars(frame))
         results.append(counter.report_counts)
     return results
 
 
-def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
-    """Read (N,) noisy counts, in the order of the inputs, from a table with columns id and ``column``.
+def _to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
+    """Convert a table to polars. Columns of mixed types become text, because Arrow's error for them quotes a value."""
+    try:
+        return frame.to_polars()
+    except (ValueError, TypeError, OverflowError, NotImplementedError):
+        return text_frame(frame)
 
-    Rows of other ids whose count is empty are omitted: sites where no one is counted.
+
+def noisy_counts_of(channel: NoisyCounts, path: Path, column: str) -> Floats:
+    """Read the noisy counts (N,), in the order of the inputs, from a table with columns id and ``column``.
+
+    Rows with an unknown id and an empty count are omitted; these are sites where nobody is counted.
+
+    Args:
+        channel: The release's inputs.
+        path: The table.
+        column: Column of the counts.
+
+    Raises:
+        InputError: An id is unknown, missing or repeated, or its count is not a finite number.
     """
     file, column = File(name=path.name, path=path), normal_column(column)
     count_column = Column(name="count", label=column, unit="people", blank=math.nan)
     table = read_table(file, [Column(name="id", kind="id"), count_column])
+    # A row is omitted only if both its count is empty and its id unknown; an empty count of an input is a fault.
     is_kept = ~(np.isnan(table["count"]) & ~np.isin(table["id"], channel.inputs))
     faults, missing_rows = Faults(), np.flatnonzero(is_kept & np.isnan(table["count"])).tolist()
     faults.add_rows(file.name, column, missing_rows, lambda row: "nothing", "a finite number (people)")
     faults.check()
+    # each_once gives the number of each id among the inputs, and requires each of them once.
     counts = np.zeros(len(channel.inputs))
     counts[each_once(file, table["id"][is_kept], channel.inputs)] = table["count"][is_kept]
     return counts
 
 
 def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
-    """Read the records of each group from a table id,group, in order of first appearance."""
+    """Read the records of each group from a table with columns id and group, in order of the groups' first appearance.
+
+    ``ids`` are the ids of the release's records. The result has their positions in ``ids``, by group name.
+    """
     file = File(name=path.name, path=path)
     table = read_table(file, [Column(name="id", kind="id"), Column(name="group", kind="id")])
     return groups_of(dict(zip(each_once(file, table["id"], ids).tolist(), table["group"].tolist(), strict=True)))
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the records of each group, from the group of each record's number."""
-    places_by_group: dict[str, list[int]] = {}
+    """Return the record numbers of each group, given the group of each record number."""
+    members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
-        places_by_group.setdefault(name, []).append(number)
-    return {name: np.array(places, dtype=np.int64) for name, places in places_by_group.items()}
+        members_by_group.setdefault(name, []).append(number)
+    return {name: np.array(members, dtype=np.int64) for name, members in members_by_group.items()}

@@ -1,4 +1,8 @@
-"""The command ``privopt estimate``: from tables of reports to shares of the true values, in files or in memory."""
+"""Estimate the shares of the true values from tables of reports, in files (``privopt estimate``) or in memory.
+
+Both ways count the reports (:mod:`.count_reports`) and estimate from the counts (:mod:`.shares`). If a release
+publishes noisy counts instead of reports, the estimate is based on these.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +20,17 @@ from privopt.errors import UsageError, number_of
 from privopt.estimate.count_reports import count_tables, groups_of, noisy_counts_of, read_groups
 from privopt.estimate.page import estimate_page, share_layer
 from privopt.estimate.shares import Estimate, EstimateOptions, Intervals, estimate, estimate_of_counts
-from privopt.files.new_folder import new_file
-from privopt.files.targets import check_files
+from privopt.files.new_folder import check_files, new_file
 from privopt.interfaces import Channel, NoisyCounts, Progress, abilities
 from privopt.report.map_files import write_layer
 from privopt.run.verify import OpenedFolder, open_verified
 
 
 def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
-    """Return the public channel of a release.
+    """Return the public channel of a release: the probabilities of its outputs, or the noise of its counts.
 
     Raises:
-        UsageError: it has none.
+        UsageError: The release has no public channel.
     """
     channel = abilities.channel_of(opened.mechanism, opened.problem, opened.release)
     if channel is None:
@@ -48,9 +51,23 @@ def _estimate_opened(
     subject: str | None,
     also: Iterable[tuple[OpenedFolder, TableSource]],
 ) -> Estimate:
-    """Estimate from reports to one or several releases, or from noisy counts, which ``read_noisy_counts`` reads."""
+    """Estimate shares from the reports of one or several releases, or from noisy counts.
+
+    Args:
+        opened: The release, verified.
+        reports: The table of the release's reports; not read if the release publishes noisy counts.
+        read_noisy_counts: Returns the noisy counts (N,), in the order of the channel's inputs.
+        options: Options of the estimate.
+        groups: The record numbers of each group, to estimate shares of groups; None for shares of records.
+        progress: Called with the step that is being done.
+        column: Column of the reports, or of the noisy counts.
+        subject: Column that names the sender of each report; only the first report of each sender counts. None if there
+            is no such column.
+        also: Further releases of the same records, each with the table of its reports.
+    """
     channel = channel_of(opened)
     if isinstance(channel, NoisyCounts):
+        # Noisy counts have no rows of people, which could have subjects or be joined.
         if subject or next(iter(also), None) is not None:
             raise UsageError(f"{opened.folder}: noisy counts must be one table, without also or subject")
         return estimate_of_counts(channel, read_noisy_counts(channel), options, groups=groups)
@@ -67,6 +84,7 @@ def _estimate_opened(
     result = estimate(
         report_counts, options, groups=groups, rows=channel.distances, unit=channel.unit, progress=progress
     )
+    # Without subjects nothing tells whether one person sent reports to two releases.
     has_several_releases = (
         subject is None and sum(bool(release_counts.counts.any()) for release_counts in report_counts) > 1
     )
@@ -78,7 +96,16 @@ def _estimate_opened(
 
 
 def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chosen: bool, several: bool) -> list[str]:
-    """Return the warnings that users of an estimate need, as sentences."""
+    """Return the warnings that users of an estimate need, as sentences.
+
+    Args:
+        opened: The release.
+        estimate: The estimate.
+        repeated: Number of reports that were omitted because their subject already had a counted report.
+        chosen: Whether the resolution was chosen automatically and not by the user.
+        several: Whether the reports of several releases may come from the same people, without a column that names
+            them.
+    """
     lines = []
     if repeated:
         lines.append(f"{number_of(repeated, 'report')} omitted: their subjects had one already, and several show less")
@@ -88,6 +115,7 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
             "are too narrow unless a column says who sent each (subject)"
         )
     if estimate.resolution:
+        # "Smooth" shares are mixtures of bumps as wide as the resolution.
         reason = ", as fine as the reports support" if chosen else ""
         lines.append(
             f"shares are smooth at a resolution of {estimate.resolution:.3g} {estimate.unit}{reason}: gap is to the "
@@ -116,28 +144,32 @@ def write_estimate(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate, and write the table, and the page and the map if they are asked for.
+    """Estimate from the reports in a file, and write the table and, if requested, the page and the map.
 
     Args:
-        folder: the release; it is checked before it is used.
-        reports: a table.
-        out: CSV to write.
-        options: how to estimate.
-        column, subject: as of :class:`privopt.estimate.count_reports.Counter`.
-        also: further releases of the same records, each with its reports.
-        groups: a table id,group, or None.
-        page: HTML to write, or None.
-        geo: GeoJSON to write, a point a record with its share, or its group's, or None.
-        force: replace files that are there.
-        progress: called with what is being done.
+        folder: The release's folder, which is verified before use.
+        reports: The table of reports.
+        out: The CSV file to write.
+        options: Options of the estimate.
+        column: Column of the reports, or of the noisy counts.
+        subject: Column that names the sender of each report; only the first report of each sender counts. None if there
+            is no such column.
+        also: Further releases of the same records, each with its reports.
+        groups: CSV file with columns ``id`` and ``group``, or None.
+        page: The HTML file to write, or None.
+        geo: The GeoJSON file to write, or None. It has a point for each record, with the share of the record or of its
+            group.
+        force: Whether to replace existing files.
+        progress: Called with the step that is being done.
 
     Raises:
-        UsageError: files that are there, or options that cannot be meant so.
-        InputError: tables that will not do.
-        DoesNotHoldError: a release does not hold.
+        UsageError: A file already exists, or options contradict one another.
+        InputError: A table cannot be used.
+        DoesNotHoldError: A release fails verification.
     """
     input_files = [path for path in (reports, *(path for _, path in also), groups) if path is not None]
     folders = [folder, *(further for further, _ in also)]
+    # Before the work, so that a run of minutes does not end at a file that exists.
     check_files({"--out": out, "--report": page, "--geo": geo}, force=force, read=input_files, folders=folders)
     opened = open_verified(folder)
     channel = channel_of(opened)
@@ -153,16 +185,18 @@ def write_estimate(
         progress,
         column=column,
         subject=subject,
+        # A generator: each further release is verified when its turn comes.
         also=((open_verified(further), TableSource.of_file(path)) for further, path in also),
     )
-    with ExitStack() as stack:  # all are made before any gets its name
+    # Files get their names when the block ends, after all of them were written.
+    with ExitStack() as stack:
         if page is not None:
             path = stack.enter_context(new_file(page, force=force))
             path.write_text(estimate_page(result, opened, reports.name), "utf-8")
         if geo is not None and isinstance(channel, Channel):
             path = stack.enter_context(new_file(geo, force=force, option="--geo"))
             write_layer(share_layer(result, channel), path)
-        result.table().write_csv(stack.enter_context(new_file(out, force=force)))
+        result.to_frame().write_csv(stack.enter_context(new_file(out, force=force)))
     return result
 
 
@@ -182,7 +216,22 @@ def estimate_of(
     intervals: Intervals,
     resolution: float | None,
 ) -> Estimate:
-    """Implement :meth:`privopt.api.released.OpenRelease.estimate`."""
+    """Estimate from tables in memory: the implementation of :meth:`privopt.api.released.OpenRelease.estimate`.
+
+    Args:
+        opened: The release.
+        reports: A data frame with the column of reports, or a sequence of reports. Noisy counts if the release
+            publishes noisy counts.
+        column: Column of the reports, or of the noisy counts.
+        subject: Column that names the sender of each report; only the first report of each sender counts. None if there
+            is no such column.
+        by: The group of each record, by the record's id, to estimate shares of groups; None for shares of records.
+        also: Further releases of the same records, each with its reports.
+        confidence: Confidence of the intervals, in (0, 1).
+        gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
+        intervals: "finite-sample" (valid for every number of reports) or "asymptotic" (valid for many reports).
+        resolution: Resolution of smooth shares in the unit of distance; 0 for none, None to choose it.
+    """
     ids = list(channel_of(opened).inputs)
     return _estimate_opened(
         opened,
@@ -201,7 +250,7 @@ def estimate_of(
 
 
 def _table_source(reports: object, column: str, name: str) -> TableSource:
-    """Return the reports in memory, a table or a sequence, as a table."""
+    """Wrap reports in memory, a data frame or a sequence of values for ``column``, as a table called ``name``."""
     reports = values_of(reports)
     if isinstance(reports, (list, tuple, np.ndarray)):
         reports = {column: np.asarray(reports, dtype=object).ravel().tolist()}
@@ -209,7 +258,12 @@ def _table_source(reports: object, column: str, name: str) -> TableSource:
 
 
 def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
-    """Check noisy counts in memory."""
+    """Return noisy counts in memory as an array (N,), or raise a UsageError.
+
+    Args:
+        reports: The counts, one finite number for each id, in any form that NumPy takes.
+        ids: Ids of the release's inputs.
+    """
     counts = np.asarray(reports, dtype=np.float64)
     if counts.shape != (len(ids),) or not np.isfinite(counts).all():
         raise UsageError(f"reports must be {len(ids)} finite numbers, one for each of {', '.join(ids[:3])}, ...")
@@ -217,10 +271,19 @@ def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
 
 
 def _check_groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
-    """Check the groups of records in memory."""
+    """Return the record numbers of each group.
+
+    Args:
+        by: The group name of each record, by the record's id.
+        ids: Ids of the release's records, each of which must have a group.
+
+    Raises:
+        UsageError: A record has no group, a group's name is not a text, or a key is not the id of a record.
+    """
     if not isinstance(by, Mapping):
         raise UsageError(f"by must be a mapping from each record's id to its group, got {type(by).__name__}")
     group_by_id = {str(name): group for name, group in by.items()}
+    # Records without a group, and groups of unknown records.
     mismatched_ids = sorted(set(group_by_id) ^ set(ids))
     if mismatched_ids or not all(isinstance(group, str) for group in group_by_id.values()):
         example = (

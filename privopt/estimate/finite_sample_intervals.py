@@ -1,12 +1,13 @@
-"""Intervals that hold for every number of reports: Clopper-Pearson bounds on outputs, then linear programs.
+"""Intervals that hold for every number of reports, by Clopper-Pearson bounds on outputs and linear programs.
 
 With probability 1 - alpha, the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
-confidence 1 - alpha / their number). The true shares then satisfy pi >= 0, sum pi = 1 and L_k <= (pi Z)_k <= U_k, and
-the smallest and largest pi_i among all such shares bound every share at once. The programs are written in the modelling
-language. For every y, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. With a program's
-multipliers as y this is its value, so that the bound is valid whatever the solver's tolerance.
+confidence 1 - alpha / m, where m is the number of bounds). The true shares then satisfy pi >= 0, sum pi = 1 and L_k <=
+(pi Z)_k <= U_k, and the smallest and largest pi_i among all such shares bound all shares simultaneously. The programs
+are written in the modelling language. For every y, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i
+(h - Z y)_i. If y are the program's multipliers, this bound equals the program's optimal value. It is valid for any y,
+so the solver's tolerance does not matter.
 
-:mod:`privopt.estimate.linear_intervals` has quicker intervals, for groups of records and for more records than the
+:mod:`privopt.estimate.linear_intervals` computes intervals faster, for groups of records and for more records than the
 programs can handle. The intervals here are narrower for a group that the reports hardly distinguish from others,
 because they exclude shares that the other outputs rule out.
 """
@@ -23,26 +24,34 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_WORK: Final = 20_000_000
-"""Entries of the programs, times intervals, up to which each interval is its own pair of programs."""
+"""Matrix entries of a program times the number of intervals, up to which a pair of programs is solved for each."""
 MIN_SHARE: Final = 1e-8
-"""Share of a column's greatest entry below which a program leaves an entry out: its solver drops smaller ones."""
+"""An entry of the channel smaller than this part of its column's greatest one is left out of a program.
+
+The solver would drop such entries itself."""
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:
-    """Return whether there are few enough intervals to solve a pair of programs for each."""
+    """Return whether there are few enough intervals to solve two linear programs for each.
+
+    Args:
+        records, outputs: Numbers of rows and columns of the channel.
+        intervals: Number of intervals.
+    """
     return records * outputs * intervals <= MOST_WORK
 
 
 def finite_sample(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None = None
 ) -> tuple[Floats, Floats] | None:
-    """Return the smallest and largest h . pi for each functional, or None if no shares satisfy all bounds.
+    """Return the smallest and largest h . pi for each functional h, or None if no shares pi satisfy all bounds.
 
     Args:
         columns: (N, K) probability of each output given each record.
-        low, high: (K,) bounds of their probabilities.
-        functionals: (G, N), entries in [0, 1], sparse.
-        progress: called with how many are done.
+        low, high: (K,) bounds of the outputs' probabilities.
+        functionals: (G, N) entries in [0, 1], sparse. A row with ones at the records of a group stands for the group's
+            share.
+        progress: Called with how many are done.
 
     Returns:
         Lower and upper bounds, (G,) each, in [0, 1].
@@ -50,7 +59,9 @@ def finite_sample(
     program_bounds = _solve_programs(columns, low, high, functionals, progress)
     if program_bounds is None:
         return None
-    with np.errstate(divide="ignore"):  # y = one output's, scaled so that its record's own share is all there is
+    # A record's share times its probability of an output is at most the output's probability, which is at most high.
+    # This is the bound that the multipliers y of a single output prove.
+    with np.errstate(divide="ignore"):
         single_output_bounds = functionals @ np.where(columns > 0, high / columns, np.inf).min(axis=1).clip(0.0, 1.0)
     lower, upper = (
         np.clip(program_bounds[0], 0.0, 1.0),
@@ -62,7 +73,20 @@ def finite_sample(
 def _solve_programs(
     columns: Floats, low: Floats, high: Floats, functionals: csr_array, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Solve two programs for each interval, starting each from the basis before."""
+    """Solve two linear programs for each interval, each started from the basis of the previous program.
+
+    Args:
+        columns: (N, K) probability of each output given each record.
+        low, high: (K,) bounds of the outputs' probabilities.
+        functionals: (G, N) entries in [0, 1], sparse. An interval of h . pi is computed for each row h.
+        progress: Called with how many are done.
+
+    Returns:
+        Lower and upper bounds (G,) that the multipliers prove; None if the programs are infeasible.
+
+    Raises:
+        SolverError: A program ended without multipliers.
+    """
     from privopt.backends.choose import get
     from privopt.dsl import Eq, Index, IndexSet, Model, total
     from privopt.dsl.outcome import Outcome
@@ -72,10 +96,13 @@ def _solve_programs(
     X, Y = IndexSet("X", count), IndexSet("Y", outputs)
     i, k = Index("i", X), Index("k", Y)
     pi = m.variable("pi", X, lower=0)
-    z = m.param("z", np.where(columns < MIN_SHARE * columns.max(axis=0), 0.0, columns))  # bounds are evaluated with all
+    # Small entries are left out of the program only; the bounds below are evaluated with all entries.
+    z = m.param("z", np.where(columns < MIN_SHARE * columns.max(axis=0), 0.0, columns))
     m.minimize(total(m.param("h", functionals[[0]].toarray()[0])[i] * pi[i], over=i))
     m.require("mass", Eq(total(pi[i], over=i), 1))
-    q = m.variable("q", Y, lower=low - MIN_SHARE, upper=high + MIN_SHARE)  # one row an output: half the basis of two
+    # q is the probability of each output. Bounds on q instead of two rows for each output halve the basis; they are
+    # widened by what the omitted entries may add.
+    q = m.variable("q", Y, lower=low - MIN_SHARE, upper=high + MIN_SHARE)
     m.require("reported", Eq(total(z[i, k] * pi[i], over=i), q[k]), forall=k)
     session = get("highs").session(m.compile())
     bounds = np.zeros((2, functionals.shape[0]))
@@ -99,9 +126,15 @@ def _solve_programs(
 
 
 def _lower_bounds(columns: Floats, low: Floats, high: Floats, h: Floats, y: Floats) -> Floats:
-    """Return the bounds (G,) that multipliers y (K, G) prove on the smallest h . pi, for h (G, N).
+    """Return the lower bounds (G,) on the smallest h . pi that multipliers prove, regardless of their source.
 
-    Each is lowered by what rounding may have added to it.
+    The module docstring has the formula. Each bound is lowered by the largest possible rounding error.
+
+    Args:
+        columns: (N, K) probability of each output given each record.
+        low, high: (K,) bounds of the outputs' probabilities.
+        h: (G, N) functionals.
+        y: (K, G) multipliers of the outputs.
     """
     bounds: Floats = low @ np.maximum(y, 0.0) + high @ np.minimum(y, 0.0) + (h.T - columns @ y).min(axis=0)
     bounds -= 1e-13 * (1.0 + np.abs(y).sum(axis=0))

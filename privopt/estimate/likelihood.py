@@ -4,8 +4,8 @@ With shares pi of the records and a channel Z, report k has probability m_k = su
 counts n_k is sum_k n_k ln m_k, which is concave and depends on the counts alone. With D_i = sum_k n_k z_ik / m_k,
 Jensen's inequality shows that no shares have a log-likelihood greater than that of pi by more than n ln(max_i D_i / n).
 
-The iterative Bayesian update pi_i D_i / n climbs towards the same maximum, but slowly. The interior point method here
-needs some twenty steps. It starts from uniform shares, so that it finds a central one if there are many maxima.
+The iterative Bayesian update pi_i D_i / n converges to the same maximum, but slowly. The interior point method here
+needs about twenty steps. It starts from uniform shares, so that it finds a central maximum if there are many.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_STEPS: Final = 300
+"""Number of steps after which the method gives up."""
 MIN_WEIGHT_SHARE: Final = 1e-14
 """Share of the greatest weight below which a record does not count in a step's equations."""
 
@@ -39,12 +40,13 @@ class Fit:
     """Shares that maximise the likelihood.
 
     Attributes:
-        shares: (N,) of the records, above 0, summing to 1.
-        gap: proved: how far the log-likelihood can be from its maximum, per report; of smooth shares from that among
-            mixtures of their resolution.
-        log_likelihood: per report, at the shares.
-        whole_gap: proved: how far it can be from its maximum over all distributions, per report.
-        resolution: of smooth shares, in the unit of distance; 0 if every distribution was allowed.
+        shares: (N,) shares of the records, above 0, summing to 1.
+        gap: Proved bound on the distance of the log-likelihood from its maximum, per report. For smooth shares, the
+            maximum among mixtures of the same resolution.
+        log_likelihood: Log-likelihood per report at the shares.
+        whole_gap: Proved bound on the distance of the log-likelihood from the maximum over all distributions, per
+            report.
+        resolution: Resolution of smooth shares, in the unit of distance; 0 if every distribution was allowed.
     """
 
     shares: Floats
@@ -55,30 +57,34 @@ class Fit:
 
 
 def gap_of(shares: Floats, columns: Floats, parts: Floats) -> float:
-    """Bound how far shares are from the maximum, per report: ln max_i D_i.
+    """Return a bound on the distance of the log-likelihood of shares from its maximum, per report: ln max_i D_i.
 
     Args:
-        shares: (N,) summing to 1.
+        shares: (N,) shares, summing to 1.
         columns: (N, K) probability of each report given each record.
-        parts: (K,) part of all reports that each is; they sum to 1.
+        parts: (K,) fraction of all reports that each output has; the fractions sum to 1.
     """
     slope = columns @ (parts / (shares @ columns))
     return max(0.0, math.log(float(slope.max())))
 
 
 def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress | None = None) -> Fit:
-    """Return the shares of greatest likelihood.
+    """Return the shares of maximum likelihood.
 
     Args:
-        columns: (N, K) as of :func:`gap_of`; of reports that came, each possible for some record.
-        parts: (K,) above 0, summing to 1.
-        gap: to end at, per report.
-        progress: called with the gap after each step.
+        columns: (N, K) probability of each reported output given each record. Each output is possible for some record.
+        parts: (K,) fractions of the reports, above 0, summing to 1.
+        gap: Gap at which the method ends, per report.
+        progress: Called with the gap after each step.
+
+    Raises:
+        SolverError: The gap was not reached.
 
     Notes:
         A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.
     """
     count = len(columns)
+    # p are the shares, not scaled to the sum 1 yet, and s the multipliers of p >= 0.
     p, s = _start_point(np.full(count, 1.0 / count), columns, parts, 0.1)
     best_gap, best_shares, best_step = math.inf, p, 0
     for step in range(MOST_STEPS):
@@ -101,26 +107,46 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
 
 
 def _start_point(p: Floats, columns: Floats, parts: Floats, minimum: float) -> tuple[Floats, Floats]:
-    """Return the start of the method: shares, and multipliers of at least ``minimum``."""
+    """Return a starting point at the shares p (N,): p itself, and multipliers (N,) of at least ``minimum``.
+
+    The minimum keeps the starting point in the interior, because multipliers must be above 0.
+
+    Args:
+        p: Shares, above 0, summing to 1.
+        columns: (N, K) probability of each report given each record.
+        parts: (K,) fraction of all reports that each output has.
+        minimum: The least multiplier.
+    """
     slope = columns @ (parts / (p @ columns))
     return p, np.maximum(minimum, 1.0 - slope)
 
 
 def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Floats, Floats]:
-    """Take one predictor-corrector step (Mehrotra) on slope + s = 1, p s = mu.
+    """Take one predictor-corrector step (Mehrotra) towards the optimality conditions slope + s = 1, p s = mu.
 
-    The masses sum to 1 if both equations hold.
+    Args:
+        p: (N,) shares, above 0. The shares sum to 1 if both equations hold.
+        s: (N,) multipliers of p >= 0, above 0.
+        columns: (N, K) probability of each report given each record.
+        parts: (K,) fraction of all reports that each output has; the fractions sum to 1.
+
+    Returns:
+        The next p and s, both above 0.
     """
     mass = p @ columns
-    excess = columns @ (parts / mass) - 1.0  # how far the slope is above what it may be
+    # The slope of the log-likelihood less its largest value at the optimum.
+    excess = columns @ (parts / mass) - 1.0
+    # With ds eliminated, Newton's equations are (Z diag(parts / mass^2) Z' + diag(s / p)) dp = right-hand side.
     solve = _Newton(columns, mass**2 / parts, p / s)
     mu = float(p @ s) / len(p)
-    dp = solve(excess)  # off + s + (0 - p s) / p
+    # The predictor aims at mu = 0: its right-hand side (excess + s) + (0 - p s) / p is the excess alone.
+    dp = solve(excess)
     ds = -s - s * dp / p
     predicted_mu = (p + _step_length(p, dp) * dp) @ (s + _step_length(s, ds) * ds) / len(p)
     # Mehrotra's heuristic: the better the predictor step, the smaller the target of the complementarity.
     goal = mu * min(1.0, max(0.0, float(predicted_mu) / mu)) ** 3
     goal = max(goal, min(mu, MIN_RESIDUAL_SHARE * float(p @ np.abs(excess + s)) / len(p)))
+    # The corrector aims at p s = goal, and allows for the predictor's second-order term dp ds.
     target = goal - p * s - dp * ds
     dp = solve(excess + s + target / p)
     ds = (target - s * dp) / p
@@ -128,22 +154,30 @@ def _take_step(p: Floats, s: Floats, columns: Floats, parts: Floats) -> tuple[Fl
 
 
 def _step_length(values: Floats, step: Floats) -> float:
-    """Return the longest step, up to 1, that keeps all values positive."""
+    """Return the step length, up to 1, that keeps all values positive: at most 99.5 % of the way to the first zero."""
     return float(min(1.0, 0.995 / max(1e-300, float((-step / values).max()))))
 
 
 class _Newton:
-    """Solves (Z diag(1 / v) Z' + diag(1 / t)) x = y.
+    """Solves (Z diag(1 / v) Z' + diag(1 / t)) x = y for several y, after one factorisation.
 
-    If there are fewer outputs than records, the Woodbury identity reduces it to a system over the outputs.
+    If there are fewer outputs than records, the Woodbury identity reduces the system to one over the outputs.
     """
 
     def __init__(self, columns: Floats, v: Floats, t: Floats) -> None:
+        """Factorise the matrix.
+
+        Args:
+            columns: Z, (N, K) probability of each report given each record.
+            v: (K,) above 0.
+            t: (N,) above 0.
+        """
         from scipy.linalg import cho_factor
 
         self.t, self.by_reports = t, columns.shape[1] <= columns.shape[0]
         if self.by_reports:
-            # Records of almost no weight change nothing in the equations; leaving them out saves time.
+            # Over the outputs, the matrix is Z' diag(t) Z + diag(v). Records of almost no weight change nothing in it;
+            # leaving them out saves time.
             is_kept = t > MIN_WEIGHT_SHARE * t.max()
             self.columns, self.is_kept = columns[is_kept], is_kept
             scaled = self.columns * np.sqrt(t[is_kept])[:, None]
@@ -161,15 +195,17 @@ class _Newton:
         self.factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def _solve_inner(self, y: Floats) -> Floats:
-        """Solve with the factor of the scaled matrix."""
+        """Solve with the factorised matrix, and undo its scaling to a unit diagonal."""
         from scipy.linalg import cho_solve
 
         solution: Floats = cho_solve(self.factor, y / self.size, check_finite=False) / self.size
         return solution
 
     def __call__(self, y: Floats) -> Floats:
+        """Return the solution x (N,) for a right-hand side y (N,)."""
         if not self.by_reports:
             return self._solve_inner(y)
+        # Woodbury: x = t y - t Z (Z' diag(t) Z + diag(v))^-1 Z' t y.
         x = self.t * y
         x[self.is_kept] -= self.t[self.is_kept] * (self.columns @ self._solve_inner(self.columns.T @ x[self.is_kept]))
         return x

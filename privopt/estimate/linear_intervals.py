@@ -1,13 +1,14 @@
-"""Intervals by linear estimators, for groups among thousands of records: quick, and all at once.
+"""Simultaneous intervals by linear estimators, fast even for groups among thousands of records.
 
-For any weights h on outputs that are fixed before the reports are seen, the mean of h over the reports of n people has
-the expectation pi . (Z h). This lies within [min_i (Z h - g)_i, max_i (Z h - g)_i] of the group's share g . pi, for
-every distribution pi. The remaining error is that of a mean of n independent bounded values: the empirical Bernstein
-bound for every n, or the normal quantile for many. So any weights give valid intervals, and good weights give narrow
-ones. The weights come from ridge regressions that trade bias for variance, and each group takes the narrowest interval.
-A few of the reports, drawn at random and not used again, choose among the regressions and weight their outputs.
+For any weights h on outputs, fixed before the reports are seen, the mean of h over the reports of n people has
+expectation pi . (Z h). This expectation lies within [min_i (Z h - g)_i, max_i (Z h - g)_i] of the group's share g . pi,
+for every distribution pi. The remaining error is that of a mean of n independent bounded values. The empirical
+Bernstein bound covers it for every n, a normal quantile for large n. So any weights give valid intervals, and good
+weights give narrow ones. The weights come from ridge regressions that trade bias for variance, and each group uses the
+regression with the narrowest interval. A few of the reports, drawn at random and not used again, serve to choose among
+the regressions and to weight their outputs.
 
-Without a bias the weights of least variance reach the Cramer-Rao bound of all unbiased estimators.
+Without bias, the weights of least variance attain the Cramer-Rao bound of all unbiased estimators.
 
 Source:
     Maurer, Pontil, "Empirical Bernstein bounds and sample variance penalization", COLT 2009, Theorem 10; Donoho,
@@ -31,7 +32,7 @@ SET_APART: Final = 0.05
 intervals 3 % wider, a fiftieth 1 % wider, for worse weights (tests/bench/bench_intervals.py, 2026-11-26)."""
 
 RIDGES: Final = tuple(10.0 ** (power / 3) for power in range(-24, 7))
-"""Of the regressions, relative to the mean eigenvalue."""
+"""Ridges of the regressions that are tried: the weight of a regression's penalty, relative to the mean eigenvalue."""
 
 MUCH: Final = 2 * 10**9
 """Groups times records times outputs above which a fifth of the ridges are tried. Over 700 single records that made
@@ -41,13 +42,13 @@ BLOCK: Final = 1 << 24
 """Entries of the groups that are worked on at once."""
 
 SPLIT_SEED: Final = 20260329
-"""Of the draw that sets reports apart: the same reports give the same intervals."""
+"""Seed of the draw that sets reports apart, so that the same reports give the same intervals."""
 
 ROUNDING_ERROR: Final = 1e-11
 """What rounding may add to a bias, relative to the greatest weight."""
 
 HalfWidth = Callable[[Floats, Floats, int], Floats]
-"""From variances (G,), ranges (G,) of the weights, and the number of reports."""
+"""Returns half widths (G,) from variances (G,), ranges (G,) of the weights, and the number of reports."""
 
 
 def linear_intervals(
@@ -59,21 +60,22 @@ def linear_intervals(
     finite: bool,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats] | None:
-    """Bound the share of each group, all at once with the confidence.
+    """Return bounds on the share of each group, which hold simultaneously with the given confidence.
 
     Args:
-        channels: (N, K) probability of each output given each record, of each release.
-        counts: (K,) how often each output was reported, of each release.
+        channels: For each release, the probability (N, K) of each output given each record.
+        counts: For each release, how often each output was reported, (K,).
         functionals: (G, N) ones where a record belongs to a group, sparse.
-        confidence: in (0, 1); shared out evenly among groups, releases and sides.
-        finite: whether the intervals hold for every number of reports, or for many.
-        progress: called with what is being done.
+        confidence: Confidence in (0, 1); its complement is divided evenly among groups, releases and sides.
+        finite: Whether the intervals hold for every number of reports, or only for many.
+        progress: Called with the step that is being done.
 
     Returns:
-        Lower and upper bounds, (G,) each, in [0, 1]; None if no shares lie within.
+        Lower and upper bounds, (G,) each, in [0, 1]; None if no shares lie within them.
 
     Notes:
-        An eigendecomposition of min(N, K): 5 s at 2,032 on one core; then some 10 N K G multiplications a ridge.
+        The eigendecomposition of order min(N, K) takes 5 s for 2,032 on one core. Each ridge then takes about 10 N K G
+        multiplications.
     """
     releases = [(channel, count) for channel, count in zip(channels, counts, strict=True) if count.any()]
     split_counts = [
@@ -101,17 +103,19 @@ def linear_intervals(
 
 
 class _Means:
-    """Bounds by weighted means over the reports of some releases.
-
-    Args:
-        releases: channel (N, K) and counts of each release.
-        parts: reports that choose, and those that count, of each.
-        half_width: of the error of a mean.
-    """
+    """Bounds by weighted means over the reports of several releases, each in proportion to its number of reports."""
 
     def __init__(
         self, releases: Sequence[tuple[Floats, Ints]], parts: Sequence[tuple[Ints, Ints]], half_width: HalfWidth
     ) -> None:
+        """Prepare the regressions.
+
+        Args:
+            releases: Channel (N, K) and counts (K,) of each release.
+            parts: For each release, the counts (K,) of the reports that choose the weights, and of those used for the
+                bounds.
+            half_width: Returns the half width of the error of a mean.
+        """
         total = sum(int(counted_reports.sum()) for _, counted_reports in parts)
         self._parts, self._half_width = parts, half_width
         self._shares = [int(counted_reports.sum()) / total for _, counted_reports in parts]
@@ -119,14 +123,20 @@ class _Means:
             _probability_roots(channel, reports_apart)
             for (channel, _), (reports_apart, _) in zip(releases, parts, strict=True)
         ]
+        # Divided by the roots of the outputs' probabilities, the ridge penalises the variance of the mean.
         scaled = [share * releases[number][0] / roots[number] for number, share in enumerate(self._shares)]
         self._probability_roots, self._weigh = np.concatenate(roots)[:, None], _Ridges(np.hstack(scaled))
+        # Where the weights of one release end and those of the next begin.
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
-        """Return the bounds of each group (N, G) that the reports set apart predict to be narrowest.
+        """Return the lower and upper bounds (G,) of each group, from the regression that predicts the narrowest.
 
-        The bounds themselves come from the other reports.
+        The prediction uses the reports set apart, whereas the bounds themselves use the other reports.
+
+        Args:
+            groups: (N, G) ones where a record belongs to a group.
+            ridges: The ridges to try.
         """
         count = groups.shape[1]
         best_widths, low, high = np.full(count, np.inf), np.zeros(count), np.ones(count)
@@ -134,10 +144,13 @@ class _Means:
         for ridge in ridges:
             weights, biases = self._weigh(ridge, projected, groups)
             weights /= self._probability_roots
+            # The bias is widened by its rounding error, so that the interval is not too narrow.
             slack = ROUNDING_ERROR * (1.0 + np.abs(weights).max(axis=0))
             min_biases, max_biases = biases.min(axis=0) - slack, biases.max(axis=0) + slack
             means, widths = self._estimate_means(np.split(weights, self._cuts))
             expected_widths = max_biases - min_biases + 2 * widths[0]
+            # Chosen by the reports set apart only: the others are independent of the choice, so that the bound stays
+            # valid.
             is_better = expected_widths < best_widths
             best_widths[is_better] = expected_widths[is_better]
             low[is_better] = (means[1] - max_biases - widths[1])[is_better]
@@ -145,7 +158,13 @@ class _Means:
         return low, high
 
     def _estimate_means(self, weights: Sequence[Floats]) -> tuple[Floats, Floats]:
-        """Return the means (2, G) and their half widths, of the reports that choose and of those that count."""
+        """Return the means of weights over reports, and the half widths of their errors, (2, G) each.
+
+        The first row is for the reports that choose the weights, the second for those used for the bounds.
+
+        Args:
+            weights: For each release, the weights (K, G) of the outputs.
+        """
         means, widths = np.zeros((2, weights[0].shape[1])), np.zeros((2, weights[0].shape[1]))
         for release_share, h, (reports_apart, counted_reports) in zip(self._shares, weights, self._parts, strict=True):
             for part, reports in enumerate((reports_apart, counted_reports)):
@@ -159,18 +178,31 @@ class _Means:
 
 
 def _split_reports(counts: Ints, chance: np.random.Generator) -> tuple[Ints, Ints]:
-    """Split reports at random: at least one is set apart, and at least two remain."""
+    """Split reports at random into those that choose weights and those used for the bounds; return counts (K,) of each.
+
+    Of three or more reports, at least one is in the first part and at least two are in the second.
+
+    Args:
+        counts: (K,) how often each output was reported.
+        chance: The random generator, whose seed is fixed.
+    """
     rounded = np.rint(counts).astype(np.int64)
     n = int(rounded.sum())
+    # A variance needs two reports.
     apart_count = max(0, min(math.ceil(SET_APART * n), n - 2))
     reports_apart = chance.multivariate_hypergeometric(rounded, apart_count)
     return reports_apart, rounded - reports_apart
 
 
 def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
-    """Return the roots of the outputs' estimated probabilities (K,), never 0.
+    """Return the square roots of the outputs' estimated probabilities (K,), never 0.
 
-    The estimate combines the reports set apart with half a pseudo-count per output, spread as by uniform shares.
+    The estimate combines the reports set apart with half a pseudo-count per output, distributed as under uniform
+    shares.
+
+    Args:
+        channel: (N, K) probability of each output given each record.
+        reports_apart: (K,) how often each output occurs in the reports set apart.
     """
     uniform_probabilities = channel.mean(axis=0)
     smoothed_counts = reports_apart + 0.5 * len(uniform_probabilities) * uniform_probabilities
@@ -179,21 +211,29 @@ def _probability_roots(channel: Floats, reports_apart: Ints) -> Floats:
 
 
 def _weighted_moments(h: Floats, reports: Ints) -> tuple[Floats, Floats]:
-    """Return the mean and variance (n - 1 in the denominator) of weights over reports, (G,) each."""
+    """Return the mean and the variance (n - 1 in the denominator) of weights over reports, (G,) each.
+
+    Args:
+        h: (K, G) weights of the outputs.
+        reports: (K,) how often each output was reported.
+    """
     n = max(1, int(reports.sum()))
     mean = reports @ h / n
+    # Rounding can make a variance of 0 negative.
     return mean, np.maximum(reports @ h**2 / n - mean**2, 0.0) * (n / max(1, n - 1))
 
 
 def _bernstein_half_width(error: float) -> HalfWidth:
-    """Return the half width for a mean of bounded values, valid for every n.
+    """Return a function for the half widths of means of bounded values, which fail with probability at most ``error``.
 
-    It is Bernstein's bound with a bound on the standard deviation. A tenth of the error is spent on the deviation, the
-    rest on the two sides of the mean.
+    The half widths hold for every number of values. They are Bernstein's bound with an upper bound on the standard
+    deviation (Maurer and Pontil 2009, Theorem 10). A tenth of the error probability is spent on the deviation, the rest
+    on the two sides of the mean.
     """
     side_log, deviation_log = math.log(1 / (0.45 * error)), math.log(1 / (0.1 * error))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
+        """Return the half widths (G,), from variances (G,), ranges (G,) of the values, and the number of reports."""
         deviation_bound = np.sqrt(variance) + span * math.sqrt(2 * deviation_log / max(1, reports - 1))
         return deviation_bound * math.sqrt(2 * side_log / reports) + span * side_log / (3 * reports)
 
@@ -201,36 +241,48 @@ def _bernstein_half_width(error: float) -> HalfWidth:
 
 
 def _normal_half_width(error: float) -> HalfWidth:
-    """Return the half width for a mean of many values, by the normal quantile."""
+    """Return a function for the half widths of means of many values, which fail with probability ``error``.
+
+    Each half width is the standard error times a quantile of the normal distribution.
+    """
     from scipy.stats import norm
 
     quantile = float(norm.isf(error / 2))
 
     def half_width(variance: Floats, span: Floats, reports: int) -> Floats:
+        """Return the half widths (G,), from variances (G,) and the number of reports; the ranges are not used."""
         return quantile * np.sqrt(variance / reports)
 
     return half_width
 
 
 class _Ridges:
-    """Solves min |A u - g|^2 + ridge |u|^2 for many groups, after one eigendecomposition of the smaller side."""
+    """Solves min |A u - g|^2 + ridge |u|^2 for many g and ridges, after one eigendecomposition."""
 
     def __init__(self, matrix: Floats) -> None:
+        """Compute the eigendecomposition of A'A or AA', whichever is smaller; ``matrix`` is A, shape (N, K)."""
         from scipy.linalg import eigh
 
         self._matrix = matrix
         self._by_outputs = matrix.shape[1] < matrix.shape[0]
         square = matrix.T @ matrix if self._by_outputs else matrix @ matrix.T
         values, self._vectors = eigh(square, overwrite_a=True, check_finite=False)
+        # Rounding can make an eigenvalue of 0 negative.
         self._values = np.maximum(values, 0.0)
 
     def project_groups(self, groups: Floats) -> Floats:
-        """Project groups (N, G) onto the eigenvectors, once for all ridges."""
+        """Return the groups (N, G) projected onto the eigenvectors; the projection can be used for all ridges."""
         projected: Floats = self._vectors.T @ (self._matrix.T @ groups if self._by_outputs else groups)
         return projected
 
     def __call__(self, ridge: float, projected: Floats, groups: Floats) -> tuple[Floats, Floats]:
-        """Return the weights u (K, G) and the biases A u - g (N, G)."""
+        """Return the weights u (K, G) and the biases A u - g (N, G) for one ridge.
+
+        Args:
+            ridge: Weight of the penalty, relative to the mean eigenvalue.
+            projected: The projected groups.
+            groups: (N, G) the right-hand sides g.
+        """
         solved = self._vectors @ (projected / (self._values + ridge * self._values.mean())[:, None])
         weights = solved if self._by_outputs else self._matrix.T @ solved
         return weights, self._matrix @ weights - groups

@@ -1,4 +1,4 @@
-"""An estimate as one offline page: estimated and reported shares on a map, and the table with its intervals."""
+"""An estimate as one offline page: maps of estimated and reported shares, and a table with intervals."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from privopt.arrays import Floats
+from privopt.declare.notebook import format_digits
 from privopt.errors import number_of
 from privopt.estimate.shares import Estimate
 from privopt.interfaces import Channel
 from privopt.interfaces.abilities import channel_of
-from privopt.interfaces.reporting import Layer, position_text
+from privopt.interfaces.reporting import Layer
+from privopt.numbers.distances import position_text
 from privopt.report.charts import dot_size
 from privopt.report.map_files import point_features
 from privopt.report.page import document, drawing, table
-from privopt.report.theme import MARK, RIM, axes_of, themed
+from privopt.report.theme import MARK, RIM, add_legend, axes_of, use_theme
 from privopt.run.verify import OpenedFolder
 
 if TYPE_CHECKING:
@@ -26,33 +28,34 @@ else:  # loaded late
     Figure = Any
 
 MAX_DRAWN_INTERVALS: Final = 40
-"""Intervals that are drawn: those of the greatest shares."""
-MAX_TABLE_ROWS: Final = 2_000
-"""Rows of the table; the rest are in the CSV file."""
+"""Largest number of intervals that are drawn: those of the greatest shares."""
+MAX_TABLE_ROWS: Final = 10_000
+"""Largest number of rows of the page's table; the others are in the CSV file only."""
 
 
-@themed
+@use_theme
 def map_figure(estimate: Estimate, channel: Channel) -> Figure:
-    """Draw two maps in one scale of colours: what was reported, and the estimate of the truth.
+    """Draw two maps with a common colour scale: the shares of the raw reports, and the estimated true shares.
 
     Args:
-        estimate: an estimate over all records whose outputs are the records.
-        channel: of records with coordinates.
+        estimate: An estimate over all records, whose outputs are the records.
+        channel: The channel, whose records have coordinates.
     """
     assert estimate.reported is not None
+    # The scale ends at a quantile, so that a few large shares do not make all others look alike.
     max_share = float(max(np.quantile(estimate.reported, 0.995), np.quantile(estimate.shares, 0.995), 1e-12))
     return _draw_maps(
         {"reported": estimate.reported, "estimated": estimate.shares}, channel, max_share, "share", height=4.2
     )
 
 
-@themed
+@use_theme
 def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
-    """Draw three maps in one scale of colours: each record in its district's share, and in the ends of its interval.
+    """Draw three maps with a common colour scale: the share of each record's district, and both ends of its interval.
 
     Args:
-        shares: (N,) the figures of each record's district, by name; NaN of a record without one.
-        channel: of records with coordinates.
+        shares: For each map, the figure (N,) of each record's district; NaN for a record without a district.
+        channel: The channel, whose records have coordinates.
     """
     max_share = max(float(np.nanmax(values)) for values in shares.values()) or 1.0
     return _draw_maps(shares, channel, max_share, "share of the district", height=3.4)
@@ -61,43 +64,58 @@ def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
 def _draw_maps(
     shares: Mapping[str, Floats], channel: Channel, max_share: float, label: str, *, height: float
 ) -> Figure:
-    """Draw maps side by side, with the records as dots over the streets between them."""
+    """Draw maps side by side, with the records as dots over the streets.
+
+    Args:
+        shares: For each map, by its title, the values (N,) that determine the records' colours; NaN for no colour.
+        channel: The channel, whose records have coordinates.
+        max_share: The upper end of the colour scale.
+        label: Label of the colour bar.
+        height: Height of the figure in inches.
+    """
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.4, height), layout="compressed")
-    assert channel.coordinates is not None  # the caller looked
-    places, degrees = channel.coordinates, channel.geographic
-    points = places[:, ::-1] if degrees else places
-    size = dot_size(places, 5.4 / len(shares))
+    assert channel.coordinates is not None  # callers have checked
+    coordinates, degrees = channel.coordinates, channel.geographic
+    # Latitude and longitude become y and x.
+    points = coordinates[:, ::-1] if degrees else coordinates
+    size = dot_size(coordinates, 5.4 / len(shares))
     for number, (title, values) in enumerate(shares.items()):
         axes = figure.add_subplot(1, len(shares), number + 1)
         if channel.streets is not None:
             axes.add_collection(LineCollection(list(points[channel.streets]), colors="0.6", linewidths=0.5, zorder=0))
         order = np.argsort(values, kind="stable")
+        # The largest values are drawn last, so that no other dot covers them.
         x, y = points[order].T
         dots = axes.scatter(x, y, c=values[order], s=size, vmin=0, vmax=max_share, cmap="viridis", **RIM)
         axes.set_title(title)
+        # Wide enough that dots at the edge are drawn whole.
+        axes.margins(0.08)
+        # A degree of longitude is shorter than one of latitude by the cosine of the latitude.
         axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
-        axes.set_xlabel("longitude" if degrees else "x (km)")
+        axes.set_xlabel("longitude (degrees)" if degrees else "x (km)")
         if not number:
-            axes.set_ylabel("latitude" if degrees else "y (km)")
+            axes.set_ylabel("latitude (degrees)" if degrees else "y (km)")
+    # Values beyond the scale have its last colour, which the arrow of the colour bar shows.
     extend = "max" if any(np.nanmax(values) > max_share for values in shares.values()) else "neither"
-    figure.colorbar(dots, ax=figure.axes, label=label, shrink=0.8, extend=extend)
+    figure.colorbar(dots, ax=figure.axes, label=label, location="bottom", aspect=40, shrink=0.8, extend=extend)
     return figure
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
-    """Return a map layer with a point for each record and its share and interval, or those of its group.
+    """Return a map layer with a point for each record, which has the share and interval of the record or of its group.
 
     Args:
-        estimate: the estimate, over records or groups.
-        channel: of records with coordinates.
+        estimate: The estimate, over records or groups.
+        channel: The channel, whose records have coordinates.
     """
-    assert channel.coordinates is not None  # the caller looked
+    assert channel.coordinates is not None  # callers have checked
     columns: dict[str, Any] = {}
     if estimate.group_of is not None:
-        names = [*estimate.ids, None]  # the last, of number -1, for a record that is in none
+        # A record in no group has the number -1, which selects the last name.
+        names = [*estimate.ids, None]
         columns["group"] = [names[number] for number in estimate.group_of.tolist()]
     columns |= {name: values.tolist() for name, values in _by_record(estimate).items()}
     kind: Literal["geographic", "planar"] = "geographic" if channel.geographic else "planar"
@@ -106,16 +124,18 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
 
 
 def _by_record(estimate: Estimate) -> dict[str, Floats]:
-    """Return share, low and high of each record or of its group; NaN for a record without a group."""
+    """Return the share, low and high of each record or of its group, (N,) each; NaN for a record without a group."""
     values = {"share": estimate.shares, "low": estimate.low, "high": estimate.high}
     if estimate.group_of is None:
         return values
+    # A record without a group has the number -1, which selects the NaN at the end.
     return {name: np.append(figures, np.nan)[estimate.group_of] for name, figures in values.items()}
 
 
-@themed
+@use_theme
 def interval_figure(estimate: Estimate) -> Figure:
-    """Draw the largest shares, each with its interval and, if there is one, the share of raw reports."""
+    """Draw the largest shares with their intervals and, if the outputs are records, the shares of raw reports."""
+    # Reversed, because the axis grows upwards and the largest share belongs at the top.
     largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS][::-1]
     figure, axes = axes_of(7.2, 1.3 + 0.18 * len(largest))
     positions = np.arange(len(largest))
@@ -125,21 +145,20 @@ def interval_figure(estimate: Estimate) -> Figure:
     if estimate.reported is not None:
         axes.plot(estimate.reported[largest], positions, "x", ms=4, label="reported")
         max_value = max(max_value, estimate.reported[largest].max())
-    axes.set_yticks(positions, [estimate.ids[g][:24] for g in largest.tolist()], fontsize="small")
-    axes.set_xlim(
-        -0.03 * max_value, 1.05 * max_value
-    )  # from nothing on: intervals of no width have no scale of their own
-    axes.set_xlabel("share")
-    figure.legend(loc="outside upper right", ncols=2)
+    axes.set_yticks(positions, [estimate.ids[g][:24] for g in largest.tolist()], fontsize=9)
+    # The axis begins at 0, because intervals without width would have no scale.
+    axes.set_xlim(-0.03 * max_value, 1.05 * max_value)
+    axes.set_xlabel("share (parts of 1)")
+    add_legend(figure)
     return figure
 
 
 def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str:
-    """Return the page as one HTML document without external resources.
+    """Return the page of an estimate as one HTML document without external resources.
 
     Args:
-        estimate: What the page shows.
-        opened: The release.
+        estimate: The estimate.
+        opened: The release that the reports were drawn from.
         reports: Name of the table of reports.
     """
     title = f"What the reports say: {reports}"
@@ -153,36 +172,46 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     )
     channel = channel_of(opened.mechanism, opened.problem, opened.release)
     on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
+    # The table gives positions of single records only; a group has none.
     position_texts = [] if on_map is None or estimate.group_of is not None else _position_texts(on_map)
     names = (
         [f"{name} ({where})" for name, where in zip(estimate.ids, position_texts, strict=True)]
         if position_texts
         else estimate.ids
     )
+    # The largest shares first.
     order = np.argsort(-estimate.shares, kind="stable")[:MAX_TABLE_ROWS].tolist()
-    rows = [(names[g], *(f"{v[g]:.6g}" for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
+    rows = [(names[g], *(_percent(v[g]) for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
+    drawn, count = min(MAX_DRAWN_INTERVALS, len(estimate.ids)), len(estimate.ids)
+    shares_title = "The greatest shares" if drawn == count else f"The {drawn} greatest of {count:,} shares"
+    shares = table("Shares", ("id", "share", "low", "high"), rows, total=len(estimate.ids))
     return document(
         title,
         f"<header><h1>{escape(title)}</h1><p>The share of people at each record, estimated from noisy reports. "
-        f"Units: parts of 1.</p><p>{escape(lead)}</p>"
+        f"Units: per cent of the people.</p><p>{escape(lead)}</p>"
         f"{mark}{notes}</header>"
         f"<main>{'' if on_map is None else _map_section(estimate, on_map)}"
-        f"<section>{drawing('The greatest shares', interval_figure(estimate))}</section>"
-        f"<section><h2>Shares</h2>{table('Shares', ('id', 'share', 'low', 'high'), rows)}</section></main>",
+        f"<section><h2>{shares_title}</h2>{drawing(shares_title, interval_figure(estimate))}</section>"
+        f"<section><h2>Shares</h2>{shares}</section></main>",
     )
+
+
+def _percent(share: float) -> str:
+    """Format a share as a percentage with three digits; positive shares below 0.001 % are shown as "under 0.001 %"."""
+    return "under 0.001\u00a0%" if 0 < share < 1e-5 else f"{format_digits(100 * share)}\u00a0%"
 
 
 def _position_texts(channel: Channel) -> list[str]:
     """Return each record's position as text."""
-    assert channel.coordinates is not None  # the caller looked
-    kind, places = (
+    assert channel.coordinates is not None  # callers have checked
+    kind, coordinates = (
         ("geographic", channel.coordinates[:, ::-1]) if channel.geographic else ("planar", channel.coordinates)
     )
-    return [position_text(x, y, kind) for x, y in places.tolist()]
+    return [position_text(x, y, kind) for x, y in coordinates.tolist()]
 
 
 def _map_section(estimate: Estimate, channel: Channel) -> str:
-    """Draw the map section, for groups or for all records."""
+    """Return the HTML of the maps: districts if there are groups, else all records if they are the outputs, else ""."""
     if estimate.group_of is not None:
         figure = district_figure(_by_record(estimate), channel)
         title = "Districts: share, and the ends of its interval"
@@ -190,4 +219,4 @@ def _map_section(estimate: Estimate, channel: Channel) -> str:
         figure, title = map_figure(estimate, channel), "Estimated and reported"
     else:
         return ""
-    return f"<section>{drawing(title, figure)}</section>"
+    return f"<section><h2>{title}</h2>{drawing(title, figure)}</section>"

@@ -1,13 +1,15 @@
 """Asymptotic profile-likelihood intervals for sums of shares that are estimated from noisy reports.
 
-The interval of h . pi holds the values v for which the best shares with h . pi = v lie at most chi-squared / 2n below
-the maximum, per report. Those shares are found without constraints. For T = 1 + c h > 0 the shares that maximise the
-log-likelihood less ln(T . pi) are the best among all with their own h . pi. With T_i pi_i as the unknown this is a
-plain maximum likelihood over the columns z_ik / T_i. As c goes from -1 to infinity, v goes from its greatest to 0.
+The interval of h . pi consists of the values v for which the greatest log-likelihood of shares with h . pi = v is at
+most chi-squared / 2n below the maximum, per report. These shares are found without constraints. For T = 1 + c h > 0,
+the shares that maximise the log-likelihood minus ln(T . pi) are the best among all shares with the same h . pi. With
+T_i pi_i as the unknown, this is a plain maximum likelihood problem over the columns z_ik / T_i. As c goes from -1 to
+infinity, v falls from its largest value to 0.
 
-Each such fit also bounds the profile at every other v: it is at most the fit's objective, its gap and ln(1 + c v'). A
-v' at which this has fallen far enough is an end that is never inside the true one, however well the fit went. That also
-holds if v jumps as c grows, as it does with few reports. The tightest end among those tried is used.
+Each such fit also bounds the profile at every other value v': the profile is at most the sum of the fit's objective,
+its gap and ln(1 + c v'). A v' at which this bound has fallen far enough is a valid end of the interval, never inside
+the true end, however accurate the fit. This also holds if v jumps as c grows, as it does with few reports. The tightest
+end found is used.
 """
 
 from __future__ import annotations
@@ -23,16 +25,18 @@ from privopt.estimate.likelihood import fit
 from privopt.interfaces import Progress
 
 MAX_LOG_TILT: Final = 40.0
-"""|ln T| at which h . pi is at its end."""
+"""The largest |ln T| that is tried: there, h . pi is at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
-"""Of the fall: how near a fit must come to it. The end that follows is then within 0.1 % of the interval's half."""
+"""How near the profile must come to its level, as a part of its allowed fall.
+
+The end that follows is then within 0.1 % of the interval's half."""
 
 MIN_GAP_PER_REPORT: Final = 1e-11
-"""Gap of fits, per report, below which rounding keeps them from their end."""
+"""The smallest gap, per report, that fits are asked for; rounding keeps them from reaching a smaller one."""
 
 BRACKET_TOLERANCE: Final = 1e-6
-"""Width of a bracket, of its end, below which the best shares jump inside it."""
+"""Width of a bracket, relative to its end, at which bisection ends: the best shares jump inside it."""
 
 
 def profile_intervals(
@@ -43,17 +47,18 @@ def profile_intervals(
     confidence: float,
     progress: Progress | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds of each h . pi, (G,) each. Each holds by itself, asymptotically.
+    """Return lower and upper bounds of each h . pi, (G,) each. Each interval holds individually, asymptotically.
 
     Args:
-        columns, parts: as of :func:`privopt.estimate.likelihood.fit`.
-        reports: n.
-        functionals: (G, N) of zeros and ones, sparse.
-        confidence: in (0, 1).
-        progress: called with how many are done.
+        columns: (N, K) probability of each reported output given each record.
+        parts: (K,) fraction of all reports that each output has; the fractions sum to 1.
+        reports: Number of reports n.
+        functionals: (G, N) zeros and ones, sparse; each row is an h.
+        confidence: Confidence in (0, 1).
+        progress: Called with how many are done.
 
     Notes:
-        Some fifteen fits an interval, and never an end that is not found: with less patience it is only farther out.
+        An interval takes about fifteen fits. An end that is not found exactly lies farther out, never inside.
     """
     drop, gap = _allowed_drop(confidence, reports), gap_for(confidence, reports)
     best_log_likelihood = fit(columns, parts, gap=gap).log_likelihood
@@ -70,26 +75,44 @@ def profile_intervals(
 
 
 def _allowed_drop(confidence: float, reports: int) -> float:
-    """Return how far the profile may fall inside an interval, per report (Wilks)."""
+    """Return how far below the maximum the profile may be inside an interval, per report (Wilks' theorem)."""
     from scipy.stats import chi2
 
     return float(chi2.ppf(confidence, 1)) / (2 * reports)
 
 
 def gap_for(confidence: float, reports: int) -> float:
-    """Return the gap, per report, that does not widen intervals: a small part of the profile's margin inside them."""
+    """Return a gap of the log-likelihood, per report, that does not widen intervals noticeably.
+
+    The gap is a small fraction of the drop of the profile inside an interval, for this confidence and number of
+    reports.
+    """
     return max(MIN_GAP_PER_REPORT, min(1e-6, _allowed_drop(confidence, reports) / 50))
 
 
 def _find_end(
     columns: Floats, parts: Floats, level: float, h: Floats, gap: float, tolerance: float, sign: float
 ) -> float:
-    """Return where the profile is at ``level``, below (sign 1) or above (sign -1) the maximum, or farther out."""
+    """Return the value of h . pi at which the profile falls to ``level``, or a value farther out.
+
+    The profile is the greatest log-likelihood among shares pi with the same h . pi.
+
+    Args:
+        columns: (N, K) probability of each reported output given each record.
+        parts: (K,) fraction of all reports that each output has.
+        level: Log-likelihood per report at the end of the interval.
+        h: (N,) zeros and ones; the interval is of h . pi.
+        gap: Gap of each fit, per report.
+        tolerance: Largest distance of the profile from the level, in log-likelihood per report.
+        sign: 1 for the lower end of the interval, -1 for the upper end.
+    """
     # Tilted without end, the shares lie on the records of this edge alone, where h . pi is 0 or 1.
     is_on_edge = h == 0 if sign > 0 else h == 1
+    # h is the same for all records, so h . pi is that number.
     if not is_on_edge.any() or is_on_edge.all():
         return 0.0 if sign > 0 else 1.0 if h.any() else 0.0
     edge_columns = columns[is_on_edge]
+    # If shares on the edge alone can send all reports and are likely enough, the interval reaches to the edge.
     if (edge_columns.max(axis=0) > 0).all():
         edge_fit = fit(edge_columns, parts, gap=gap)
         if edge_fit.log_likelihood + edge_fit.gap >= level:
@@ -97,7 +120,11 @@ def _find_end(
     proved_ends: list[float] = []
 
     def measure_excess(log_tilt: float) -> float:
-        """Return how far the best shares at ln T = u are above the level; append the end that they prove."""
+        """Return how far the best shares at a tilt are above the level, and store the interval's end that they prove.
+
+        Args:
+            log_tilt: u = |ln T|, above 0; T tilts the likelihood against records of h = 1 (sign 1) or in their favour.
+        """
         t = np.exp(sign * log_tilt * h)
         tilted_fit = fit(columns / t[:, None], parts, gap=gap)
         # Weak duality for the tilted problem: beyond this value the profile lies below the level, whatever the fit.
@@ -106,12 +133,13 @@ def _find_end(
 
     low, high = 0.0, 0.1
     excess = measure_excess(high)
-    while excess > tolerance and high <= MAX_LOG_TILT:  # it falls with u: double until it is passed
+    # The excess falls as the tilt grows: the tilt is doubled until the level is passed.
+    while excess > tolerance and high <= MAX_LOG_TILT:
         low, high = high, 2 * high
         excess = measure_excess(high)
     while abs(excess) > tolerance and BRACKET_TOLERANCE * high < high - low and high <= MAX_LOG_TILT:
-        # The excess falls as the tilt grows, so that bisection finds its zero.
         middle = 0.5 * (low + high)
         excess = measure_excess(middle)
         low, high = (middle, high) if excess > 0 else (low, middle)
+    # Every fit proved an end; the tightest one counts.
     return min(1.0, max(0.0, max(proved_ends) if sign > 0 else min(proved_ends)))

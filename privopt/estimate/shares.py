@@ -1,4 +1,9 @@
-"""Estimate the shares of the records, or of groups of them, from reports, with intervals."""
+"""Estimate the shares of records, or of groups of records, from reports, with intervals.
+
+The estimated shares maximise the likelihood (:mod:`.likelihood`). Over many records they are smooth
+(:mod:`.smooth_shares`). Intervals come from linear programs, from linear estimators or from profile likelihood,
+whichever the options and the size of the problem allow.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +16,29 @@ from attrs import field, frozen
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
+from privopt.declare.notebook import card
 from privopt.errors import UsageError, check_number
 from privopt.estimate.finite_sample_intervals import finite_sample, is_affordable
 from privopt.estimate.linear_intervals import linear_intervals
 from privopt.estimate.profile_intervals import gap_for, profile_intervals
 from privopt.estimate.smooth_shares import Rows, resolved_fit
-from privopt.execution.limits import limited_to
+from privopt.execution.resources import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.numbers.binomial import clopper_pearson
 
 Intervals = Literal["finite-sample", "asymptotic"]
 
 MAX_UNSMOOTHED_RECORDS: Final = 300
-"""Records up to which all distributions are allowed unless a resolution is asked for; above, one is chosen."""
+"""Number of records up to which all distributions are allowed by default; above it a resolution is chosen."""
 
 PROFILE: Final = "profile likelihood"
+"""Name of the method of intervals of :mod:`privopt.estimate.profile_intervals`."""
 EACH: Final = "each by itself"
-"""Behind the method of intervals that do not hold all at once."""
+"""Addition to the name of a method whose intervals do not hold all at once."""
 
 MAX_PROFILED_RECORDS: Final = 300
-"""Records up to which asymptotic intervals are by profile likelihood: some thirty fits each, .3 s a fit at 2,000."""
+"""Number of records up to which asymptotic intervals are by profile likelihood, which takes some thirty fits for each
+of them, .3 s a fit at 2,000 records."""
 
 MIN_THREADED_ENTRIES: Final = 250_000
 """Entries of a channel above which a fit over all distributions takes a thread a processor."""
@@ -41,11 +49,13 @@ class EstimateOptions:
     """Options of an estimate.
 
     Attributes:
-        confidence: of the intervals.
-        gap: of the log-likelihood, per report, at which to end.
-        intervals: which; finite-sample ones hold for every number of reports, asymptotic ones for many.
-        resolution: of :mod:`privopt.estimate.smooth_shares`, in the unit of distance; 0 for none, None for what the
-            reports support, over more than 300 records with distances.
+        confidence: Confidence of the intervals.
+        gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
+        intervals: Kind of intervals. Finite-sample intervals hold for every number of reports, asymptotic ones for many
+            reports.
+        resolution: Resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0 for
+            shares that are not smooth. None for the finest resolution that the reports support, if there are more than
+            300 records with distances.
     """
 
     confidence: float = 0.95
@@ -54,6 +64,7 @@ class EstimateOptions:
     resolution: float | None = None
 
     def __attrs_post_init__(self) -> None:
+        """Raise a UsageError if an option is out of range."""
         for name in ("confidence", "gap", *(() if self.resolution is None else ("resolution",))):
             check_number(name, getattr(self, name), "a finite number")
         rules = [
@@ -72,10 +83,11 @@ class ReportCounts:
     """The counted reports of one release.
 
     Attributes:
-        channel: of the release.
+        channel: The channel of the release.
         counts: (K,) how often each output was reported.
-        skipped: rows without a report.
-        repeated: rows omitted, as their subject had a report already, here or in a release counted before.
+        skipped: Number of rows without a report.
+        repeated: Number of rows that were omitted because their subject already had a counted report, in this release
+            or in one counted before.
     """
 
     channel: Channel
@@ -89,26 +101,25 @@ class Estimate:
     """Estimated shares with their intervals.
 
     Attributes:
-        ids: of records, in their order, or of groups.
-        shares: (G,) summing to 1.
-        low, high: (G,) ends of their intervals.
-        n: reports, or those who were counted.
-        method: ``"maximum-likelihood"``, the same after ``smooth-``, ``"noisy-counts"``.
-        confidence: of the intervals.
-        gap: proved: how far the log-likelihood can be from its maximum, per report; of smooth shares from that among
-            shares of their resolution.
-        intervals: ``"finite-sample"`` or ``"asymptotic"``; they hold all at once, but asymptotic ones of up to 300
-            single records, which hold each by itself.
+        ids: Ids of the records, in their order, or names of the groups.
+        shares: (G,) shares, summing to 1.
+        low, high: (G,) ends of the shares' intervals.
+        n: Number of reports, or of people according to noisy counts.
+        method: ``"maximum-likelihood"``, the same after ``smooth-``, or ``"noisy-counts"``.
+        confidence: Confidence of the intervals.
+        gap: Proved bound on the distance of the log-likelihood from its maximum, per report. For smooth shares, the
+            maximum among shares of the same resolution.
+        intervals: ``"finite-sample"`` or ``"asymptotic"``. All intervals hold simultaneously, except asymptotic
+            intervals of up to 300 single records, each of which holds individually.
         intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"`` or ``"noise"``;
-            ``", each by itself"`` behind it where they do not hold all at once.
-        resolution: of smooth shares, in ``unit``; 0 for others.
-        whole_gap: of smooth shares how far the log-likelihood can be from its maximum over all distributions, per
-            report; of others the same as ``gap``.
-        unit: of distance.
-        skipped: rows without a report.
+            followed by ``", each by itself"`` if the intervals do not hold simultaneously.
+        resolution: Resolution of smooth shares, in ``unit``; 0 if shares are not smooth.
+        whole_gap: The same bound for the maximum over all distributions; equal to ``gap`` unless shares are smooth.
+        unit: Unit of distance.
+        skipped: Number of rows without a report.
         reported: (G,) shares of the raw reports, if outputs are records.
-        group_of: (N,) number of each record's group, -1 of a record in none; None if there are no groups.
-        notes: what anyone who uses it must know, a sentence each.
+        group_of: (N,) number of each record's group, -1 for a record without a group; None if there are no groups.
+        notes: Warnings for users of the estimate, as sentences.
     """
 
     ids: tuple[str, ...]
@@ -131,12 +142,12 @@ class Estimate:
 
     @property
     def each_by_itself(self) -> bool:
-        """Whether the intervals do not hold all at once."""
+        """Whether each interval holds only individually, not all simultaneously."""
         return self.intervals_by.endswith(EACH)
 
     @property
     def gaps(self) -> str:
-        """The gap, and for smooth shares the gap to all distributions, as the end of a list; empty for noisy counts."""
+        """The gap, and for smooth shares the gap to all distributions, to append to a text; empty for noisy counts."""
         if self.method == "noisy-counts":
             return ""
         whole_text = f", gap_to_all {self.whole_gap:.2g}" if self.resolution else ""
@@ -148,10 +159,27 @@ class Estimate:
         values = {name: getattr(self, name) for name in names}
         return {**values, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
-    def table(self) -> pl.DataFrame:
+    def to_frame(self) -> pl.DataFrame:
         """Return a table with columns id, share, low, high."""
         columns = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
         return pl.DataFrame(columns)
+
+    def __repr__(self) -> str:
+        return (
+            f"Estimate(<{len(self.ids):,} shares from {self.n:,} reports, {self.method}, "
+            f"{self.confidence:.0%} {self.intervals} intervals>)"
+        )
+
+    # Jupyter shows an object by this method.
+    def _repr_html_(self) -> str:
+        facts = {
+            "reports": self.n,
+            "without a report": self.skipped,
+            "method": self.method,
+            "intervals": f"{self.confidence:.0%}, {self.intervals}",
+            **({"notes": " ".join(self.notes)} if self.notes else {}),
+        }
+        return card("Estimate", facts) + str(self.to_frame()._repr_html_())
 
 
 def estimate(
@@ -163,39 +191,45 @@ def estimate(
     unit: str = "",
     progress: Progress | None = None,
 ) -> Estimate:
-    """Estimate the distribution of the secrets behind reports.
+    """Estimate the distribution of the secrets from which reports were drawn.
 
     Args:
-        observed: of one release, or of several with the same inputs: reports are independent of one another.
-        options: how to estimate.
-        groups: records of each group, in place of the records.
-        rows: distances (B, N) from some records to all; None if there are none.
-        unit: of distance.
-        progress: called with what is being done.
+        observed: Counts of one release, or of several with the same inputs whose reports are independent of one
+            another.
+        options: Options of the estimate.
+        groups: Record numbers of each group, to estimate shares of groups; None for shares of records.
+        rows: Returns the distances (B, N) from some records to all; None if there are no distances.
+        unit: Unit of distance.
+        progress: Called with the step that is being done.
 
     Raises:
-        UsageError: no reports, releases of different records, or reports that no record can send.
+        UsageError: There are no reports, releases have different records, or no record can send one of the reports.
     """
     ids = list(observed[0].channel.inputs)
     columns, counts = _collect_reports(observed)
     n, is_reported = int(counts.sum()), counts > 0
     parts, reported_columns = counts[is_reported] / n, np.ascontiguousarray(columns[:, is_reported])
+    # None lets resolved_fit choose the resolution; few records are not smoothed unless a resolution is given.
     auto = len(ids) > MAX_UNSMOOTHED_RECORDS and options.resolution is None
     resolution = options.resolution if auto or options.resolution is not None else 0.0
     names, functionals = _group_functionals(ids, groups)
     gap = options.gap
     if options.intervals == "asymptotic" and resolution == 0.0:
-        gap = min(gap, gap_for(options.confidence, n))  # shares of a greater one can lie outside their intervals
+        # Shares with a larger gap can lie outside of their intervals.
+        gap = min(gap, gap_for(options.confidence, n))
     dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
-    with limited_to(None if dense else 1):  # of smaller matrices threads wait for one another, long on a busy machine
+    # With small matrices, the threads of the linear algebra library wait for one another, long on a busy machine.
+    with limited_to(None if dense else 1):
         best_fit = resolved_fit(reported_columns, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
         low, high, intervals_by, notes = _find_intervals(
             observed, columns, reported_columns, parts, n, functionals, options, progress
         )
+    # The shares of the groups, scaled below to the sum 1.
     shares = functionals @ best_fit.shares
     return Estimate(
         ids=names,
         shares=shares / shares.sum(),
+        # An interval must contain its share; widening it does not make it less valid.
         low=np.minimum(low, shares),
         high=np.maximum(high, shares),
         n=n,
@@ -214,7 +248,7 @@ def estimate(
 
 
 def _collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
-    """Return the channels of all releases side by side (N, K), and how often each output was reported (K,)."""
+    """Return the channels of all releases, concatenated to (N, K), and how often each output was reported (K,)."""
     ids = list(observed[0].channel.inputs)
     if any(list(release.channel.inputs) != ids for release in observed[1:]):
         raise UsageError("releases must have the same records in the same order")
@@ -222,6 +256,7 @@ def _collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
     counts = np.concatenate([release_counts.counts for release_counts in observed]).astype(np.float64)
     if not counts.any():
         raise UsageError("reports must be at least one, got none")
+    # Such a report has probability 0 whatever the shares are, so that there is no likelihood to maximise.
     impossible = (counts > 0) & ~columns.any(axis=0)
     if impossible.any():
         outputs = [name for release_counts in observed for name in release_counts.channel.outputs]
@@ -230,11 +265,13 @@ def _collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
 
 
 def _group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
-    """Return names, and ones (G, N) where a record belongs to a group.
+    """Return the names of the groups (or records), and a matrix (G, N) of ones where a record belongs to a group.
 
-    The matrix is sparse, because 50,000 single records alone would take 20 GB.
+    The matrix is sparse, because a dense one would take 20 GB for 50,000 single records. Without groups, each record is
+    a group.
     """
     members_by_group = [np.array([number]) for number in range(len(ids))] if groups is None else list(groups.values())
+    # A record that a group names twice counts once.
     members = (
         np.concatenate([np.unique(group_members) for group_members in members_by_group])
         if members_by_group
@@ -246,7 +283,7 @@ def _group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) ->
 
 
 def _group_of(groups: Mapping[str, Ints] | None, records: int) -> Ints | None:
-    """Return the number of each record's group (N,), -1 for a record in none; None without groups."""
+    """Return the number of each record's group (N,), -1 for a record without a group; None if there are no groups."""
     if groups is None:
         return None
     group_numbers = np.full(records, -1, dtype=np.int64)
@@ -265,15 +302,28 @@ def _find_intervals(
     options: EstimateOptions,
     progress: Progress | None,
 ) -> tuple[Floats, Floats, str, tuple[str, ...]]:
-    """Return the ends of the intervals, the method that gave them, and notes."""
+    """Return the lower and upper ends of the intervals, (G,) each, the name of the method that found them, and notes.
+
+    Args:
+        observed: The counts of each release.
+        columns: (N, K) probability of each output of all releases given each record.
+        reported_columns: The columns of the outputs that were reported.
+        parts: The fraction of all reports that each of these outputs has.
+        n: Number of reports.
+        functionals: (G, N) ones where a record belongs to a group.
+        options: Confidence and kind of the intervals.
+        progress: Called with the step that is being done.
+    """
     channels = [release_counts.channel.probabilities for release_counts in observed]
     is_grouped = functionals.shape[0] != len(columns)
     if options.intervals == "asymptotic" and len(columns) <= MAX_PROFILED_RECORDS:
+        # Intervals of groups hold all at once by a union bound; those of single records each by itself.
         confidence = 1.0 - (1.0 - options.confidence) / functionals.shape[0] if is_grouped else options.confidence
         low, high = profile_intervals(reported_columns, parts, n, functionals, confidence, progress)
         return low, high, PROFILE if is_grouped else f"{PROFILE}, {EACH}", ()
     is_finite_sample = options.intervals == "finite-sample"
     by_programs = is_finite_sample and is_affordable(len(columns), columns.shape[1], functionals.shape[0])
+    # Of a group either method may give the narrower interval, so both are used.
     by_estimators = is_grouped or not by_programs
     # Both methods hold together if each gets half of the error probability.
     confidence = 0.5 + 0.5 * options.confidence if by_programs and by_estimators else options.confidence
@@ -289,7 +339,8 @@ def _find_intervals(
         " and ".join(bounds_by_method),
         [bounds for bounds in bounds_by_method.values() if bounds is not None],
     )
-    if len(valid_bounds) == len(bounds_by_method):  # what lies within all bounds, each with its share of the error
+    # The intersection holds with the confidence, because each method has its part of the error probability.
+    if len(valid_bounds) == len(bounds_by_method):
         low, high = np.max([low for low, _ in valid_bounds], axis=0), np.min([high for _, high in valid_bounds], axis=0)
         if (low <= high).all():
             return low, high, method, ()
@@ -304,7 +355,14 @@ def _find_intervals(
 def _program_intervals(
     observed: Sequence[ReportCounts], functionals: csr_array, confidence: float, progress: Progress | None
 ) -> tuple[Floats, Floats] | None:
-    """Return intervals by linear programs over the shares that the counts of outputs allow."""
+    """Return intervals by linear programs over the shares that the output counts allow, or None if they allow none.
+
+    Args:
+        observed: The counts of each release.
+        functionals: (G, N) ones where a record belongs to a group.
+        confidence: Confidence with which all intervals hold simultaneously.
+        progress: Called with the step that is being done.
+    """
     # All outputs of all releases share the error probability, half of it for each side.
     alpha = (1.0 - confidence) / sum(release_counts.channel.probabilities.shape[1] for release_counts in observed)
     release_bounds = [
@@ -313,14 +371,19 @@ def _program_intervals(
             *clopper_pearson(release_counts.counts.astype(np.float64), float(release_counts.counts.sum()), alpha / 2),
         )
         for release_counts in observed
-        if release_counts.counts.any()  # a release without reports says nothing
+        if release_counts.counts.any()  # a release without reports bounds nothing
     ]
     all_columns, low, high = (np.hstack(parts) for parts in zip(*release_bounds, strict=True))
     return finite_sample(all_columns, low, high, functionals, progress)
 
 
 def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -> Floats | None:
-    """Return the shares of the raw reports by group, if every release's outputs are its records."""
+    """Return the shares of the raw reports by group (G,) if every release's outputs are its records, otherwise None.
+
+    Args:
+        observed: The counts of each release.
+        functionals: (G, N) ones where a record belongs to a group.
+    """
     if any(list(release_counts.channel.outputs) != list(release_counts.channel.inputs) for release_counts in observed):
         return None
     total = np.sum([release_counts.counts for release_counts in observed], axis=0)
@@ -331,17 +394,20 @@ def _reported_shares(observed: Sequence[ReportCounts], functionals: csr_array) -
 def estimate_of_counts(
     channel: NoisyCounts, counts: Floats, options: EstimateOptions, *, groups: Mapping[str, Ints] | None = None
 ) -> Estimate:
-    """Estimate the shares of people at each input, from counts that are noisy themselves.
+    """Estimate the shares of people at each input from noisy counts.
 
-    The likeliest count under symmetric noise is the noisy one, or 0 if that is negative. With the confidence, none of
-    the N noises exceeds its reach at (1 - confidence) / N. All counts then lie in their intervals at once, and so do
-    the shares.
+    The maximum-likelihood count under symmetric noise is the noisy count, or 0 if that is negative. Each of the N
+    noises exceeds its bound with probability at most (1 - confidence) / N. So with the given confidence all counts, and
+    therefore all shares, lie in their intervals simultaneously.
 
     Args:
-        channel: of the release.
-        counts: (N,) noisy counts, in the order of its inputs.
-        options: the confidence; intervals are finite-sample ones.
-        groups: as of :func:`estimate`.
+        channel: The channel of the release.
+        counts: (N,) noisy counts, in the order of the channel's inputs.
+        options: Only the confidence may be set; the intervals are finite-sample ones.
+        groups: The input numbers of each group, to estimate shares of groups; None for shares of inputs.
+
+    Raises:
+        UsageError: An option other than the confidence is set, or no count is above 0.
     """
     if options.intervals != "finite-sample" or options.resolution:
         raise UsageError("noisy counts must have finite-sample intervals, without a resolution")
@@ -349,7 +415,8 @@ def estimate_of_counts(
     likely_counts = np.maximum(counts, 0.0)
     if not likely_counts.any():
         raise UsageError("counts must have one above 0, got none: shares cannot be estimated")
-    # A union bound over the N noises.
+    # The size that a noise exceeds with at most this probability. By a union bound, with the confidence none of the N
+    # noises exceeds it.
     reach = channel.reach((1.0 - options.confidence) / len(counts))
     min_counts, max_counts = (
         functionals @ np.maximum(counts - reach, 0.0),
@@ -359,6 +426,7 @@ def estimate_of_counts(
     shares = functionals @ likely_counts / likely_counts.sum()
     # A share is smallest if its own counts are smallest and all others are largest.
     with np.errstate(invalid="ignore"):
+        # 0 / 0 leaves the share open: its interval is then from 0 to 1.
         low = np.nan_to_num(min_counts / (min_counts + (max_total - max_counts)), nan=0.0)
         high = np.nan_to_num(max_counts / (max_counts + (min_total - min_counts)), nan=1.0)
     return Estimate(

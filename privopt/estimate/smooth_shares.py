@@ -1,11 +1,11 @@
-"""Smooth shares: mixtures of bumps over the records, as fine as the reports support.
+"""Smooth shares: mixtures of bumps over the records, at the finest resolution that the reports support.
 
-Over a thousand records the maximum of the likelihood puts all shares on a few records. It can be farther from the truth
-than the reports themselves: noise of a kilometre says little about which of ten streets a person is in. Mixtures of
-bumps exp(-(d / r)^2 / 2) around centres at distance r are a convex family too, so that the maximum among them is found
-to a proved gap as well. (This is a sieve; compare the smoothed EM of Silverman et al. 1990.) Resolutions are tried from
-coarse to fine. The best r has the greatest maximum less its number of bumps (Akaike). If ever finer ones are better,
-none is used.
+Over a thousand records, the maximum of the likelihood concentrates all shares on a few records. It can be farther from
+the truth than the reports themselves, because reports with a kilometre of noise say little about which of ten streets a
+person is in. Mixtures of bumps exp(-(d / r)^2 / 2) around centres about r apart are a convex family too, so the maximum
+over these mixtures is also found to a proved gap. (This is a sieve; compare the smoothed EM of Silverman et al. 1990.)
+Resolutions are tried from coarse to fine. The best r has the greatest maximum log-likelihood minus the number of bumps
+(Akaike). If ever finer resolutions are better, shares are not smoothed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,29 @@ from privopt.estimate.likelihood import Fit, fit, gap_of
 from privopt.interfaces import Progress
 
 COARSEST_DIVISOR: Final = 4.0
-"""The coarsest resolution is the greatest distance over this; each next is finer by FINER."""
+"""The coarsest resolution is the largest distance divided by this; each next one is finer by FINER."""
 FINER: Final = math.sqrt(2.0)
 MAX_WORSE_RESOLUTIONS: Final = 2
 """Finer resolutions in a row that are worse, after which none is tried."""
 MAX_BUMP_ENTRIES: Final = 100_000_000
-"""Entries of the bumps (M, N) up to which a resolution is tried: .8 GB."""
+"""A resolution is tried only if its bumps (M, N) have at most so many entries, which take 0.8 GB."""
 MIN_BUMP_SHARE: Final = 1e-5
-"""Share of a bump from which it counts as used."""
+"""A bump with a larger share than this counts as used."""
 
 Rows = Callable[[Ints], Floats]
-"""Distances (B, N) from some records to all."""
+"""Returns the distances (B, N) from some records, given by their numbers (B,), to all records."""
 
 
 def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
-    """Return distributions (M, N) over the records such that every record is within the resolution of a centre.
+    """Return bumps, distributions (M, N) over the records, such that every record is near the centre of a bump.
 
-    Centres are chosen farthest first, from record 0. Returns None if they are too many for memory.
+    Near means within the resolution. Centres are chosen by farthest-first traversal from record 0. Return None if there
+    are too many bumps for the memory.
+
+    Args:
+        rows: Returns the distances from some records to all.
+        count: Number of records N.
+        resolution: Width of the bumps, in the unit of distance.
     """
     centre_distances = [rows(np.array([0]))[0]]
     nearest = centre_distances[0]
@@ -48,7 +54,8 @@ def make_bumps(rows: Rows, count: int, resolution: float) -> Floats | None:
             return None
         centre_distances.append(rows(np.array([int(nearest.argmax())]))[0])
         nearest = np.minimum(nearest, centre_distances[-1])
-    with np.errstate(over="ignore"):  # so far off that nothing is left
+    # The square of a very long distance overflows to infinity, where a bump is 0.
+    with np.errstate(over="ignore"):
         shapes = np.exp(-0.5 * (np.array(centre_distances) / resolution) ** 2)
     shapes /= shapes.sum(axis=1, keepdims=True)
     return shapes
@@ -64,17 +71,19 @@ def resolved_fit(
     gap: float,
     progress: Progress | None = None,
 ) -> Fit:
-    """Return the shares of greatest likelihood at a resolution, or at the finest that the reports support.
+    """Return the shares of maximum likelihood at a resolution, or at the finest that the reports support.
 
     Args:
-        columns, parts, gap: as of :func:`privopt.estimate.likelihood.fit`.
-        reports: n.
-        rows: distances; without them (None) only the resolution 0 is possible.
-        resolution: r; 0 for all distributions; None to choose.
-        progress: called with what is tried.
+        columns: (N, K) probability of each reported output given each record.
+        parts: (K,) fraction of all reports that each output has; the fractions sum to 1.
+        gap: Distance from the greatest log-likelihood, per report, at which a fit ends.
+        reports: Number of reports n.
+        rows: Returns the distances (B, N) from some records to all. If None, only the resolution 0 is possible.
+        resolution: Width of the bumps, in the unit of distance; 0 to allow all distributions, None to choose the width.
+        progress: Called with each resolution that is tried.
 
     Raises:
-        UsageError: a resolution so fine that its bumps cannot be held at once.
+        UsageError: The resolution is so fine that the bumps do not fit into memory.
     """
     if rows is None or resolution == 0:
         return fit(columns, parts, gap=gap, progress=progress)
@@ -92,12 +101,15 @@ def resolved_fit(
         if candidate_fit is None:
             break
         smooth_fit, bump_count = candidate_fit
+        # Akaike's criterion: each bump that is used costs one unit of log-likelihood.
         score = reports * smooth_fit.log_likelihood - bump_count
+        # Count how many resolutions in a row were worse than the best.
         best_fit, worse_count = (smooth_fit, 0) if score > best_score else (best_fit, worse_count + 1)
         best_score = max(best_score, score)
         if worse_count == MAX_WORSE_RESOLUTIONS:
             break
-    if best_fit is None or worse_count == 0:  # the finest was the best
+    # The finest resolution was the best, so all distributions may be better still.
+    if best_fit is None or worse_count == 0:
         full_fit = fit(columns, parts, gap=gap, progress=progress)
         bump_count = int((full_fit.shares > MIN_BUMP_SHARE).sum()) - 1
         if best_fit is None or reports * full_fit.log_likelihood - bump_count > best_score:
@@ -106,12 +118,17 @@ def resolved_fit(
 
 
 def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
-    """Yield resolutions, from a quarter of the greatest distance to the median distance to a nearest neighbour."""
+    """Yield resolutions from coarse to fine: a quarter of the greatest distance down to that of typical neighbours.
+
+    The typical distance is the median distance of up to 200 records to their nearest neighbour. ``count`` is the number
+    of records.
+    """
     first_distances = rows(np.array([0]))[0]
     # Two sweeps: the record farthest from record 0, then the greatest distance from that one.
     max_distance = float(rows(np.array([int(first_distances.argmax())]))[0].max())
     sample = np.unique(np.linspace(0, count - 1, 200).astype(np.int64))
     distances = rows(sample)
+    # A record is not its own neighbour, nor is one at the same place.
     distances[distances == 0] = np.inf
     finest = float(np.median(distances.min(axis=1)))
     resolution = max_distance / COARSEST_DIVISOR
@@ -123,12 +140,24 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
 def _fit_at_resolution(
     columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None
 ) -> tuple[Fit, int] | None:
-    """Return the maximum at a resolution, and its number of bumps beyond one; None if it has too many centres."""
+    """Return the shares of maximum likelihood at a resolution, and the number of bumps in use minus one.
+
+    Return None if the resolution needs too many centres.
+
+    Args:
+        columns: (N, K) probability of each reported output given each record.
+        parts: (K,) fraction of all reports that each output has.
+        rows: Distances from some records to all.
+        resolution: Width of the bumps, in the unit of distance.
+        gap: Distance from the greatest log-likelihood, per report, at which the fit ends.
+        progress: Called with the resolution that is tried.
+    """
     if progress is not None:
         progress(f"likelihood at resolution {resolution:.3g}", 0, None, None)
     shapes = make_bumps(rows, len(columns), resolution)
     if shapes is None:
         return None
+    # A mixture of bumps is a distribution over bumps, whose outputs have the probabilities shapes @ columns.
     mixture_fit = fit(shapes @ columns, parts, gap=gap)
     shares = read_only(mixture_fit.shares @ shapes)
     smooth = evolve(mixture_fit, shares=shares, resolution=resolution, whole_gap=gap_of(shares, columns, parts))

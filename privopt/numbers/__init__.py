@@ -1,4 +1,4 @@
-"""Exact arithmetic: integer weights, certificates, lower bounds, samples. Integers and rationals decide everything."""
+"""Exact arithmetic for weights, certificates, bounds and samples. Integers and rationals make all decisions."""
 
 from privopt.numbers.exp_log_bounds import exp_bounds, exp_fixed
 from privopt.numbers.laplace import draw_laplace

@@ -1,9 +1,9 @@
-"""Euclidean and great-circle distances, rounded down: never above the distance of the coordinates as written.
+"""Euclidean and great-circle distances, rounded down so as never to exceed the distance of the coordinates as written.
 
-A double that exceeds the distance by one bit would claim more privacy than the user asked for. The formulas use only
-additions, multiplications, divisions and square roots, which IEEE 754 rounds correctly. They avoid a library's sine,
-whose last bit may depend on the processor and on the position in an array. So each distance is the same double on every
-machine and in every block. Below, u = 2^-53.
+A double that exceeds the distance by one bit would grant less privacy than the user asked for. The formulas use only
+additions, multiplications, divisions and square roots, which IEEE 754 rounds correctly. They do not call a library's
+sine, whose last bit may depend on the processor and on the position in an array. So each distance is the same double on
+every machine and in every block of a matrix. In this module u = 2^-53.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from privopt.numbers.exp_log_bounds import two_product, two_sum
 
 EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
-_WIDE: Final = 16, 1024  # with this many columns, squares are summed in plain doubles, without their rounding errors
+# Vectors of 16 to 1,024 columns count as wide: their squares are summed in plain doubles, without rounding errors.
+_WIDE: Final = 16, 1024
 
 # (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
 _HAVERSINE_TERMS = tuple((-1.0) ** (k + 1) / (2.0 * math.factorial(2 * k)) for k in range(1, 16))
@@ -29,32 +30,34 @@ _ARCSINE_TERMS = tuple(math.comb(2 * k, k) / (4.0**k * (2 * k + 1)) for k in ran
 
 
 def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """Return Euclidean distance over the last axis, rounded down; the other axes broadcast.
+    """Return the Euclidean distance over the last axis, rounded down; the other axes broadcast.
 
     >>> float(euclidean([0.0, 0.0], [3.0, 4.0]))
     5.0
 
     Args:
-        a, b: (..., dim), in one unit; the result, of shape (...), has the same.
+        a, b: (..., dim) coordinates in one unit. The result, of shape (...), has the same unit.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    # Points are numbered, and the numbers broadcast in place of the points: no point is copied for each pair.
     row_numbers = [np.arange(x[..., 0].size).reshape(x.shape[:-1]) for x in (a, b)]
     i, j = np.broadcast_arrays(*row_numbers)
     distances = np.empty(i.shape)
     rows_a, rows_b = (np.ascontiguousarray(x.reshape(-1, x.shape[-1])) for x in (a, b))
+    # The doubles are the coordinates themselves: they omit nothing.
     no_rests = np.zeros((0, rows_a.shape[1]))
     distances_of_pairs(rows_a, rows_b, no_rests, no_rests, i.flatten(), j.flatten(), distances.reshape(-1))
     return distances
 
 
 def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """Return great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km, rounded down.
+    """Return the great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km, rounded down.
 
     >>> round(float(haversine([0.0, 0.0], [0.0, 90.0])), 6)  # a quarter of the equator
     10007.543398
 
     Args:
-        a, b: (..., 2); the other axes broadcast. Below the exact value by at most 1.3e-14 of it.
+        a, b: (..., 2) coordinates; the other axes broadcast. The result is too small by a relative 1.3e-14 at most.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     return great_circle(
@@ -63,25 +66,36 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def directions(degrees: Floats) -> Floats:
-    """Return points (N, 3) of the unit sphere at latitudes and longitudes (N, 2); chords order as great circles do."""
+    """Return points (N, 3) on the unit sphere at latitudes and longitudes (N, 2). Chords order points as arcs do."""
     lat, lon = np.radians(degrees).T
     return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
 
 
 def upper_distances(distances: Floats) -> Floats:
-    """Return upper bounds of the exact distances, from the distances that these formulas rounded down."""
+    """Return upper bounds of the exact distances, from the distances that this module's formulas rounded down.
+
+    The factor covers the largest relative error of the formulas, the added constant covers distances that became 0.
+    """
     upper_bounds: Floats = distances * (1.0 + 2.0**-46) + 1e-139
     return upper_bounds
 
 
 @jit(inline="always")
 def _root_below(total: float, total_rest: float, size: float, error: float) -> float:  # pragma: no cover - compiled
-    """Return the greatest double proved at most the root of total + rest, whose error is below ``error`` times size."""
+    """Return the greatest double that is proved to be at most the root of ``total + total_rest``.
+
+    Args:
+        total, total_rest: A sum as a double, and the remainder that the double omits.
+        size: Sum of the absolute values of the terms of ``total_rest``.
+        error: Bound on the error of ``total_rest``, relative to ``size``.
+    """
     total, total_rest = two_sum(total, total_rest)
     root = 0.0 if total < 1e-280 else math.sqrt(total)
-    for _ in range(2):  # it is off by less than two units in the last place
+    # The root is off by less than two units in the last place, so two steps down are enough.
+    for _ in range(2):
         square, square_rest = two_product(root, root)
-        excess, excess_rest = two_sum(total - square, -square_rest)  # total - square is exact: they are that close
+        # By how much the total exceeds the root's square. Both are so close that their difference is exact.
+        excess, excess_rest = two_sum(total - square, -square_rest)
         error_bound = error * size + 2.0**-51 * abs(excess_rest) + (1e-300 if size > 0.0 else 0.0)
         if root > 0.0 and excess + (excess_rest + total_rest) < error_bound:
             root = np.nextafter(root, 0.0)
@@ -90,7 +104,7 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
 
 @jit(inline="always")
 def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
-    """Tell whether squares of ``dim`` columns are summed in plain doubles; never if coordinates have rests."""
+    """Return whether squares of ``dim`` columns are summed in plain doubles; False if coordinates have remainders."""
     return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
 
 
@@ -98,8 +112,8 @@ def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
 def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compiled
     """Return a lower bound of the root of a sum of squares, summed in doubles in blocks of 16 columns.
 
-    A square is off by 3 u of it at most, the sums by 15 + dim / 16 times u; the root halves that, and it and the
-    product add 2 u.
+    Each square has a relative error of at most 3 u, and the sums add (15 + dim / 16) u. The root halves this error, and
+    the root and the product add 2 u. Here u is 2^-53 and ``dim`` is the number of columns.
     """
     return 0.0 if total < 1e-280 else math.sqrt(total) * (1.0 - (dim / 32.0 + 16.0) * 2.0**-53)
 
@@ -108,14 +122,24 @@ def _root_of_plain(total: float, dim: int) -> float:  # pragma: no cover - compi
 def _plain_roots_of_square(
     points: Floats, across: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover - compiled
-    """:func:`distances_of_block` by plain sums."""
+    """Write the distances from rows ``start`` to ``stop - 1`` to all later rows, from squares summed in plain doubles.
+
+    Args:
+        points: (N, dim) coordinates.
+        across: (dim, N) the transpose of ``points``, in which neighbouring points lie side by side in memory.
+        start, stop: Range of rows.
+        table: (N, N), written to in both halves.
+    """
     n, dim = points.shape
     sums, block_sums, block_columns = np.empty(64), np.empty(64), np.zeros((dim, 64))
+    # 64 points are processed side by side (as SIMD lanes), in blocks that begin at multiples of 64.
     for first in range(start // 64 * 64, n, 64):
         count = min(64, n - first)
-        block_columns[:, :count] = across[:, first : first + count]  # stays in the cache for all rows
+        # A copy, which stays in the processor's cache for all rows.
+        block_columns[:, :count] = across[:, first : first + count]
         for i in range(start, min(stop, first + count)):
             sums[:] = 0.0
+            # Sums of sums of 16: the error bound of _root_of_plain is for exactly this order.
             for block in range(0, dim, 16):
                 block_sums[:] = 0.0
                 for axis in range(block, min(block + 16, dim)):
@@ -125,6 +149,7 @@ def _plain_roots_of_square(
                         block_sums[lane] += step * step
                 for lane in range(64):
                     sums[lane] += block_sums[lane]
+            # Only points from i on, because the table is symmetric.
             for lane in range(max(0, i - first), count):
                 table[i, first + lane] = table[first + lane, i] = _root_of_plain(sums[lane], dim)
 
@@ -133,19 +158,21 @@ def _plain_roots_of_square(
 def distances_of_pairs(
     a: Floats, b: Floats, a_rest: Floats, b_rest: Floats, i: Ints, j: Ints, out: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Set out[p] to the greatest double that is proved to be at most the distance of points a[i[p]] and b[j[p]].
+    """Set out[p] to the greatest double that is proved to be at most the distance of the points a[i[p]] and b[j[p]].
 
-    Rounding errors of the operations are carried along, so the result is exact on grids of whole numbers. For vectors
-    of 16 to 1,024 columns that would be slow: their squares are summed in plain doubles, and the largest possible error
-    is subtracted, at most 6e-15 of the distance at 300 columns. Distances below 1e-140 become 0.
+    Rounding errors are carried along, so the result is exact for integer coordinates. For vectors of 16 to 1,024
+    columns that would be slow. Their squares are summed in plain doubles instead, and the largest possible error is
+    subtracted, a relative 6e-15 at most for 300 columns. Distances below 1e-140 become 0.
 
     Args:
         a, b: (N, dim), (M, dim) coordinates.
-        a_rest, b_rest: what these omit, of their shapes; both of shape (0, dim): nothing.
-        i, j: (P,) rows of them.
-        out: (P,), written to.
+        a_rest, b_rest: The remainders of the coordinates that doubles omit, with the shapes of a and b; both of shape
+            (0, dim) if nothing is omitted.
+        i, j: (P,) row numbers in a and b.
+        out: (P,) the results, written to.
     """
-    error = (6.0 * a.shape[1] + 10.0) * 2.0**-53  # at most 6 operations a column on what was omitted, each off by u
+    # At most 6 operations for each column work on the omitted parts, each with an error of u.
+    error = (6.0 * a.shape[1] + 10.0) * 2.0**-53
     is_wide = _is_wide(a.shape[1], a_rest.shape[0])
     for p in range(i.size):
         total = rest = size = 0.0
@@ -159,6 +186,7 @@ def distances_of_pairs(
             out[p] = _root_of_plain(total, a.shape[1])
             continue
         for axis in range(a.shape[1]):
+            # Each variable with "rest" has what the double before it omits, so that no rounding error is lost.
             step, step_rest = two_sum(a[i[p], axis], -b[j[p], axis])
             if a_rest.shape[0]:
                 step, step_rest = two_sum(step, step_rest + (a_rest[i[p], axis] - b_rest[j[p], axis]))
@@ -174,21 +202,22 @@ def distances_of_pairs(
 def distances_of_block(
     points: Floats, across: Floats, rests: Floats, start: int, stop: int, table: Floats
 ) -> None:  # pragma: no cover
-    """Write the distances from rows start to stop - 1 to themselves and to all later rows.
+    """Write the distances from rows ``start`` to ``stop - 1`` of a set of points to themselves and to all later rows.
 
-    They equal those of :func:`distances_of_pairs` bit for bit; 64 rows are processed side by side.
+    The distances equal those of :func:`distances_of_pairs` bit for bit. 64 rows are processed side by side.
 
     Args:
         points: (N, dim) coordinates.
-        across: (dim, N) the same, each column in one piece.
-        rests: (dim, N) what they omit; (dim, 0): nothing.
-        start, stop: rows.
+        across: (dim, N) the transpose of ``points``, in which neighbouring points lie side by side in memory.
+        rests: (dim, N) the remainders of the coordinates that doubles omit; (dim, 0) if nothing is omitted.
+        start, stop: Range of rows.
         table: (N, N), written to in both halves.
     """
     n, dim = points.shape
     if _is_wide(dim, rests.shape[1]):
         _plain_roots_of_square(points, across, start, stop, table)
         return
+    # The same error bound and operations as in distances_of_pairs, for 64 points side by side.
     error = (6.0 * dim + 10.0) * 2.0**-53
     total, rest, size = np.empty(64), np.empty(64), np.empty(64)
     for i in range(start, stop):
@@ -213,7 +242,7 @@ def distances_of_block(
 
 
 def _evaluate_series(terms: tuple[float, ...], t: Floats) -> Floats:
-    """sum_k terms[k] t^k by Horner's rule."""
+    """Return sum_k terms[k] t^k for every entry of ``t``, by Horner's rule."""
     total = np.full(t.shape, terms[-1])
     for term in terms[-2::-1]:
         total *= t
@@ -222,20 +251,20 @@ def _evaluate_series(terms: tuple[float, ...], t: Floats) -> Floats:
 
 
 def _half_versine(degrees: Floats) -> Floats:
-    """Return (1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, within (2 e + 32) u of it.
+    """Return (1 - cos x) / 2 = sin(x / 2)^2 for x in [0, 180] degrees, with a relative error of at most (2 e + 32) u.
 
-    The relative error of x is e u: constant, product and square make it (2 e + 5) u of x^2, which the function does not
-    amplify. Horner's rule adds 3 u for small x, at most 26 u up to 180 degrees where terms of both signs meet, and the
-    last product u.
+    Here u is 2^-53, and e u is the relative error of x. The constant, the product and the square lead to a relative
+    error of (2 e + 5) u in x^2, which the function does not amplify. Horner's rule adds 3 u for small x, at most 26 u
+    up to 180 degrees, where terms of both signs are added. The last product adds u.
     """
     t = np.square(degrees * _RADIANS)
     return _evaluate_series(_HAVERSINE_TERMS, t) * t
 
 
 def cosine_of_latitude(latitude: Floats) -> Floats:
-    """Return the cosine of latitudes in degrees, off by at most 9 u of it, exactly 0 at the poles.
+    """Return the cosine of latitudes in degrees, with a relative error of at most 9 u (u = 2^-53); 0 at the poles.
 
-    Beyond 45 degrees it is the sine of the angle to the pole, which a double holds exactly.
+    Beyond 45 degrees it is computed as the sine of the angle to the pole, which a double represents exactly.
     """
     latitude = np.abs(np.asarray(latitude, dtype=np.float64))
     equator_part, pole_part = np.minimum(latitude, 45.0), 2.0 * (90.0 - np.maximum(latitude, 45.0))
@@ -254,35 +283,68 @@ def great_circle(
     lon_rest: Floats | float = 0.0,
     error: float = 0.0,
 ) -> Floats:
-    """Evaluate the haversine formula, rounded down; symmetric bit for bit, since every step treats a and b alike.
+    """Return great-circle distances in km by the haversine formula, rounded down so as never to exceed the exact ones.
 
-    To differences of latitude and longitude, a less b, what the doubles omit of them is added (``lat_rest``,
-    ``lon_rest``): they are off by 2 u and 3 u of themselves then, also across the meridian of 180 degrees. So h = sin(d
-    / 2R)^2 is off by at most 60 u of it, and by the further error ``error`` of the product of cosines, a part of it.
-    Less 64 u and ``error`` it is below the exact one. From there on, halving the angle three times, the series and the
-    products err by less than 12 u: less 16 u the distance is below, too.
+    The result is symmetric bit for bit, because every step treats a and b alike.
 
-    Beyond a quarter of the circumference h is near 1 and determines d badly. There the distance to the point opposite b
-    is subtracted from half the circumference: cos(d / 2R)^2 has the sum of latitudes, and the half turn less the turn,
-    in place of their differences. Those are off, rests omitted too, by 6 pi u in radians, which moves no distance by
-    more. Formulas err by 53 u of the square, so by 40 u of an angle of pi / 2 at most: less 90 u of the radius the
-    distance is below.
+    Args:
+        lat_a, lon_a: Latitudes and longitudes of the points a in degrees; all arrays broadcast.
+        cos_a: Cosines of the latitudes, as :func:`cosine_of_latitude` returns them.
+        lat_b, lon_b, cos_b: The same for the points b.
+        lat_rest, lon_rest: The remainders of the differences a - b, in degrees, that doubles omit.
+        error: Bound on a further relative error of the product of cosines.
+
+    Notes:
+        Error analysis, with u = 2^-53. Together with their remainders, the differences of latitude and longitude have
+        relative errors of 2 u and 3 u, also across the meridian of 180 degrees. So h = sin(d / 2R)^2 has a relative
+        error of at most 60 u plus ``error``. Reduced by 64 u and ``error``, h is below its exact value. The later steps
+        (halving the angle three times, the series and the products) have errors below 12 u, so a distance reduced by 16
+        u is also below its exact value.
+
+        Beyond a quarter of the circumference h is near 1, so small errors of h are large errors of d. There the
+        distance to the point opposite b is subtracted from half the circumference. For that point, cos(d / 2R)^2 takes
+        the place of h: it is computed from the sum of the latitudes, and from 180 degrees minus the difference of
+        longitudes. Without the remainders these have an error of 6 pi u in radians, and change the distance by no more.
+        The formulas have an error of 53 u in the square, so of at most 40 u in an angle of pi / 2. Reduced by 90 u
+        times the radius, the distance is below its exact value.
     """
+    # Ordered, so that swapping a and b changes no step.
     east, west = np.maximum(lon_a, lon_b), np.minimum(lon_a, lon_b)
     array_two_sum: Callable[[Floats, Floats], tuple[Floats, Floats]] = cast("Any", two_sum).py_func
+    # The difference of longitudes may cancel, so its rounding error is kept. Latitudes need no such step.
     turn, turn_rest = array_two_sum(east, -west)
     turn_correction = turn_rest + np.where(lon_a >= lon_b, lon_rest, -np.asarray(lon_rest))
-    turn = np.abs(
-        np.where(turn > 180.0, (360.0 - turn) - turn_correction, turn + turn_correction)
-    )  # 360 - turn is exact
+    # The shorter way round; 360 - turn is exact.
+    turn = np.abs(np.where(turn > 180.0, (360.0 - turn) - turn_correction, turn + turn_correction))
     h = _half_versine(np.abs((lat_a - lat_b) + lat_rest)) + (cos_a * cos_b) * _half_versine(turn)
     is_far = h > 0.5
+    # Near the smallest doubles relative error bounds fail, so tiny values become 0, which is also a lower bound.
     h = np.where(h < 1e-290, 0.0, np.minimum(h * (1.0 - 2.0**-47 - error), 1.0))
-    if is_far.any():  # more than a quarter of the way round: by what is left to the point opposite
+    # More than a quarter of the way round: by the distance to the point opposite.
+    if is_far.any():
         opposite_h = _half_versine(np.abs(lat_a + lat_b)) + (cos_a * cos_b) * _half_versine(np.abs(180.0 - turn))
         h = np.where(is_far, np.minimum(opposite_h, 1.0), h)
-    for _ in range(3):  # halve the angle until the series of the arcsine converges fast
+    # Halve the angle three times, until the series of the arcsine converges fast. The factor 16 below is 2 times 2^3.
+    for _ in range(3):
         h = h / (2.0 * (1.0 + np.sqrt(1.0 - h)))
     distances = (16.0 * EARTH_RADIUS_KM) * (np.sqrt(h) * _evaluate_series(_ARCSINE_TERMS, h))
     half_circumference = math.pi * EARTH_RADIUS_KM - 90.0 * 2.0**-53 * EARTH_RADIUS_KM
     return np.where(is_far, half_circumference - distances, distances * (1.0 - 2.0**-49))
+
+
+def position_text(east: float, north: float, kind: str, unit: str = "km") -> str:
+    """Return a position as text for readers of a map, to four decimals (about ten metres).
+
+    >>> position_text(12.4789, -41.9, "geographic"), position_text(0.5, 12.25, "planar")
+    ('41.9000\u00b0 S, 12.4789\u00b0 E', 'x 0.5 km, y 12.25 km')
+
+    Args:
+        east, north: longitude and latitude in degrees, or x and y.
+        kind: ``"geographic"`` or ``"planar"``.
+        unit: The unit of planar coordinates.
+    """
+    if kind == "planar":
+        return ", ".join(f"{axis} {round(value, 4) + 0.0:.10g} {unit}" for axis, value in (("x", east), ("y", north)))
+    # Longitudes may run up to 360 degrees; beyond 180 they are west.
+    around = east - 360.0 if east > 180.0 else east
+    return f"{abs(north):.4f}\u00b0 {'S' if north < 0 else 'N'}, {abs(around):.4f}\u00b0 {'W' if around < 0 else 'E'}"

@@ -1,13 +1,14 @@
 """Rigorous bounds on exponentials and logarithms.
 
-Two tools, and nothing else in privopt decides a privacy row:
+All privacy rows in privopt are decided by one of two tools:
 
-* doubles for the mass: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays, computed
-  in double-double arithmetic (error-free transformations of Dekker and Knuth; no call to the platform's ``exp``);
+* doubles for most rows: :func:`exp_bounds` encloses exp(eps d) between neighbouring doubles for whole arrays,
+  computed in double-double arithmetic (error-free transformations of Dekker and Knuth; no call to the platform's
+  ``exp``);
 * integers for the rest: :func:`exp_fixed` encloses exp(eps d) between two integers over a power of two, by
   python-flint's ball arithmetic at any precision.
 
-A double represents the rational that it is, epsilon is a :class:`fractions.Fraction`.
+A double is taken as the exact rational number that it represents. Epsilon is a :class:`fractions.Fraction`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from privopt.arrays import Floats
 from privopt.execution.compiled import jit
-from privopt.execution.limits import in_threads
+from privopt.execution.resources import in_threads
 
 if TYPE_CHECKING:
     from flint import arb
@@ -57,24 +58,28 @@ KERNEL_ERROR = 2.0**-80
 #: Up to this many distances are computed with rationals, because loading compiled code would take longer.
 MIN_COMPILED_SIZE = 100
 _LARGEST = sys.float_info.max
+# Degree of the Taylor polynomial of exp, and how many distances are computed side by side (as SIMD lanes).
 _SERIES_TERMS = 24
 _LANE_COUNT = 64
 
 
 def float_down(value: Fraction) -> float:
-    """Return the greatest double that is at most ``value``; -inf below them all."""
+    """Return the greatest double that is at most ``value``; -inf if there is none."""
     dividend, divisor = value.numerator, value.denominator
     try:
-        nearest = dividend / divisor  # rounded correctly, and in an eighth of the time of comparing fractions
+        # Python rounds the quotient of two integers correctly, to the nearest double.
+        nearest = dividend / divisor
     except OverflowError:
         return _LARGEST if dividend > 0 else -math.inf
+    # Compared in integers, which is faster than comparing fractions.
     numerator, denominator = nearest.as_integer_ratio()
     return nearest if numerator * divisor <= dividend * denominator else math.nextafter(nearest, -math.inf)
 
 
 def float_up(value: Fraction) -> float:
-    """Return the smallest double that is at least ``value``; inf above them all."""
-    return -float_down(-value) + 0.0  # 0, not -0
+    """Return the smallest double that is at least ``value``; inf if there is none."""
+    # Adding 0 turns -0 into 0.
+    return -float_down(-value) + 0.0
 
 
 def _two_doubles(value: Fraction) -> tuple[float, float]:
@@ -85,6 +90,7 @@ def _two_doubles(value: Fraction) -> tuple[float, float]:
 
 def _rational_log2(bits: int) -> Fraction:
     """Return ln 2, correct to ``bits`` bits, from the series of 2 artanh(1/3)."""
+    # In integers, with 16 guard bits for the rounding of each term.
     scale = 1 << (bits + 16)
     total, power, index = 0, scale // 3, 1
     while power:
@@ -112,8 +118,9 @@ def two_sum(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def two_product(a: float, b: float) -> tuple[float, float]:
-    """Return the product as a double and its rounding error, exact without underflow or overflow (Dekker 1971)."""
+    """Return the product as a double and its rounding error; exact without underflow or overflow (Dekker 1971)."""
     p = a * b
+    # Veltkamp's splitter 2**27 + 1 cuts a factor into halves of at most 26 bits, so that their products are exact.
     t = 134217729.0 * a
     ah = t - (t - a)
     al = a - ah
@@ -125,12 +132,14 @@ def two_product(a: float, b: float) -> tuple[float, float]:
 
 @jit(inline="always")
 def _dd_mul(ah: float, al: float, bh: float, bl: float) -> Any:
+    """Return the product of the double-doubles ah + al and bh + bl as a double-double, a sum of two doubles."""
     p, e = two_product(ah, bh)
     return two_sum(p, e + (ah * bl + al * bh))
 
 
 @jit(inline="always")
 def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
+    """Return the sum of the double-doubles ah + al and bh + bl as a double-double, even if they nearly cancel."""
     s, e = two_sum(ah, bh)
     t, f = two_sum(al, bl)
     s, e = two_sum(s, e + t)
@@ -140,16 +149,26 @@ def _dd_add(ah: float, al: float, bh: float, bl: float) -> Any:
 @jit()
 def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, tail: float, coefficients: Any,
             sh: Any, sl: Any, rh: Any, rl: Any, n: Any) -> None:  # fmt: skip
-    """exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for many d side by side.
+    """Compute exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for many d side by side.
 
-    x = eps d carries a relative error below 2**-102, so below 2**-96 absolute for x <= 45. The reduced argument
-    r = x - n ln 2 has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below
-    2**-120, and 24 steps of Horner's rule in double-double lose below 2**-96. In all less than 2**-90 relative;
-    :data:`KERNEL_ERROR` allows a thousand times that.
+    x = eps d has a relative error below 2**-102, so an absolute error below 2**-96 for x <= 45. The reduced argument r
+    = x - n ln 2 has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below
+    2**-120, and 24 steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below
+    2**-90; :data:`KERNEL_ERROR` allows a thousand times that.
+
+    Args:
+        eps_head, eps_tail: Epsilon as a double-double.
+        d: Distances, at most 64, with eps d of at most 45.
+        head, mid, tail: ln 2 as three doubles.
+        coefficients: 1 / k! as double-doubles, shape (terms, 2).
+        sh, sl: The results, written to.
+        rh, rl: Work arrays for the reduced arguments.
+        n: The powers of two, written to.
     """
     for lane in range(d.size):
         p, e = two_product(eps_head, d[lane])
         xh, xl = two_sum(p, e + eps_tail * d[lane])
+        # The constant is 1 / ln 2: n is x / ln 2 to the nearest whole number, which leaves |r| below 0.35.
         n[lane] = np.rint(xh * 1.4426950408889634)
         xh, xl = two_sum(xh - n[lane] * head, xl)
         p, e = two_product(n[lane], mid)
@@ -164,6 +183,19 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 
 @jit()
 def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, lower, upper):  # type: ignore[no-untyped-def]
+    """Write the neighbouring doubles that enclose exp((eps_head + eps_tail) d) for every distance d.
+
+    Beyond an exponent of 45, the lower bound is that of exp(45) and the upper bound is infinite.
+
+    Args:
+        eps_head, eps_tail: Epsilon as a double-double.
+        d: (P,) distances.
+        head, mid, tail: ln 2 as three doubles.
+        coefficients: 1 / k! as double-doubles, shape (terms, 2).
+        error: Relative error of the kernel.
+        lower, upper: (P,) the bounds, written to.
+    """
+    # The kernel's error bound holds up to exponents of 45; longer distances are cut there.
     max_distance = 45.0 / eps_head
     capped, sh, sl = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
     rh, rl, power = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
@@ -175,18 +207,22 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
         for lane in range(count):
             p = first + lane
             estimate = eps_head * d[p]
+            # The result is h + t, with t at most half a unit in the last place of h.
             h, t = math.ldexp(sh[lane], int(power[lane])), math.ldexp(sl[lane], int(power[lane]))
             if d[p] == 0.0:
                 lower[p] = upper[p] = 1.0
-            elif estimate < 2.0**-200:  # products could lose bits to underflow
+            # Products could lose bits to underflow. exp(x) is above 1 and below the next double.
+            elif estimate < 2.0**-200:
                 lower[p] = 1.0
                 upper[p] = 1.0 + 2.0**-52
             elif estimate > 45.0:
-                # exp(45) > 2**64 is more than any ratio of weights: the bound stops growing there; the quotient and
-                # the comparison are off by an ulp or two of 45, which 2**-40 covers many times
+                # exp(45) > 2**64 is more than any ratio of weights, so the lower bound may stop growing there. The
+                # quotient and the comparison are off by a unit or two in the last place of 45, which 2**-40 covers
+                # many times.
                 lower[p] = h * (1.0 - 2.0**-40)
                 upper[p] = np.inf
             else:
+                # h is itself a bound if t is on the right side of 0 by more than the error; else its neighbour is.
                 lower[p] = max(1.0, h if t >= error * h else np.nextafter(h, 0.0))
                 upper[p] = h if t <= -error * h else np.nextafter(h, np.inf)
 
@@ -195,24 +231,26 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
     """Enclose exp(epsilon d) for every distance.
 
     Args:
-        distances: (P,) finite, >= 0; each double is the rational that it is.
-        epsilon: exact, >= 0.
+        distances: (P,) finite, >= 0; each double is taken as the exact number that it represents.
+        epsilon: the exact budget, at least 0.
 
     Returns:
-        ``lower`` and ``upper``, (P,) doubles with lower <= exp(epsilon d) <= upper, neighbours of each other. Where
-        epsilon d exceeds 45, lower is a bound of exp(45) and upper is infinite: no ratio of weights reaches there.
+        ``lower`` and ``upper``, (P,) neighbouring doubles with lower <= exp(epsilon d) <= upper. Where epsilon d
+        exceeds 45, lower is a lower bound of exp(45) and upper is infinite, because no ratio of weights is that large.
     """
     d = np.ascontiguousarray(distances, dtype=np.float64)
     lower, upper = np.empty_like(d), np.empty_like(d)
     if epsilon == 0:
         lower[:] = upper[:] = 1.0
         return lower, upper
+    # Few distances, or an epsilon for which double-doubles could under- or overflow.
     if d.size <= MIN_COMPILED_SIZE or not 1e-100 < epsilon < 1e100:
         return _exp_bounds_slow(d, epsilon)
     head, tail = _two_doubles(epsilon)
     constants = _LN2_HEAD, _LN2_MID, _LN2_TAIL, _COEFFICIENTS, KERNEL_ERROR
 
     def fill_bounds(first: int, end: int) -> None:
+        """Compute the bounds of distances ``first`` to ``end - 1``, in one thread."""
         _exp_bounds(head, tail, d[first:end], *constants, lower[first:end], upper[first:end])
 
     in_threads(fill_bounds, d.size, min_span=100_000)
@@ -220,14 +258,18 @@ def exp_bounds(distances: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
 
 
 def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
-    """Compute :func:`exp_bounds` with rationals: for few distances, or if double-doubles could under- or overflow."""
+    """Return doubles that enclose exp(epsilon d) for every distance d (P,), like :func:`exp_bounds`, but by rationals.
+
+    This function is used for a few distances, and for an epsilon for which double-doubles could underflow or overflow.
+    """
     lower, upper = np.ones_like(d), np.full_like(d, np.inf)
     for p, distance in enumerate(d):
         exponent = epsilon * Fraction(float(distance))
         if exponent == 0:
             upper[p] = 1.0
         elif exponent > 45:
-            lower[p] = 3.4e19  # less than exp(45), more than 2**64
+            # Less than exp(45), which is 3.49e19, and more than any ratio of weights. The upper bound is infinite.
+            lower[p] = 3.4e19
         else:
             lower_integer, upper_integer = exp_fixed(exponent, 80)
             lower[p] = max(1.0, float_down(Fraction(lower_integer, 2**80)))
@@ -239,7 +281,7 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     """Return integers with ``low <= exp(exponent) 2**bits <= high``, by ball arithmetic.
 
     Args:
-        exponent: exact, 0 <= exponent; values above 45 are the caller's to avoid (the integers grow with them).
+        exponent: exact, at least 0. Callers should avoid values above 45, with which the integers grow.
         bits: fractional bits of the result.
 
     Returns:
@@ -247,9 +289,11 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     """
     import flint
 
+    # exp(x) has about 1.443 x bits before the point, which the precision covers next to the bits asked for.
     with flint.ctx.workprec(bits + 32 + int(1.5 * float(exponent))):
         ball = ball_of(exponent).exp() * flint.arb(flint.fmpz(1) << bits)
         lower, upper = ball.lower().floor().unique_fmpz(), ball.upper().ceil().unique_fmpz()
+    # The ball is too wide to round its ends to integers.
     if lower is None or upper is None:
         return exp_fixed(exponent, 2 * bits)
     return int(lower), int(upper)
@@ -266,6 +310,7 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
 
     if ratio == 1:
         return 0.0, 0.0
+    # Near 1 the logarithm is about ratio - 1: as many more bits are needed as cancel in that difference.
     with flint.ctx.workprec(192 + max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())):
         ball = ball_of(ratio).log() / ball_of(divisor)
         lower, upper = ball.lower(), ball.upper()
@@ -273,14 +318,14 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
 
 
 def ball_of(value: Fraction) -> arb:
-    """Return a rational as a ball (``flint.arb``), at the precision in force."""
+    """Convert a rational to a ball (``flint.arb``: a number with an error bound), at flint's current precision."""
     import flint
 
     return flint.arb(flint.fmpq(value.numerator, value.denominator))
 
 
 def sign_of(number: Ball) -> int | None:
-    """Return the sign of a real number, 1, 0 or -1, or None if no precision decides it."""
+    """Return the sign of a real number, 1, 0 or -1, or None if no tried precision decides it."""
     import flint
 
     for bits in PRECISIONS:

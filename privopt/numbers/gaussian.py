@@ -1,7 +1,7 @@
-"""Discrete Gaussian noise: exact draws in bulk, and the (epsilon, delta) that follows from its zCDP.
+"""Discrete Gaussian noise: exact draws in bulk, and the (epsilon, delta) that follows from zCDP.
 
-The distribution of variance parameter V is P(X = v) proportional to exp(-v^2 / (2 V)), v whole (Canonne, Kamath and
-Steinke 2020, "The Discrete Gaussian for Differential Privacy"). Its variance is at most V.
+The distribution with variance parameter V has P(X = v) proportional to exp(-v^2 / (2 V)) for integers v (Canonne,
+Kamath and Steinke 2020, "The Discrete Gaussian for Differential Privacy"). Its variance is at most V.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from privopt.numbers.sampling import Source
 
 #: Variances up to here keep every product inside 64 bits.
 LARGEST_VARIANCE = 1 << 40
+# Limits of what is drawn: smaller variances are raised to the first, and a variance has at most the second denominator.
 _MIN_VARIANCE = Fraction(1, 1 << 20)
 _MAX_DENOMINATOR = 1 << 12
+# By how much a searched rho is lowered, relatively, until it is proved; bits of ball arithmetic; the least double.
 _SEARCH_STEP = Fraction(1, 1 << 20)
 _WORKING_BITS = 192
 _SUBNORMAL_BITS = 1074
@@ -30,10 +32,10 @@ _MIN_DELTA = Fraction(1, 1 << _SUBNORMAL_BITS)
 
 
 def _terms(variance: Fraction) -> tuple[int, int, int]:
-    """Return integers t, n, d with the least n such that variance <= t n / d.
+    """Return the compiled sampler's parameters: integers t, n, d with the least n such that variance <= t n / d.
 
-    t is near the standard deviation and d a power of 2. 2 t n d stays below 2**43, so that its product with the few
-    steps of a Bernoulli draw stays below 2**64.
+    t is near the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so that multiplied
+    by the few steps of a Bernoulli draw it stays below 2**64.
     """
     if not 0 < variance <= LARGEST_VARIANCE:
         raise UsageError(f"variance must be above 0 and at most 2**40, got {float(variance):g}")
@@ -44,7 +46,7 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
 
 def variance_above(variance: Fraction) -> Fraction:
-    """Return the least drawable variance that is at least the given one; from 1 on less than 1 part in 1,000 above.
+    """Return the least drawable variance that is at least the given one. From 1 on it is less than 0.1 % larger.
 
     >>> variance_above(Fraction(5, 2))
     Fraction(5, 2)
@@ -59,11 +61,18 @@ def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def
 
     Algorithm 3: y from the discrete Laplace distribution of scale t is kept with probability
     exp(-(|y| - n/d)^2 / (2 t n/d)), that is exp(-(d |y| - n)^2 / (2 t n d)).
+
+    Args:
+        words: Random 64-bit words, used in order.
+        t, n, d: The parameters of :func:`_terms`, as unsigned 64-bit integers.
+        samples: Array that the draws are written to.
+        sample_count: Number of samples that are already filled.
     """
     one_word = np.uint64(1)
     offset = 0
     while sample_count < samples.size:
         value, next_offset = draw_one_laplace(words, offset, one_word, t)
+        # The words ran out. The draw is repeated later from its first word, which ``offset`` still points to.
         if next_offset < 0:
             break
         deviation = np.int64(d) * abs(value) - np.int64(n)
@@ -82,11 +91,11 @@ def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def
 def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
     """Return ``count`` independent draws with P(v) proportional to exp(-v^2 / (2 V)), V = ``variance_above(variance)``.
 
-    The sampler uses integers and rejection only (Algorithms 1 to 3). A product could exceed 64 bits only if a Laplace
+    The sampler uses only integers and rejection (Algorithms 1 to 3). A product could exceed 64 bits only if a Laplace
     draw were more than a thousand scales from 0.
 
     Args:
-        count: how many.
+        count: number of draws.
         variance: exact, above 0, at most 2**40.
         source: random bytes; the operating system's by default.
     """
@@ -94,20 +103,22 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
 
 
 def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
-    """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, proved: rounded up by ball arithmetic.
+    """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up by ball arithmetic.
 
     Canonne, Kamath and Steinke 2020, Corollary 13: exp((a - 1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a for any a > 1.
-    The best a is searched in doubles; the bound holds for any a, so its rounding does no harm. The result is at least
-    2**-1074.
+    The best a is searched for in doubles, whose rounding does no harm because the bound holds for any a. The result is
+    at least 2**-1074.
     """
     import flint
 
     if rho <= 0 or epsilon <= 0:
         raise UsageError(f"rho and epsilon must be above 0, got {rho} and {epsilon}")
+    # Below, b is a - 1, and the exponent is the logarithm of the bound.
     order_minus_one, _ = _best_order(float(rho), float(epsilon))
     with flint.ctx.workprec(_WORKING_BITS):
         b, r, e = map(ball_of, (Fraction(order_minus_one), rho, epsilon))
         upper_delta = (b * ((b + 1) * r - e) + (b + 1) * (b / (b + 1)).log() - b.log()).exp().upper()
+    # A number below 2**-1074 is replaced by it before it is made a fraction, which could be huge.
     mantissa, power = upper_delta.man_exp()
     digits = int(mantissa).bit_length() + int(power)
     return _MIN_DELTA if digits < -_SUBNORMAL_BITS else min(Fraction(1), rational_of_ball(upper_delta))
@@ -115,18 +126,21 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=64)
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return a rho, a few parts in a million below the largest, whose :func:`delta_of` is proved at most delta.
+    """Return a rho whose :func:`delta_of` is proved to be at most delta, a few millionths below the largest one.
 
-    The result is rounded down, so that the doubles of another machine give the same verdict.
+    The result is rounded down, so that another machine, whose doubles may differ, reaches the same verdict.
     """
     if epsilon <= 0 or not 0 < delta < 1:
         raise UsageError(f"epsilon must be above 0 and delta between 0 and 1, got {epsilon} and {delta}")
+    # Bisection for the logarithm of rho, from near the smallest double. The logarithms of delta's terms are subtracted,
+    # because delta itself may underflow.
     log_delta, e = math.log(delta.numerator) - math.log(delta.denominator), float(epsilon)
     lower, upper = -700.0, math.log(e) + 1.0
     for _ in range(80):
         middle = (lower + upper) / 2
         lower, upper = (middle, upper) if _best_order(math.exp(middle), e)[1] <= log_delta else (lower, middle)
     rho = Fraction(math.exp(lower))
+    # The bisection is in doubles, so its result is lowered until ball arithmetic proves it.
     while True:
         rho = _round_down(rho * (1 - _SEARCH_STEP))
         if delta_of(rho, epsilon) <= delta:
@@ -137,14 +151,14 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     """Return an epsilon, rounded up at its sixth digit, whose :func:`delta_of` is proved to be at most delta.
 
-    It is near the least of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at least 0. Every
-    rho-zCDP mechanism meets this bound (Canonne, Kamath and Steinke 2020, corollary 13).
+    The result is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at
+    least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, corollary 13).
 
     >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
     Fraction(261077, 50000)
 
     Raises:
-        UsageError: rho below 0, or a delta not between 0 and 1.
+        UsageError: rho is below 0, or delta is not between 0 and 1.
     """
     if rho < 0 or not 0 < delta < 1:
         raise UsageError(f"rho must be at least 0 and delta between 0 and 1, got {rho} and {delta}")
@@ -153,15 +167,19 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     r, log_inverse_delta = float(rho), math.log(delta.denominator) - math.log(delta.numerator)
 
     def bound(log: float) -> float:
-        b = math.exp(log)  # a - 1
+        """Return the epsilon that the order a = 1 + exp(log) proves."""
+        b = math.exp(log)
         return (b + 1) * r - math.log1p(1 / b) + (log_inverse_delta - math.log1p(b)) / b
 
+    # Ternary search for the best log(a - 1).
     lower, upper = -30.0, math.log(1.0 + log_inverse_delta / r) + 5.0
     for _ in range(200):
         left_third, right_third = lower + (upper - lower) / 3, upper - (upper - lower) / 3
         lower, upper = (lower, right_third) if bound(left_third) <= bound(right_third) else (left_third, upper)
     estimate = max(bound(lower), 1e-12)
+    # A unit of the sixth digit.
     step = Fraction(10) ** (math.floor(math.log10(estimate)) - 5)
+    # Likewise upwards: the search is in doubles, and the proof decides.
     epsilon = math.ceil(Fraction(estimate) / step) * step
     while delta_of(rho, epsilon) > delta:
         epsilon += step
@@ -175,12 +193,20 @@ def _round_down(value: Fraction) -> Fraction:
 
 
 def _best_order(rho: float, epsilon: float) -> tuple[float, float]:
-    """Return an a - 1 near the best one, and the logarithm of the bound there, by ternary search."""
+    """Return a nearly optimal a - 1 for :func:`delta_of`, and the logarithm of delta there, by ternary search.
+
+    Args:
+        rho: The zCDP parameter.
+        epsilon: The epsilon for which delta is bounded.
+    """
 
     def bound(log: float) -> float:
+        """Return the logarithm of the delta that the order a = 1 + exp(log) proves."""
         b = math.exp(log)
         return b * ((b + 1) * rho - epsilon) - (b + 1) * math.log1p(1 / b) - log
 
+    # The best a - 1 is about epsilon / (2 rho), far inside this range. Any a gives a valid bound, so that the search
+    # only decides how good it is.
     lower, upper = -30.0, math.log(epsilon / rho + 1.0) + 30.0
     for _ in range(120):
         left_third, right_third = lower + (upper - lower) / 3, upper - (upper - lower) / 3

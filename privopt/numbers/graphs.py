@@ -11,29 +11,31 @@ from privopt.arrays import Floats, Ints, csr_array
 
 
 def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
-    """Return the row numbers of the shortest edge between each pair of nodes, the first one of equal lengths.
+    """Return the row number of the shortest edge from each node to each other one, the first if lengths are equal.
 
-    Loops are left out. Edges in opposite directions are not parallel. Rows are sorted by tail, then head.
+    Loops are omitted. Edges in opposite directions are not parallel. Rows are sorted by tail, then head.
 
     Args:
-        edges: (E, 2) tails and heads.
-        lengths: (E,).
+        edges: (E, 2) numbers of the nodes at the tail and head of each edge.
+        lengths: (E,) length of each edge.
     """
+    # Sorted by tail, head and length: the shortest of parallel edges comes first. The sort is stable.
     order = np.lexsort((lengths, edges[:, 1], edges[:, 0]))
     tails, heads = edges[order].T
     is_shortest = tails != heads
+    # An edge that has the same ends as the one before it is parallel to it, and not shorter.
     is_shortest[1:] &= (tails[1:] != tails[:-1]) | (heads[1:] != heads[:-1])
     rows: Ints = order[is_shortest]
     return rows
 
 
 def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool = False) -> csr_array:
-    """Return a SciPy CSR matrix (nodes, nodes) of edge lengths, without loops; of parallel edges the shortest counts.
+    """Return a SciPy CSR matrix (nodes, nodes) of edge lengths, without loops and with the shortest of parallel edges.
 
     Args:
         nodes: number of nodes.
         pairs: (E, 2) tails and heads.
-        lengths: (E,) or one for all, at least 0; an edge of length 0 is an entry of value 0.
+        lengths: (E,) lengths, or one for all edges, at least 0. An edge of length 0 is stored as an explicit 0.
         both: whether each edge also runs from head to tail.
     """
     from scipy.sparse import csr_array
@@ -50,23 +52,29 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
 def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the neighbour lists of an undirected graph, sorted for each node.
 
+    Args:
+        nodes: Number of nodes.
+        pairs: (P, 2) pairs of adjacent nodes.
+
     Returns:
-        (nodes + 1,) where each node's list starts; (2 P,) neighbours; (2 P,) the pair that each entry comes from.
+        The start of each node's list, (nodes + 1,); the neighbours, (2 P,); and the pair that each entry comes from, (2
+        P,).
     """
     source, target = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
     order = np.lexsort((target, source))
     start = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=nodes))]).astype(np.int64)
+    # Entries P to 2 P - 1 are the pairs again, in the other direction.
     return start, target[order], (order % max(1, len(pairs))).astype(np.int64)
 
 
 def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
-    """Return connected components of nodes under pairs: independent problems (BD-mDP, Property 3.1).
+    """Return the connected component of each node. Components are independent problems (BD-mDP, Property 3.1).
 
     Args:
-        nodes: how many.
+        nodes: Number of nodes.
         pairs: (E, 2) tails and heads.
-        strong: Nodes belong together only if pairs lead from each to the other and back. Otherwise pairs count in both
-            directions.
+        strong: Whether to return strongly connected components, in which each node can be reached from every other.
+            Otherwise pairs count in both directions.
 
     Returns:
         (nodes,) numbers from 0, in the order in which the components first occur.
@@ -80,7 +88,10 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
 
 def rank_by_first_use(labels: NDArray[Any]) -> Ints:
-    """Return labels as numbers from 0, in the order in which they first occur."""
+    """Assign each label a number from 0, in the order in which labels first occur.
+
+    ``labels`` has shape (n,) and any sortable type.
+    """
     _, first_positions, inverse = np.unique(labels, return_index=True, return_inverse=True)
     rank = np.empty(len(first_positions), dtype=np.int64)
     rank[np.argsort(first_positions)] = np.arange(len(first_positions))

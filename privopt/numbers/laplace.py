@@ -1,7 +1,11 @@
-"""Exact draws of the discrete Laplace distribution, in bulk, from a stream of random words.
+"""Exact draws of the discrete Laplace distribution from a stream of random words.
 
-Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential Privacy", Algorithms 1 and 2): integers,
-comparisons and rejection only. The distribution of scale t / s is P(X = v) proportional to exp(-|v| s / t).
+The samplers are Algorithms 1 and 2 of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential
+Privacy"), which use only integers, comparisons and rejection. The distribution of scale t / s is P(X = v) proportional
+to exp(-|v| s / t).
+
+:func:`draw_laplace` is compiled and works on 64-bit words, so s and t are limited to 2**40. :func:`draw_wide_laplace`
+has no limit, because it works on Python's integers; a draw takes about 10 microseconds instead of less than one.
 """
 
 from __future__ import annotations
@@ -20,15 +24,22 @@ from privopt.numbers.sampling import Source
 
 #: With numerators and denominators up to this, every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
+# At most so many words, or bytes for wide draws, are read from the source at a time.
 _WORDS = 1 << 19
+_BLOCK_BYTES = 1 << 10
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 
 
 @jit()
 def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
-    """Return a uniform integer below ``bound`` and the offset of the next word; -1 if the words ran out."""
-    rejection_limit = (_ZERO - bound) % bound  # 2**64 modulo bound: without that many words the rest divides evenly
+    """Return a uniform integer below ``bound`` and the offset of the next word; -1 if the words ran out.
+
+    ``words`` are random 64-bit words, used from ``offset`` on.
+    """
+    # This is 2**64 modulo bound, in 64-bit arithmetic. Without that many values the others divide evenly by bound, so
+    # that the remainder is uniform.
+    rejection_limit = (_ZERO - bound) % bound
     while offset < words.size:
         word = words[offset]
         offset += 1
@@ -39,7 +50,12 @@ def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
 
 @jit()
 def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
-    """Draw Bernoulli(exp(-u / t)) for 0 <= u <= t (Algorithm 1); return it and the offset of the next word."""
+    """Draw Bernoulli(exp(-u / t)) for 0 <= u <= t (Algorithm 1); return the draw and the offset of the next word.
+
+    The offset is -1 if the words ran out.
+    """
+    # Von Neumann's method: the first k for which a draw of probability u / (t k) fails is odd with probability
+    # exp(-u / t).
     k = _ONE
     while True:
         value, offset = _draw_below(words, offset, t * k)
@@ -52,10 +68,10 @@ def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-untyped-def]
-    """Draw Bernoulli(exp(-steps s / t)) for any steps >= 0 and s <= t; return it and the offset of the next word.
+    """Draw Bernoulli(exp(-steps s / t)) for any steps >= 0 and s <= t; return the draw and the offset of the next word.
 
     The probability is a product of factors with exponents of at most 1. The first factor that fails ends the draw, so
-    most factors are never drawn.
+    most factors are never drawn. The offset is -1 if the words ran out.
     """
     max_part = t // s
     while steps > _ZERO:
@@ -69,7 +85,11 @@ def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-unt
 
 @jit()
 def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw m >= 0 with P(m) ~ exp(-m s / t) (Algorithm 2 without the sign); return it and the next offset."""
+    """Draw m >= 0 with P(m) ~ exp(-m s / t) (Algorithm 2 without the sign); return m and the offset of the next word.
+
+    The offset is -1 if the words ran out. The number u + t v, with remainder u and quotient v modulo t, is geometric
+    with parameter exp(-1 / t). Divided by s and rounded down, it is geometric with parameter exp(-s / t).
+    """
     while True:
         u, offset = _draw_below(words, offset, t)
         if offset < 0:
@@ -92,7 +112,10 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw one discrete Laplace value (Algorithm 2); return it and the offset of the next word."""
+    """Draw one discrete Laplace value of scale t / s (Algorithm 2); return the value and the offset of the next word.
+
+    The offset is -1 if the words ran out.
+    """
     while True:
         magnitude, offset = draw_geometric(words, offset, s, t)
         if offset < 0:
@@ -102,16 +125,21 @@ def draw_one_laplace(words, offset, s, t):  # type: ignore[no-untyped-def]
             return 0, offset
         if sign == _ZERO:
             return magnitude, offset
+        # Minus zero is drawn again: otherwise 0 would have twice its probability.
         if magnitude != 0:
             return -magnitude, offset
 
 
 @jit()
 def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
-    """Fill ``samples`` from ``sample_count`` on; return the number of words used and of samples filled."""
+    """Fill ``samples`` from ``sample_count`` on; return the number of words used and of samples filled.
+
+    ``words`` are random 64-bit words; the scale of the distribution is t / s.
+    """
     offset = 0
     while sample_count < samples.size:
         value, next_offset = draw_one_laplace(words, offset, s, t)
+        # The words ran out. The draw is repeated later from its first word, which ``offset`` still points to.
         if next_offset < 0:
             break
         samples[sample_count] = value
@@ -123,8 +151,8 @@ def _fill(words, s, t, samples, sample_count):  # type: ignore[no-untyped-def]
 def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | None = None) -> NDArray[np.int64]:
     """Return ``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal).
 
-    Words are consumed in order. If they run out in the middle of a draw, that draw starts again from its first word,
-    with more words appended. Dropping it instead would favour draws that need few words.
+    Random words are consumed in order. If the words run out in the middle of a draw, this draw starts again from its
+    first word, with more words appended. Dropping the draw instead would favour draws that need few words.
 
     Args:
         count: number of draws.
@@ -140,12 +168,12 @@ def draw_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | Non
 def draw_in_bulk(
     count: int, fill: Callable[..., tuple[int, int]], *terms: np.uint64, source: Source | None = None
 ) -> NDArray[np.int64]:
-    """Return ``count`` draws of a compiled sampler that consumes random words in order.
+    """Return ``count`` draws from a compiled sampler that consumes random words in order.
 
     Args:
         count: number of draws.
         fill: ``(words, *terms, samples, sample_count) -> (used_words, sample_count)``: fills ``samples`` from
-            ``sample_count`` on with complete draws, and returns how many words they used.
+            ``sample_count`` on with complete draws, and returns the number of words used.
         terms: parameters of the distribution.
         source: random bytes; the operating system's by default.
     """
@@ -154,8 +182,80 @@ def draw_in_bulk(
     remaining_words = np.empty(0, dtype=np.uint64)
     sample_count = 0
     while sample_count < count:
+        # About as many words as the draws need, because unused ones are thrown away at the end.
         size = min(_WORDS, 16 * (count - sample_count) + 256)
         words = np.concatenate([remaining_words, np.frombuffer(entropy(8 * size), dtype="<u8")])
         used_words, sample_count = fill(words, *terms, samples, sample_count)
+        # The words of a draw that was cut short come first in the next round (see draw_laplace).
         remaining_words = words[used_words:]
     return samples
+
+
+def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source | None = None) -> list[int]:
+    """Return ``count`` independent draws with P(v) proportional to exp(-|v| scale_reciprocal), for any scale.
+
+    Args:
+        count: number of draws.
+        scale_reciprocal: s / t, exact, above 0; its terms may have any number of digits.
+        source: random bytes; the operating system's by default.
+
+    >>> len(draw_wide_laplace(3, Fraction(1, 1 << 1000)))
+    3
+    """
+    s, t = scale_reciprocal.numerator, scale_reciprocal.denominator
+    if s <= 0:
+        raise UsageError(f"the reciprocal scale {scale_reciprocal} must be above 0")
+    bits = _BitReader(source or os.urandom)
+    return [_draw_wide_laplace(bits, s, t) for _ in range(count)]
+
+
+class _BitReader:
+    """Reads random bits from a source, as integers of any width. Each bit is used once."""
+
+    def __init__(self, source: Source) -> None:
+        """Create a reader of the bits of a source of random bytes."""
+        self._source, self._pool, self._pool_bits = source, 0, 0
+
+    def read(self, width: int) -> int:
+        """Return the next ``width`` bits as an integer."""
+        while self._pool_bits < width:
+            block = self._source(_BLOCK_BYTES)
+            self._pool |= int.from_bytes(block, "little") << self._pool_bits
+            self._pool_bits += 8 * len(block)
+        value = self._pool & ((1 << width) - 1)
+        self._pool >>= width
+        self._pool_bits -= width
+        return value
+
+    def draw_below(self, bound: int) -> int:
+        """Return a uniform integer below ``bound``, by rejection of integers of as many bits as ``bound - 1`` has."""
+        width = (bound - 1).bit_length()
+        while (value := self.read(width)) >= bound:
+            pass
+        return value
+
+    def draw_bernoulli_exp(self, u: int, t: int) -> bool:
+        """Draw Bernoulli(exp(-u / t)) for 0 <= u <= t (Algorithm 1)."""
+        # Von Neumann's method, as in _draw_bernoulli_exp.
+        k = 1
+        while self.draw_below(t * k) < u:
+            k += 1
+        return k % 2 == 1
+
+
+def _draw_wide_laplace(bits: _BitReader, s: int, t: int) -> int:
+    """Draw one discrete Laplace value of scale t / s from a stream of bits (Algorithm 2)."""
+    while True:
+        # u + t v is geometric with parameter exp(-1 / t): u is its remainder modulo t, and v its quotient.
+        u = bits.draw_below(t)
+        if not bits.draw_bernoulli_exp(u, t):
+            continue
+        v = 0
+        while bits.draw_bernoulli_exp(1, 1):
+            v += 1
+        magnitude = (u + t * v) // s
+        # Minus zero is drawn again: otherwise 0 would have twice its probability.
+        if not bits.read(1):
+            return magnitude
+        if magnitude:
+            return -magnitude

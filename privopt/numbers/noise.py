@@ -1,12 +1,12 @@
 """Additive noise with exactly the distribution that the guarantee assumes.
 
-* up to 1e5 draws: OpenDP's Laplace measurement (vetted, free of floating-point artefacts); its privacy map is asked,
-  and the scale it is given is rounded up until the map stays within the budget;
-* above: an exact integer sampler (Canonne, Kamath, Steinke 2020, "The Discrete Gaussian for Differential Privacy",
-  Algorithms 1 and 2) on the operating system's entropy: integers and rejection only, no floating point;
-* discrete Gaussian noise, in any number: the same paper's Algorithm 3, as exact;
-* with a seed, for experiments: the same samplers on NumPy's PCG64 stream; their draws are not private, and the record
-  says so.
+* discrete Laplace noise: the sampler of Canonne, Kamath and Steinke 2020 ("The Discrete Gaussian for Differential
+  Privacy", Algorithms 1 and 2) on the operating system's entropy: integers and rejection only, no floating point;
+* Laplace noise on doubles: the same sampler on the grid of all doubles, 2**-1074, and one rounding of the sum to a
+  double, which is post-processing;
+* discrete Gaussian noise: Algorithm 3 of the same paper, equally exact;
+* with a seed, for experiments: the same samplers on NumPy's PCG64 stream. These draws are not private, and the
+  record says so.
 
 The discrete Laplace of scale b is P(X = v) = (1 - a) / (1 + a) a**|v| with a = exp(-1 / b): the double geometric. The
 discrete Gaussian of variance parameter V has P(X = v) proportional to exp(-v**2 / (2 V)).
@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -28,10 +28,10 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import SolverError, UsageError
+from privopt.errors import UsageError
 from privopt.numbers.gaussian import draw_gaussian, variance_above
-from privopt.numbers.laplace import draw_laplace
-from privopt.numbers.sampling import seeded
+from privopt.numbers.laplace import LARGEST_TERM, draw_laplace, draw_wide_laplace
+from privopt.numbers.sampling import Source, make_source
 
 __all__ = [
     "Law",
@@ -49,8 +49,8 @@ Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
 """A distribution of noise."""
 
 
-#: Up to here OpenDP draws; it takes about 12 microseconds a draw, the bulk sampler under one.
-OPENDP_DRAWS = 100_000
+_DOUBLE_GRID: Final = 1 << 1074
+"""Every double is a whole multiple of the reciprocal of this."""
 _LARGEST_COUNT = 1 << 62
 _LARGEST_SCALE = 1 << 55
 """Up to this scale, noise of 2**62, which could overflow a 64-bit sum, has a probability below exp(-128)."""
@@ -68,30 +68,28 @@ class NoiseRecord:
     """A record of how noise was drawn, and of the privacy budget that it uses.
 
     Attributes:
-        engine: "opendp", "exact-integer" (bulk) or "seeded".
+        engine: "exact-integer", or "seeded" if the draws came from a seed.
         distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
         scale: exact scale of the noise; for a Gaussian the variance parameter.
-        map: OpenDP's privacy map at sensitivity 1, if OpenDP drew.
         draws: number of draws.
     """
 
     engine: str
     distribution: Law
     scale: Fraction
-    map: float | None
     draws: int
 
     @property
     def spent(self) -> Fraction:
-        """Exact privacy loss per unit of sensitivity; at most the budget that was asked for.
+        """The exact privacy loss per unit of sensitivity, at most the requested budget.
 
-        It is epsilon = 1 / scale; for a Gaussian it is rho = 1 / (2 V) per unit of the squared L2 sensitivity.
+        This is epsilon = 1 / scale, or for a Gaussian rho = 1 / (2 V) per unit of the squared L2 sensitivity.
         """
         return 1 / (2 * self.scale if self.distribution == "discrete-gaussian" else self.scale)
 
     @property
     def seeded(self) -> bool:
-        """Whether the noise came from a seed; then it is not private."""
+        """Whether the noise came from a seed, and is therefore not private."""
         return self.engine == "seeded"
 
 
@@ -109,8 +107,8 @@ def discrete_laplace(
         Noisy integers of the same shape, and the record.
 
     Raises:
-        UsageError: counts that are not integers, a budget that is not positive, noise of a scale above 2**55, which
-            could overflow 64 bits, or numerators and denominators beyond 2**40 (see :func:`split_budget`).
+        UsageError: The counts are not integers, the budget is not positive, or the noise scale exceeds 2**55, which
+            could overflow 64 bits.
 
     >>> noisy, record = discrete_laplace(np.array([3, 5]), Fraction(1, 30))
     >>> noisy.shape, record.spent <= Fraction(1, 30), record.seeded
@@ -132,15 +130,15 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
 
     Args:
         counts: integers of any shape, below 2**62 in size.
-        variance: sensitivity**2 / (2 rho), exact, above 0, at most 2**40; the sensitivity is in L2. It is rounded up a
-            little (:func:`privopt.numbers.gaussian.variance_above`), as the record says.
+        variance: sensitivity**2 / (2 rho) with the L2 sensitivity, exact, above 0, at most 2**40. The variance is
+            rounded up slightly (:func:`privopt.numbers.gaussian.variance_above`); the record has the rounded value.
         seed: for experiments only.
 
     Returns:
         Noisy integers of the same shape, and the record.
 
     Raises:
-        UsageError: counts that are not integers, a variance out of range.
+        UsageError: The counts are not integers, or the variance is out of range.
 
     >>> noisy, record = discrete_gaussian(np.array([3, 5]), Fraction(100))
     >>> noisy.shape, record.spent <= Fraction(1, 200), record.seeded
@@ -152,10 +150,12 @@ def discrete_gaussian(counts: NDArray[Any], variance: Fraction, *, seed: int | N
 def continuous_laplace(
     values: NDArray[Any], scale_reciprocal: Fraction, *, seed: int | None = None
 ) -> tuple[Floats, NoiseRecord]:
-    """Return real numbers plus independent Laplace noise, through OpenDP.
+    """Return real numbers plus independent Laplace noise.
 
-    OpenDP draws a discrete Laplace on a grid so fine that every double is on it, and rounds once: the rounding is
-    post-processing. Under a seed the grid is 2**-40 of the scale.
+    Every double is a multiple of 2**-1074, so discrete Laplace noise on that grid has exactly the probability ratios
+    that the guarantee needs, whatever the values are. The sum is rounded once to the nearest double, which is
+    post-processing. (Noise drawn as a double would not be private: Mironov 2012, "On significance of the least
+    significant bits for differential privacy".)
 
     Args:
         values: finite doubles of any shape.
@@ -163,7 +163,7 @@ def continuous_laplace(
         seed: for experiments only.
 
     Raises:
-        UsageError: values that are not finite, a budget that is not positive.
+        UsageError: A value is not finite, or the budget is not positive.
     """
     numbers = np.asarray(values, dtype=np.float64)
     if not np.isfinite(numbers).all():
@@ -173,50 +173,47 @@ def continuous_laplace(
 
 
 class NoiseSource:
-    """Draws the noise of this module; the kit replaces it during a trial (:func:`noise_from`)."""
+    """The source of this module's noise. The conformance kit replaces it during a trial (:func:`noise_from`)."""
 
     def draw(
         self, values: NDArray[Any], law: Law, scale: Fraction, seed: int | None
     ) -> tuple[NDArray[Any], NoiseRecord]:
-        """Add noise to values that have been validated.
+        """Add noise to validated values, and return the noisy values and the noise record.
 
         Args:
             values: integers, or doubles for continuous noise, of any shape.
             law: distribution of the noise.
             scale: exact, above 0; for a Gaussian the variance.
-            seed: for experiments only.
+            seed: for experiments only; None for the operating system's entropy.
         """
         size, engine = values.size, "exact-integer" if seed is None else "seeded"
+        source = make_source(seed)
         if law == "discrete-gaussian":
-            noise = draw_gaussian(size, scale, source=seeded(seed)).reshape(values.shape)
-            return values + noise, NoiseRecord(engine, law, variance_above(scale), None, size)
-        if seed is None and (law == "laplace" or size <= OPENDP_DRAWS):
-            measurement, used_scale, mapped_epsilon = _make_opendp_measurement(
-                1 / scale, "f64" if law == "laplace" else "i64"
-            )
-            noisy_list = measurement(values.ravel().tolist()) if size else []
-            noisy = np.array(noisy_list, dtype=values.dtype).reshape(values.shape)
-            return noisy, NoiseRecord("opendp", law, used_scale, mapped_epsilon, size)
+            noise = draw_gaussian(size, scale, source=source).reshape(values.shape)
+            # The sampler rounds the variance up, and the record says what was drawn.
+            return values + noise, NoiseRecord(engine, law, variance_above(scale), size)
         if law == "laplace":
-            steps = draw_laplace(size, Fraction(1, 1 << 40), source=seeded(seed)).reshape(values.shape)
-            return values + steps * (2.0**-40 * float(scale)), NoiseRecord(engine, law, scale, None, size)
-        noise = draw_laplace(size, 1 / scale, source=seeded(seed)).reshape(values.shape)
-        return values + noise, NoiseRecord(engine, law, scale, None, size)
+            noisy = _add_laplace_on_grid(values.ravel(), scale, source).reshape(values.shape)
+        else:
+            noisy = values + _draw_laplace_of_any_scale(size, 1 / scale, source).reshape(values.shape)
+        return noisy, NoiseRecord(engine, law, scale, size)
 
 
+# A stack: the last source draws; noise_from puts another on top for a trial.
 _SOURCES: Final = [NoiseSource()]
 
 
 def _add_noise(values: NDArray[Any], law: Law, scale: Fraction, seed: int | None) -> tuple[NDArray[Any], NoiseRecord]:
+    """Add noise from the current source to validated values of any shape; return the result and the noise record."""
     return _SOURCES[-1].draw(values, law, scale, seed)
 
 
 @contextmanager
 def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
-    """Replace the source of all noise inside this block by one that wraps the current source. Only for trials.
+    """Replace the source of all noise inside this block by one that wraps the current source. Use this only in trials.
 
-    The kit uses it to record the values that noise is added to, or to draw at another scale. Releases made inside the
-    block are not private.
+    The conformance kit uses this to record the values that noise is added to, or to draw at another scale. Releases
+    made inside the block are not private.
     """
     _SOURCES.append(source(_SOURCES[-1]))
     try:
@@ -226,9 +223,10 @@ def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
 
 
 def stated_scale(text: str) -> Fraction:
-    """Parse a scale, variance or rate from a release's file: a whole number or a ratio of two.
+    """Parse a scale, variance or rate from a release's file: an integer or a ratio of two integers.
 
-    Exponents are refused: the file may come from anyone, and ``Fraction("1e30000000")`` would take hours.
+    Exponents are refused, because the file may come from anyone, and ``Fraction("1e30000000")`` takes a minute, longer
+    exponents take hours.
 
     Raises:
         ValueError: The text has another form, or the number is not in [2**-1000, 2**128).
@@ -250,8 +248,8 @@ def split_budget(
 ) -> tuple[Fraction, ...]:
     """Split a budget by shares into rationals that sum to at most epsilon.
 
-    A part stays exact if its denominator is small. Otherwise it is rounded down to a fraction with at most the given
-    denominator (to 1 / q if it is below 1 / denominator), so that the bulk sampler stays within 64 bits.
+    A part stays exact if its denominator is small. Otherwise the part is rounded down to a fraction with at most the
+    given denominator (to 1 / q if it is below 1 / denominator), so that the compiled 64-bit sampler can draw.
 
     Args:
         epsilon: exact, above 0.
@@ -267,6 +265,7 @@ def split_budget(
     _check_budget(epsilon)
     if not shares or any(isinstance(s, float) and not math.isfinite(s) for s in shares):
         raise UsageError(f"shares must be finite numbers of at least 0, one above, got {list(shares)}")
+    # The decimal text of a float, not its binary value: 0.1 means 1/10.
     exact = [Fraction(str(float(s))) if isinstance(s, float) else Fraction(s) for s in shares]
     if min(exact) < 0 or max(exact) == 0:
         raise UsageError(f"shares must be finite numbers of at least 0, one above, got {list(shares)}")
@@ -276,7 +275,11 @@ def split_budget(
 
 
 def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
-    """Return the greatest fraction <= value with a denominator up to ``denominator``, or 1 / q if that would be 0."""
+    """Return the greatest fraction <= value with a denominator up to ``denominator``.
+
+    A positive value below 1 / ``denominator`` would become 0, so the greatest 1 / q that is <= value is returned
+    instead.
+    """
     if value.denominator <= denominator:
         return value
     if value * denominator < 1:
@@ -284,7 +287,7 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
     closest = value.limit_denominator(denominator)
     if closest <= value:
         return closest
-    # the neighbour below ``near`` in the Farey sequence of that order: p q' - p' q = 1 with the largest q' allowed
+    # The neighbour below ``closest`` in the Farey sequence of that order: p q' - p' q = 1 with the largest q' allowed.
     p, q = closest.numerator, closest.denominator
     lower_denominator = pow(p, -1, q) if q > 1 else 1
     lower_denominator += (denominator - lower_denominator) // q * q
@@ -292,7 +295,7 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
 
 
 def _check_integers(counts: NDArray[Any]) -> Ints:
-    """Return counts as 64-bit integers."""
+    """Return counts as 64-bit integers. Raise a UsageError if they are not integers, or reach 2**62 in size."""
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
         raise UsageError(f"counts must be integers, got {values.dtype}")
@@ -302,28 +305,50 @@ def _check_integers(counts: NDArray[Any]) -> Ints:
 
 
 def _check_budget(budget: Fraction) -> None:
+    """Raise a UsageError if a budget is not above 0."""
     if budget <= 0:
         raise UsageError(f"a privacy budget must be above 0, got {budget}")
 
 
-@lru_cache(maxsize=64)  # a third of the time where noise is drawn again and again at one scale
-def _make_opendp_measurement(scale_reciprocal: Fraction, kind: str) -> tuple[Any, Fraction, float]:
-    """Return OpenDP's measurement with a privacy map within the budget, its exact scale, and the map at 1."""
-    # not opendp.prelude: it imports scikit-learn where that is installed, a second or more
-    from opendp.domains import atom_domain, vector_domain
-    from opendp.measurements import make_laplace
-    from opendp.metrics import l1_distance
-    from opendp.mod import enable_features
+def _draw_laplace_of_any_scale(count: int, scale_reciprocal: Fraction, source: Source) -> Ints:
+    """Return independent draws of discrete Laplace noise, P(v) proportional to exp(-|v| scale_reciprocal).
 
-    enable_features("contrib")
-    domain = atom_domain(T="i64") if kind == "i64" else atom_domain(T="f64", nan=False)
-    space = vector_domain(domain), l1_distance(T=kind)
-    scale = float(1 / scale_reciprocal)
-    for _ in range(64):
-        if Fraction(scale) * scale_reciprocal >= 1:
-            measurement = make_laplace(*space, scale=scale)
-            mapped_epsilon = float(measurement.map(1 if kind == "i64" else 1.0))
-            if Fraction(mapped_epsilon) <= scale_reciprocal:
-                return measurement, Fraction(scale), mapped_epsilon
-        scale = math.nextafter(scale, math.inf)
-    raise SolverError(f"OpenDP's privacy map exceeds the budget {scale_reciprocal} at every scale tried")
+    The compiled sampler is used if the terms of the fraction are small enough.
+
+    Args:
+        count: Number of draws.
+        scale_reciprocal: Exact, above 0.
+        source: Random bytes.
+    """
+    if max(scale_reciprocal.numerator, scale_reciprocal.denominator) <= LARGEST_TERM:
+        return draw_laplace(count, scale_reciprocal, source=source)
+    draws = draw_wide_laplace(count, scale_reciprocal, source=source)
+    # Callers limit the scale, so that a draw beyond 64 bits has a negligible probability (_LARGEST_SCALE).
+    return np.array(draws, dtype=np.int64)
+
+
+def _add_laplace_on_grid(values: Floats, scale: Fraction, source: Source) -> Floats:
+    """Add Laplace noise to doubles, as discrete noise on the grid of all doubles and one rounding of each sum.
+
+    Args:
+        values: (n,) finite doubles.
+        scale: Exact scale of the noise, in the values' unit.
+        source: Random bytes.
+    """
+    noise_steps = draw_wide_laplace(values.size, 1 / (scale * _DOUBLE_GRID), source=source)
+    sums = (_grid_steps(value) + steps for value, steps in zip(values.tolist(), noise_steps, strict=True))
+    return np.array([_double_of_steps(total) for total in sums], dtype=np.float64)
+
+
+def _grid_steps(value: float) -> int:
+    """Convert a finite double to a whole number of steps of 2**-1074."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (_DOUBLE_GRID // denominator)
+
+
+def _double_of_steps(steps: int) -> float:
+    """Return the double nearest to a number of steps of 2**-1074, or the largest double of that sign on overflow."""
+    try:
+        return steps / _DOUBLE_GRID  # Python rounds the quotient of two integers correctly
+    except OverflowError:
+        return sys.float_info.max if steps > 0 else -sys.float_info.max

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from privopt.errors import UsageError
 
-__all__ = ["MAX_CUT_ERROR", "TOTAL", "RowStreams", "Source", "choose", "draw", "draw_each", "seeded"]
+__all__ = ["MAX_CUT_ERROR", "TOTAL", "RowStreams", "Source", "choose", "draw", "draw_each", "make_source"]
 
 #: A function that returns as many random bytes as asked; :func:`os.urandom` except in tests and with ``--seed``.
 Source = Callable[[int], bytes]
@@ -26,6 +26,7 @@ TOTAL = 1 << 63
 
 #: The largest error of a cut that :func:`choose` gets as a double, against the rational that it stands for.
 MAX_CUT_ERROR: Final = 2.0**-36
+#: Draws that are processed at a time, to bound the memory.
 _CHUNK = 1 << 20
 
 
@@ -33,7 +34,7 @@ _CHUNK = 1 << 20
 class RowStreams:
     """A separate stream of random bytes for each row, so that a row's draw does not depend on other rows.
 
-    Called as a :data:`Source`, it returns the first 8 bytes of each row in turn.
+    When called as a :data:`Source`, it returns the first 8 bytes of each row in turn.
 
     Attributes:
         read: ``read(row, start, count)`` returns bytes ``start`` to ``start + count`` of a row's stream.
@@ -55,10 +56,11 @@ class RowStreams:
         return b"".join(self.read(row, 0, 8) for row in stream_rows)
 
     def beyond(self, row_number: int) -> Source:
-        """Return a source of the bytes that follow the first 8 of a row's stream."""
+        """Return a source of the bytes after the first 8 of a row's stream. Each call continues after the last."""
         offset, stream_row = 8, int(self.rows[row_number])
 
         def source(count: int) -> bytes:
+            """Return the next ``count`` bytes of the row's stream."""
             nonlocal offset
             offset += count
             return self.read(stream_row, offset - count, count)
@@ -69,7 +71,7 @@ class RowStreams:
 def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | None = None) -> NDArray[np.int64]:
     """Draw ``draws`` independent indices k, each with probability exactly ``weights_row[k] / 2**63``.
 
-    A uniform integer of 63 bits is looked up among the cumulated weights. Index k belongs to exactly w_k of the 2**63
+    A uniform 63-bit integer is looked up among the cumulative weights. Index k belongs to exactly w_k of the 2**63
     integers.
 
     Args:
@@ -81,7 +83,7 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
         (n,) indices. Cost: 8 bytes of entropy and a binary search each.
 
     Raises:
-        UsageError: another type, shape or sum, or a negative n.
+        UsageError: The weights have another type, shape or sum, or ``draws`` is negative.
 
     >>> draw(np.array([0, 2**63], dtype=np.uint64), 3)
     array([1, 1, 1])
@@ -98,9 +100,11 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
 
 
 def _cumulate(weights_row: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the running sums (K,) of a row of weights. Raise a UsageError unless they are uint64 with sum 2**63."""
     row = np.asarray(weights_row)
     if row.dtype != np.uint64 or row.ndim != 1:
         raise UsageError(f"a row of weights must be uint64 of shape (K,), got {row.dtype} of shape {row.shape}")
+    # In Python's integers: a sum in 64 bits could overflow to 2**63.
     total = sum(row.tolist())
     if total != TOTAL:
         raise UsageError(f"a row of weights must sum to 2**63, got {total}")
@@ -108,17 +112,26 @@ def _cumulate(weights_row: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _read_words(entropy: Source, count: int) -> NDArray[np.uint64]:
+    """Return ``count`` random 64-bit words from a source."""
     return np.frombuffer(entropy(8 * count), dtype="<u8")
 
 
 def _look_up(cumulated: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return the index that each random word selects.
+
+    Args:
+        cumulated: (K,) running sums of a row's weights, which end at 2**63.
+        words: (n,) random 64-bit words.
+    """
+    # The upper 63 bits of a word are a uniform integer below 2**63. Index k has the integers from cumulated[k - 1] up
+    # to, but without, cumulated[k]: exactly w_k of them.
     return np.searchsorted(cumulated, words >> np.uint64(1), side="right")
 
 
 def draw_each(
     weights: NDArray[np.uint64], rows: NDArray[np.int64], *, source: Source | None = None
 ) -> NDArray[np.int64]:
-    """Draw one index for each entry of ``rows``, from the weights of that row; see :func:`draw`.
+    """Draw one index for each entry of ``rows``: index k of row i with probability exactly ``weights[i, k] / 2**63``.
 
     Args:
         weights: (N, K) uint64. Each row that occurs in ``rows`` sums to exactly 2**63.
@@ -129,13 +142,14 @@ def draw_each(
         (B,) indices of outputs. Cost: 8 bytes of entropy and a binary search each.
 
     Raises:
-        UsageError: a row of another sum.
+        UsageError: A row has another sum.
 
     >>> draw_each(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64), np.array([1, 0, 1]))
     array([0, 1, 0])
     """
     entropy = source or os.urandom
     starts = range(0, len(rows), _CHUNK)
+    # Read in the order of ``rows``, before they are grouped: which bytes decide a row must not depend on the others.
     words = np.concatenate(
         [np.empty(0, dtype="<u8"), *(_read_words(entropy, min(_CHUNK, len(rows) - start)) for start in starts)]
     )
@@ -152,13 +166,13 @@ def choose(
 ) -> NDArray[np.int64]:
     """Draw one of m + 1 alternatives for each row, with exact rational probabilities.
 
-    A uniform number with infinitely many bits is compared with the cumulated probabilities. Its first 64 bits nearly
-    always decide. If they lie close to a cut, the rationals decide, with as many further bits as needed.
+    A uniform number with infinitely many bits is compared with the cumulative probabilities (cuts). The first 64 bits
+    nearly always decide. If they lie close to a cut, exact rationals decide, with as many further bits as needed.
 
     Args:
-        cuts: (B, m) probabilities of the first 1, ..., m alternatives together, each off by less than
+        cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below
             :data:`MAX_CUT_ERROR`.
-        exact: returns a row's cuts as rationals.
+        exact: returns the cuts of the row with a given number as rationals.
         source: random bytes, 8 for each row in order; the operating system's by default. With
             :class:`RowStreams`, further bytes come from the row's stream.
 
@@ -173,8 +187,10 @@ def choose(
     for start in range(0, len(cuts), _CHUNK):
         chunk_cuts = cuts[start : start + _CHUNK]
         bits = np.frombuffer(entropy(8 * len(chunk_cuts)), dtype="<u8")
+        # A uniform number of [0, 1), rounded to a double; the cuts that it reaches give the alternative.
         uniform = (bits * 2.0**-64)[:, None]
         alternatives[start : start + len(chunk_cuts)] = (uniform >= chunk_cuts).sum(axis=1)
+        # Twice the error of a cut: it covers the rounding of the 64 bits to a double as well.
         is_close = (np.abs(uniform - chunk_cuts) <= 2.0 * MAX_CUT_ERROR).any(axis=1)
         for row in np.flatnonzero(is_close).tolist():
             extra_source = entropy.beyond(start + row) if isinstance(entropy, RowStreams) else entropy
@@ -183,16 +199,23 @@ def choose(
 
 
 def _decide_exactly(bits: int, cuts: Sequence[Fraction], entropy: Source) -> int:
-    """Count the cuts that are at most the uniform number whose first 64 bits are ``bits``."""
+    """Return how many cuts are at most the uniform number whose first 64 bits are ``bits``.
+
+    Args:
+        bits: The first 64 bits after the binary point, as an integer.
+        cuts: A row's cumulated probabilities, as rationals.
+        entropy: Source of further bits, which are read until the comparison is decided.
+    """
     length = 64
     while True:
         scaled = [cut * (1 << length) for cut in cuts]
+        # The number lies in [bits, bits + 1) / 2**length. Cuts inside that interval are not decided yet.
         min_count, max_count = (sum(cut <= bits for cut in scaled), sum(cut < bits + 1 for cut in scaled))
         if min_count == max_count:
             return min_count
         bits, length = bits << 64 | int.from_bytes(entropy(8), "little"), length + 64
 
 
-def seeded(seed: int | None) -> Source:
-    """Return the system's entropy, or NumPy's PCG64 stream if there is a seed; seeded draws are not private."""
+def make_source(seed: int | None) -> Source:
+    """Return the system's entropy, or NumPy's PCG64 stream if there is a seed. Seeded draws are not private."""
     return os.urandom if seed is None else np.random.Generator(np.random.PCG64(seed)).bytes

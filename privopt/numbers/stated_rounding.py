@@ -1,8 +1,9 @@
-"""Round a number on a grid that is published with it, so that programs with other rounding errors agree on it.
+"""Round a number on a grid that is published with it, so that programs with different rounding errors agree.
 
-The number is rounded to an odd multiple of half a unit. The program that publishes it chooses the unit from an interval
-that contains the number, so that the interval and a margin lie between the same two multiples. The unit is published as
-well. A fixed grid would not do: numbers near its edges would be rounded differently by programs with other errors.
+The number is rounded to an odd multiple of half a unit. The publishing program chooses the unit from an interval that
+contains the number, so that the interval and a margin lie between two neighbouring multiples. The unit is published
+too. A fixed grid would not work, because programs with different errors would round numbers near a grid point
+differently.
 """
 
 from __future__ import annotations
@@ -21,15 +22,19 @@ HALF: Final = Fraction(1, 2)
 
 
 def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
-    """Choose a unit with which all numbers in an interval, and slightly outside, are rounded down to the same value.
+    """Return a unit with which all numbers in an interval, and slightly outside it, are rounded down to the same value.
 
     Args:
-        low, high: bounds of the interval, finite.
-        maximum: upper limit of the rounded value.
+        lower, upper: Bounds of the interval, finite.
+        maximum: Upper limit of the rounded value.
     """
+    # The interval is widened by a quarter of its width on both sides, for programs with other rounding errors.
     width = max(upper - lower, FINEST * abs(lower), 2.0**-1000)
     padded_lower, padded_upper = min(lower - width / 4.0, maximum), upper + width / 4.0
     min_unit = max(padded_upper - padded_lower, width) * (1.0 + 2.0**-40)
+    # The unit makes the lower end itself an odd multiple of half a unit (``halves`` units), and is at least as long as
+    # the interval, which therefore lies between two neighbouring multiples. If the interval is near 0, it lies between
+    # half a unit below and above 0.
     halves = math.floor(abs(padded_lower) / min_unit + 0.5) - 0.5
     return abs(padded_lower) / halves if halves > 0.0 else 2.0 * max(abs(padded_lower), abs(padded_upper))
 
@@ -44,7 +49,7 @@ def stated_below(number: float, unit: float) -> float:
 
 
 def stated_above(number: float, unit: float) -> float:
-    """Return a number rounded up likewise.
+    """Return a number rounded up to an odd multiple of half a unit, then to a double.
 
     >>> stated_above(10.3, 1.0), stated_above(-10.3, 1.0)
     (10.5, -9.5)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from helpers.grids import first_alone
+from helpers.mentions import assert_mentions
 from scipy.optimize import brentq, linprog
 from scipy.sparse import csr_array
 from scipy.stats import chi2, norm
@@ -25,18 +26,18 @@ def channel_of(z):
     return Channel(inputs=names, outputs=[f"o{k}" for k in range(z.shape[1])], probabilities=z)
 
 
-def test_programs_are_those_of_an_independent_solver():
+def test_programs_match_an_independent_solver():
     rng = np.random.default_rng(0)
     z = ring(12, 0.7)
     counts = rng.multinomial(3_000, rng.dirichlet(np.full(12, 0.5)) @ z)
     low, high = clopper_pearson(counts.astype(float), 3_000, 0.05 / 24)
     groups = np.vstack([np.eye(12), np.repeat(np.eye(4), 3, axis=1)])
-    least, most = finite_sample(z, low, high, csr_array(groups))
+    lower_ends, upper_ends = finite_sample(z, low, high, csr_array(groups))
     rows = np.vstack([z.T, -z.T])
     for row, h in enumerate(groups):
-        for sign, value in ((1, least[row]), (-1, most[row])):
-            given = {"A_ub": rows, "b_ub": np.r_[high, -low], "A_eq": np.ones((1, 12)), "b_eq": [1.0]}
-            assert sign * linprog(sign * h, **given).fun == pytest.approx(value, abs=1e-6)
+        for sign, value in ((1, lower_ends[row]), (-1, upper_ends[row])):
+            constraints = {"A_ub": rows, "b_ub": np.r_[high, -low], "A_eq": np.ones((1, 12)), "b_eq": [1.0]}
+            assert sign * linprog(sign * h, **constraints).fun == pytest.approx(value, abs=1e-6)
 
 
 def test_intervals_of_groups_are_sharp():
@@ -45,31 +46,31 @@ def test_intervals_of_groups_are_sharp():
     truth = np.repeat(rng.dirichlet(np.ones(4)), 50) / 50
     observed = [ReportCounts(channel=channel_of(z), counts=rng.multinomial(50_000, truth @ z))]
     groups = {str(g): np.arange(50 * g, 50 * g + 50) for g in range(4)}
-    found = estimate(observed, EstimateOptions(), groups=groups)
-    share = truth.reshape(4, 50).sum(axis=1)
-    assert found.intervals_by == "linear programs and linear estimators"
-    assert ((found.low <= share) & (share <= found.high)).all()
-    assert (found.high - found.low).max() < 0.25
+    estimated = estimate(observed, EstimateOptions(), groups=groups)
+    group_shares = truth.reshape(4, 50).sum(axis=1)
+    assert_mentions(estimated.intervals_by, "linear programs", "linear estimators")
+    assert ((estimated.low <= group_shares) & (group_shares <= estimated.high)).all()
+    assert (estimated.high - estimated.low).max() < 0.25
 
 
-def test_probabilities_next_to_nothing_are_no_hindrance():
+def test_tiny_probabilities_do_not_matter():
     d = np.abs(np.subtract.outer(np.arange(40.0), np.arange(40.0)))
     z = np.exp(-d) / np.exp(-d).sum(axis=1, keepdims=True)
     truth = np.full(40, 1 / 40)
     counts = np.random.default_rng(0).multinomial(5_000, truth @ z)
-    found = estimate([ReportCounts(channel=channel_of(z), counts=counts)], EstimateOptions())
-    assert found.notes == ()
-    assert ((found.low <= truth) & (truth <= found.high)).all()
+    estimated = estimate([ReportCounts(channel=channel_of(z), counts=counts)], EstimateOptions())
+    assert estimated.notes == ()
+    assert ((estimated.low <= truth) & (truth <= estimated.high)).all()
 
 
 @pytest.mark.parametrize("groups", [None, {str(g): np.array([2 * g, 2 * g + 1]) for g in range(3)}])
-def test_reports_that_no_crowd_sends_are_said_to_be_so(groups):
+def test_says_if_no_crowd_sends_such_reports(groups):
     z = np.kron(np.full((3, 3), 0.2) + 0.4 * np.eye(3), np.ones((2, 1)))
-    found = estimate(
+    estimated = estimate(
         [ReportCounts(channel=channel_of(z), counts=np.array([10_000, 0, 0]))], EstimateOptions(), groups=groups
     )
-    assert "no shares at all" in found.notes[0]
-    assert groups is not None or not found.low.any()
+    assert "no shares" in estimated.notes[0]
+    assert groups is not None or not estimated.low.any()
 
 
 def coverage(repetitions, intervals, epsilon=1.0, n=2_000):
@@ -77,27 +78,27 @@ def coverage(repetitions, intervals, epsilon=1.0, n=2_000):
     rng = np.random.default_rng(7)
     z = ring(8, epsilon)
     truth = np.array([0.3, 0.25, 0.15, 0.1, 0.08, 0.06, 0.04, 0.02])
-    every, single = 0, np.zeros(8)
+    all_count, single = 0, np.zeros(8)
     for _ in range(repetitions):
         observed = ReportCounts(channel=channel_of(z), counts=rng.multinomial(n, truth @ z))
-        found = estimate([observed], EstimateOptions(intervals=intervals))
-        inside = (found.low <= truth) & (truth <= found.high)
-        every += inside.all()
-        single += inside
-    return every / repetitions, single / repetitions
+        estimated = estimate([observed], EstimateOptions(intervals=intervals))
+        is_covered = (estimated.low <= truth) & (truth <= estimated.high)
+        all_count += is_covered.all()
+        single += is_covered
+    return all_count / repetitions, single / repetitions
 
 
-def test_finite_sample_intervals_hold_all_at_once():
+def test_finite_sample_intervals_hold_together():
     assert coverage(20, "finite-sample")[0] >= 0.95
 
 
-def test_asymptotic_intervals_hold_one_by_one():
+def test_asymptotic_intervals_hold_singly():
     single = coverage(10, "asymptotic")[1]
     assert 0.9 <= single.mean() <= 0.99
 
 
 @pytest.mark.parametrize("trials", [9, pytest.param(30, marks=pytest.mark.slow)])
-def test_asymptotic_ends_of_few_reports_are_found_and_never_inside(trials):
+def test_asymptotic_ends_are_never_inside(trials):
     """There best shares jump as the tilt grows: no fit comes near the fall that is asked for."""
     rng = np.random.default_rng(3)
     drop = chi2.ppf(0.95, 1) / 2
@@ -107,34 +108,39 @@ def test_asymptotic_ends_of_few_reports_are_found_and_never_inside(trials):
         if trial % 3 == 0:
             z[0] = z[-1]
         counts = rng.multinomial(rng.choice([1, 3, 10]), rng.dirichlet(np.full(count, 0.5)) @ z)
-        found = estimate([ReportCounts(channel=channel_of(z), counts=counts)], EstimateOptions(intervals="asymptotic"))
-        some = np.vstack([rng.dirichlet(np.full(count, power), 3_000) for power in (0.2, 1.0)])
-        seen = counts > 0
-        fallen = counts[seen] @ (np.log(found.shares @ z[:, seen]) - np.log(some @ z[:, seen] + 1e-300)).T
-        near = some[fallen <= drop]
-        assert len(near)
-        assert (found.low <= near.min(axis=0) + 1e-9).all()
-        assert (near.max(axis=0) <= found.high + 1e-9).all()
+        estimated = estimate(
+            [ReportCounts(channel=channel_of(z), counts=counts)], EstimateOptions(intervals="asymptotic")
+        )
+        random_shares = np.vstack([rng.dirichlet(np.full(count, power), 3_000) for power in (0.2, 1.0)])
+        is_observed = counts > 0
+        fallen = (
+            counts[is_observed]
+            @ (np.log(estimated.shares @ z[:, is_observed]) - np.log(random_shares @ z[:, is_observed] + 1e-300)).T
+        )
+        near_shares = random_shares[fallen <= drop]
+        assert len(near_shares)
+        assert (estimated.low <= near_shares.min(axis=0) + 1e-9).all()
+        assert (near_shares.max(axis=0) <= estimated.high + 1e-9).all()
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 3), (3, 10), (600_000, 2_000_000), (3 * 10**9, 10**10)])
-def test_asymptotic_ends_are_those_of_the_profile_whatever_gap_is_asked_for(hits, trials):
+def test_asymptotic_ends_match_the_profile(hits, trials):
     counts = np.array([hits, trials - hits])
 
-    def above(v):
+    def profile_gap(v):
         logs = [n * np.log(v_ / (n / trials)) for n, v_ in zip(counts, (v, 1 - v), strict=True) if n]
         return sum(logs) + chi2.ppf(0.95, 1) / 2
 
-    share = hits / trials
-    low = brentq(above, share * 1e-9, share, xtol=1e-15) if hits else 0.0
-    high = brentq(above, share, 0.9999, xtol=1e-15)
+    hit_share = hits / trials
+    low = brentq(profile_gap, hit_share * 1e-9, hit_share, xtol=1e-15) if hits else 0.0
+    high = brentq(profile_gap, hit_share, 0.9999, xtol=1e-15)
     for gap in (1e-9, 1e-3):
-        asked = EstimateOptions(intervals="asymptotic", gap=gap)
-        found = estimate([ReportCounts(channel=channel_of(np.eye(2)), counts=counts)], asked)
-        assert found.low[0] == pytest.approx(low, abs=0.01 * (high - low))
-        assert found.high[0] == pytest.approx(high, abs=0.01 * (high - low))
-        assert found.low[0] <= low + 1e-4 * (high - low)
-        assert found.high[0] >= high - 1e-4 * (high - low)
+        options = EstimateOptions(intervals="asymptotic", gap=gap)
+        estimated = estimate([ReportCounts(channel=channel_of(np.eye(2)), counts=counts)], options)
+        assert estimated.low[0] == pytest.approx(low, abs=0.01 * (high - low))
+        assert estimated.high[0] == pytest.approx(high, abs=0.01 * (high - low))
+        assert estimated.low[0] <= low + 1e-4 * (high - low)
+        assert estimated.high[0] >= high - 1e-4 * (high - low)
 
 
 @pytest.mark.slow
@@ -149,27 +155,27 @@ def test_several_releases_say_more_than_one():
     rng = np.random.default_rng(2)
     truth = rng.dirichlet(np.ones(8))
     first, second = ring(8, 0.5), ring(8, 2.0)
-    one = ReportCounts(channel=channel_of(first), counts=rng.multinomial(5_000, truth @ first))
-    two = ReportCounts(channel=channel_of(second), counts=rng.multinomial(5_000, truth @ second))
-    both = estimate([one, two], EstimateOptions(intervals="asymptotic"))
-    alone = estimate([one], EstimateOptions(intervals="asymptotic"))
-    assert both.n == 10_000
-    assert (both.high - both.low).mean() < 0.7 * (alone.high - alone.low).mean()
+    first_counts = ReportCounts(channel=channel_of(first), counts=rng.multinomial(5_000, truth @ first))
+    second_counts = ReportCounts(channel=channel_of(second), counts=rng.multinomial(5_000, truth @ second))
+    joint_estimate = estimate([first_counts, second_counts], EstimateOptions(intervals="asymptotic"))
+    single_estimate = estimate([first_counts], EstimateOptions(intervals="asymptotic"))
+    assert joint_estimate.n == 10_000
+    assert (joint_estimate.high - joint_estimate.low).mean() < 0.7 * (single_estimate.high - single_estimate.low).mean()
 
 
-def test_noisy_counts_have_intervals_that_hold_all_at_once():
+def test_intervals_of_noisy_counts_hold_together():
     rng = np.random.default_rng(5)
     ids = [str(i) for i in range(30)]
-    channel = NoisyCounts(inputs=ids, reach=lambda share: -np.log(share) / 0.5)
+    channel = NoisyCounts(inputs=ids, reach=lambda value: -np.log(value) / 0.5)
     counts = rng.integers(0, 400, 30)
-    held = 0
+    held_count = 0
     for _ in range(200):
-        found = estimate_of_counts(channel, counts + rng.laplace(scale=2.0, size=30), EstimateOptions())
+        estimated = estimate_of_counts(channel, counts + rng.laplace(scale=2.0, size=30), EstimateOptions())
         shares = counts / counts.sum()
-        held += bool(((found.low <= shares) & (shares <= found.high)).all())
-    assert held >= 190
-    assert found.shares.sum() == pytest.approx(1)
-    assert (found.high - found.low).max() < 0.02
+        held_count += bool(((estimated.low <= shares) & (shares <= estimated.high)).all())
+    assert held_count >= 190
+    assert estimated.shares.sum() == pytest.approx(1)
+    assert (estimated.high - estimated.low).max() < 0.02
 
 
 # --- by linear estimators -------------------------------------------------------------------------------
@@ -178,24 +184,24 @@ def test_noisy_counts_have_intervals_that_hold_all_at_once():
 def districts(records, groups, epsilon, seed):
     """Return a channel over places of a square, groups of cells, and shares that lie mostly in a few of them."""
     rng = np.random.default_rng(seed)
-    side = round(groups**0.5)
-    places = rng.uniform(0, 1, (records, 2)) * side
-    apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
-    z = np.exp(-epsilon * apart)
+    grid_side = round(groups**0.5)
+    places = rng.uniform(0, 1, (records, 2)) * grid_side
+    distances = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+    z = np.exp(-epsilon * distances)
     z /= z.sum(axis=1, keepdims=True)
-    cell = np.minimum(places.astype(int), side - 1) @ [side, 1]
+    cell = np.minimum(places.astype(int), grid_side - 1) @ [grid_side, 1]
     members = (cell[None] == np.arange(groups)[:, None]).astype(float)
-    truth = rng.dirichlet(np.full(records, 0.3)) * np.exp(-((places - side / 3) ** 2).sum(axis=1) / side)
+    truth = rng.dirichlet(np.full(records, 0.3)) * np.exp(-((places - grid_side / 3) ** 2).sum(axis=1) / grid_side)
     return z, members, truth / truth.sum()
 
 
-def missed(z, members, truth, n, repetitions, *, finite, seed):
+def count_misses(z, members, truth, n, repetitions, *, finite, seed):
     """In how many repetitions an interval misses its share."""
     rng = np.random.default_rng(seed)
-    share, count = members @ truth, 0
+    group_shares, count = members @ truth, 0
     for counts in rng.multinomial(n, truth @ z, size=repetitions):
         bounds = linear_intervals([z], [counts], csr_array(members), 0.95, finite=finite)
-        count += bounds is None or not ((bounds[0] <= share) & (share <= bounds[1])).all()
+        count += bounds is None or not ((bounds[0] <= group_shares) & (group_shares <= bounds[1])).all()
     return count
 
 
@@ -208,51 +214,51 @@ def missed(z, members, truth, n, repetitions, *, finite, seed):
         pytest.param(400, 64, 50_000, 200, marks=pytest.mark.slow),
     ],
 )
-def test_intervals_by_linear_estimators_hold_all_at_once(records, groups, n, repetitions, finite):
+def test_linear_intervals_hold_together(records, groups, n, repetitions, finite):
     z, members, truth = districts(records, groups, 2.0, 1)
     bound = 0.05 * repetitions + 3 * (0.05 * 0.95 * repetitions) ** 0.5
-    assert missed(z, members, truth, n, repetitions, finite=finite, seed=2) <= bound
+    assert count_misses(z, members, truth, n, repetitions, finite=finite, seed=2) <= bound
 
 
 @first_alone("record", [17, 0])
-def test_they_hold_for_a_handful_of_reports_of_one_record(record):
+def test_linear_intervals_hold_for_few_reports(record):
     """A normal quantile fails there: all reports may be alike."""
     z, members, _ = districts(40, 4, 3.0, 5)
-    assert missed(z, members, np.eye(40)[record], 5, 100, finite=True, seed=record) <= 11
+    assert count_misses(z, members, np.eye(40)[record], 5, 100, finite=True, seed=record) <= 11
 
 
-def test_their_widths_are_near_the_cramer_rao_bound():
+def test_linear_widths_are_near_cramer_rao():
     z, members, truth = districts(300, 16, 6.0, 3)
     n, outputs = 200_000, truth @ z
     counts = np.random.default_rng(4).multinomial(n, outputs)
     scaled = z / np.sqrt(outputs)
-    share = members @ truth
-    least = np.einsum("gi,ig->g", members, np.linalg.solve(scaled @ scaled.T, members.T)) - share**2
+    group_shares = members @ truth
+    min_variances = np.einsum("gi,ig->g", members, np.linalg.solve(scaled @ scaled.T, members.T)) - group_shares**2
     quantile = norm.isf(0.05 / (2 * len(members)))
-    bound = 2 * quantile * np.sqrt(least / n)
+    bound = 2 * quantile * np.sqrt(min_variances / n)
     for finite, times in ((True, 1.5), (False, 1.1)):
         low, high = linear_intervals([z], [counts], csr_array(members), 0.95, finite=finite)
-        assert np.median(((high - low) / bound)[share > 0.01]) <= times
+        assert np.median(((high - low) / bound)[group_shares > 0.01]) <= times
 
 
-def test_two_releases_tell_more_than_one_and_their_intervals_hold():
+def test_intervals_of_two_releases_are_narrower():
     z, members, truth = districts(60, 9, 2.0, 7)
-    other = districts(60, 9, 4.0, 7)[0]
+    other_weights = districts(60, 9, 4.0, 7)[0]
     rng = np.random.default_rng(8)
-    share, wrong = members @ truth, 0
+    group_shares, miss_count = members @ truth, 0
     for _ in range(100):
-        counts = [rng.multinomial(2_000, truth @ z), rng.multinomial(2_000, truth @ other)]
-        low, high = linear_intervals([z, other], counts, csr_array(members), 0.95, finite=True)
-        wrong += not ((low <= share) & (share <= high)).all()
-    assert wrong <= 12
+        counts = [rng.multinomial(2_000, truth @ z), rng.multinomial(2_000, truth @ other_weights)]
+        low, high = linear_intervals([z, other_weights], counts, csr_array(members), 0.95, finite=True)
+        miss_count += not ((low <= group_shares) & (group_shares <= high)).all()
+    assert miss_count <= 12
 
 
-def test_fewer_outputs_than_records_and_outputs_that_never_come():
+def test_few_and_impossible_outputs():
     z, members, truth = districts(50, 4, 2.0, 9)
-    few = np.hstack([z[:, :20] + z[:, 20:40], z[:, 40:] + 0.0, np.zeros((50, 3))])
-    few /= few.sum(axis=1, keepdims=True)
-    counts = np.random.default_rng(1).multinomial(5_000, truth @ few)
-    low, high = linear_intervals([few], [counts], csr_array(members), 0.95, finite=True)
+    merged_weights = np.hstack([z[:, :20] + z[:, 20:40], z[:, 40:] + 0.0, np.zeros((50, 3))])
+    merged_weights /= merged_weights.sum(axis=1, keepdims=True)
+    counts = np.random.default_rng(1).multinomial(5_000, truth @ merged_weights)
+    low, high = linear_intervals([merged_weights], [counts], csr_array(members), 0.95, finite=True)
     share = members @ truth
     assert ((low <= share) & (share <= high)).all()
     assert (high - low < 1).any()

@@ -14,22 +14,22 @@ from privopt.interfaces import Channel
 
 def street_distances():
     """(N, N) shortest ways in km between all nodes of the published street file, and their ids."""
-    least = {}
+    min_lengths = {}
     with data_path("lrgeo_rome", "roma_edges.csv").open() as stream:
         for row in csv.DictReader(stream):
-            ends = tuple(sorted((row["u"], row["v"])))
+            node_pair = tuple(sorted((row["u"], row["v"])))
             if row["u"] != row["v"]:
-                least[ends] = min(least.get(ends, np.inf), float(row["length"]) / 1000)
-    nodes = sorted({node for ends in least for node in ends}, key=int)
-    place = {node: row for row, node in enumerate(nodes)}
-    rows, columns = (np.array([place[ends[side]] for ends in least]) for side in (0, 1))
+                min_lengths[node_pair] = min(min_lengths.get(node_pair, np.inf), float(row["length"]) / 1000)
+    nodes = sorted({node for node_pair in min_lengths for node in node_pair}, key=int)
+    number_by_node = {node: row for row, node in enumerate(nodes)}
+    rows, columns = (np.array([number_by_node[node_pair[end]] for node_pair in min_lengths]) for end in (0, 1))
     return shortest_path(
-        csr_array((list(least.values()), (rows, columns)), shape=(len(nodes),) * 2), directed=False
+        csr_array((list(min_lengths.values()), (rows, columns)), shape=(len(nodes),) * 2), directed=False
     ), nodes
 
 
 @pytest.mark.slow
-def test_a_quarter_of_the_histograms_error_at_most():
+def test_error_is_at_most_a_quarter_of_the_histogram():
     d, nodes = street_distances()
     assert len(nodes) == 2032
     z = np.exp(-1.5 * d)  # the exponential mechanism at 3 per km
@@ -40,8 +40,10 @@ def test_a_quarter_of_the_histograms_error_at_most():
     people = rng.multinomial(100_000, truth)
     counts = sum(rng.multinomial(n, z[i]) for i, n in enumerate(people.tolist()) if n)
     channel = Channel(inputs=nodes, outputs=nodes, probabilities=z)
-    found = estimate([ReportCounts(channel=channel, counts=counts)], EstimateOptions(), rows=lambda i: d[i], unit="km")
-    off = [np.abs(shares - truth).sum() / 2 for shares in (found.shares, found.reported)]
-    assert found.gap <= 1e-6
-    assert off[0] <= off[1] / 4
-    assert ((found.low <= truth + 1e-15) & (truth <= found.high)).all()
+    estimated = estimate(
+        [ReportCounts(channel=channel, counts=counts)], EstimateOptions(), rows=lambda i: d[i], unit="km"
+    )
+    errors = [np.abs(shares - truth).sum() / 2 for shares in (estimated.shares, estimated.reported)]
+    assert estimated.gap <= 1e-6
+    assert errors[0] <= errors[1] / 4
+    assert ((estimated.low <= truth + 1e-15) & (truth <= estimated.high)).all()

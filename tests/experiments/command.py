@@ -52,14 +52,14 @@ class Study(Generic[P]):
 
     def run(self, arguments: Sequence[str] | None = None) -> int:
         """Run from the command line; exit codes as of privopt. A run that was stopped goes on where it was."""
-        given = self.parser().parse_args(arguments)
+        settings = self.parser().parse_args(arguments)
         try:
-            self._record(given)
-            plan = self.plan(given)
-            for name in self.parts if given.only is None else given.only:
-                began = time.monotonic()
+            self._record(settings)
+            plan = self.plan(settings)
+            for name in self.parts if settings.only is None else settings.only:
+                start_seconds = time.monotonic()
                 self.parts[name](plan)
-                say(f"{name}: {time.monotonic() - began:.1f} s")
+                say(f"{name}: {time.monotonic() - start_seconds:.1f} s")
             self.draw(plan)
         except PrivoptError as error:
             say(error)
@@ -81,21 +81,23 @@ class Study(Generic[P]):
         self.options(parser)
         return parser
 
-    def _record(self, given: Namespace) -> None:
+    def _record(self, settings: Namespace) -> None:
         """Write what the rows are made with; refuse a folder whose rows were made with something else."""
-        wanted: dict[str, Any] = {name: getattr(given, name) for name in self.fixed}
-        wanted = {name: str(value.resolve()) if isinstance(value, Path) else value for name, value in wanted.items()}
-        file = given.out / RECORD
-        if not wanted:
+        fixed_settings: dict[str, Any] = {name: getattr(settings, name) for name in self.fixed}
+        fixed_settings = {
+            name: str(value.resolve()) if isinstance(value, Path) else value for name, value in fixed_settings.items()
+        }
+        file = settings.out / RECORD
+        if not fixed_settings:
             return
         if file.is_file():
-            known = json.loads(file.read_text(encoding="utf-8"))
-            for name, value in wanted.items():
-                if known.get(name) != value:
-                    was = known.get(name)
+            stored_settings = json.loads(file.read_text(encoding="utf-8"))
+            for name, value in fixed_settings.items():
+                if stored_settings.get(name) != value:
+                    was = stored_settings.get(name)
                     raise UsageError(f"{file}: rows were made with {name} {was}, not {value}; expected another --out")
             return
-        given.out.mkdir(parents=True, exist_ok=True)
+        settings.out.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(".part")
-        part.write_text(json.dumps(wanted, indent=1) + "\n", encoding="utf-8")
+        part.write_text(json.dumps(fixed_settings, indent=1) + "\n", encoding="utf-8")
         part.replace(file)

@@ -39,13 +39,13 @@ def numbers(rows: Rows, column: str) -> Any:
     return np.array([number(row[column]) for row in rows], dtype=np.float64)
 
 
-def dress(axes: Any, title: str = "", x: str = "", y: str = "", *, legend: bool = True, **others: Any) -> None:
+def dress(axes: Any, title: str = "", x: str = "", y: str = "", *, legend: bool = True, **options: Any) -> None:
     """Name what is shown, with a legend of what has labels."""
     axes.set_title(title, fontsize=8)
     axes.set_xlabel(x, fontsize=7)
     axes.set_ylabel(y, fontsize=7)
     axes.tick_params(which="both", labelsize=6)
-    axes.set(**others)
+    axes.set(**options)
     if legend and axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=6)
 
@@ -59,7 +59,7 @@ def curve(
     per: str | None = None,
     bars: bool = True,
     style: str = "-o",
-    **others: Any,
+    **options: Any,
 ) -> None:
     """Mean of y, or of y by another column, at each x.
 
@@ -72,19 +72,19 @@ def curve(
         style: as Matplotlib writes it.
         others: for Matplotlib.
     """
-    at, values = numbers(rows, x), numbers(rows, y) / (numbers(rows, per) if per else 1.0)
-    places = np.unique(at[np.isfinite(at)])
-    found = np.array([summary(values[at == place]) for place in places]).reshape(-1, 2)
-    reach = 1.96 * found[:, 1] if bars and found[:, 1].any() else None
-    axes.errorbar(places, found[:, 0], yerr=reach, fmt=style, capsize=2, linewidth=1, markersize=3, **others)
+    x_values, values = numbers(rows, x), numbers(rows, y) / (numbers(rows, per) if per else 1.0)
+    places = np.unique(x_values[np.isfinite(x_values)])
+    summaries = np.array([summary(values[x_values == x_value]) for x_value in places]).reshape(-1, 2)
+    reach = 1.96 * summaries[:, 1] if bars and summaries[:, 1].any() else None
+    axes.errorbar(places, summaries[:, 0], yerr=reach, fmt=style, capsize=2, linewidth=1, markersize=3, **options)
 
 
-def curves(axes: Any, rows: Rows, x: str, y: str, by: str, **others: Any) -> None:
+def curves(axes: Any, rows: Rows, x: str, y: str, column: str, **options: Any) -> None:
     """Draw a curve for each value of a column."""
-    for place, (name, own) in enumerate(split(rows, by).items()):
-        turn, colour = divmod(place, len(COLOURS))
+    for index, (name, group_rows) in enumerate(split(rows, column).items()):
+        turn, colour = divmod(index, len(COLOURS))
         style = MARKERS[turn % len(MARKERS)]
-        curve(axes, own, x, y, label=name, color=COLOURS[colour], style=style, **others)
+        curve(axes, group_rows, x, y, label=name, color=COLOURS[colour], style=style, **options)
 
 
 def draw(folder: Path, pictures: Mapping[str, tuple[str, Painter]]) -> None:

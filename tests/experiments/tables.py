@@ -24,28 +24,28 @@ def text(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def number(written: str) -> float:
+def number(cell: str) -> float:
     """Return the number in a table; not a number where there is none, as in ``> 120``."""
     try:
-        return float(written)
+        return float(cell)
     except ValueError:
         return float("nan")
 
 
 def summary(values: Iterable[float]) -> tuple[float, float]:
     """Mean and standard deviation of the values that are numbers; 0 is the deviation of a single one."""
-    known = np.array(list(values), dtype=np.float64)
-    known = known[np.isfinite(known)]
-    mean = float(known.mean()) if known.size else float("nan")
-    return mean, float(known.std(ddof=1)) if known.size > 1 else 0.0
+    numbers_found = np.array(list(values), dtype=np.float64)
+    numbers_found = numbers_found[np.isfinite(numbers_found)]
+    mean = float(numbers_found.mean()) if numbers_found.size else float("nan")
+    return mean, float(numbers_found.std(ddof=1)) if numbers_found.size > 1 else 0.0
 
 
 def split(rows: Iterable[Mapping[str, str]], column: str) -> dict[str, list[Mapping[str, str]]]:
     """Rows by their value in a column, in the order of first appearance."""
-    found: dict[str, list[Mapping[str, str]]] = {}
+    rows_by_value: dict[str, list[Mapping[str, str]]] = {}
     for row in rows:
-        found.setdefault(row[column], []).append(row)
-    return found
+        rows_by_value.setdefault(row[column], []).append(row)
+    return rows_by_value
 
 
 def read_rows(file: Path) -> list[dict[str, str]]:
@@ -96,18 +96,18 @@ class Sheet:
             with file.open(newline="", encoding="utf-8") as stream:
                 reader = csv.DictReader(stream)
                 if tuple(reader.fieldnames or ()) != self.columns:
-                    found = ",".join(reader.fieldnames or ())
-                    raise InputError([Fault(str(file), "line 1", found, ",".join(self.columns))])
+                    header = ",".join(reader.fieldnames or ())
+                    raise InputError([Fault(str(file), "line 1", header, ",".join(self.columns))])
                 self.rows = list(reader)
 
-    def where(self, **wanted: Any) -> list[dict[str, str]]:
+    def where(self, **values: Any) -> list[dict[str, str]]:
         """Rows with these values."""
-        written = {name: text(value) for name, value in wanted.items()}
-        return [row for row in self.rows if all(row[name] == value for name, value in written.items())]
+        cells = {name: text(value) for name, value in values.items()}
+        return [row for row in self.rows if all(row[name] == value for name, value in cells.items())]
 
-    def has(self, **wanted: Any) -> bool:
+    def has(self, **values: Any) -> bool:
         """Whether there is a row with these values."""
-        return bool(self.where(**wanted))
+        return bool(self.where(**values))
 
     def add(self, *rows: Row) -> None:
         """Append rows, on disk before this returns; what a row lacks is empty.

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.forgeries.archives import archives_of
-from helpers.kernels import PROOF, ends, needs_kernel
+from helpers.kernels import PROOF, needs_kernel, run_kernel
+from helpers.mentions import assert_mentions
 
 TEXT = """[records]
 points = "points.csv"
@@ -68,11 +69,11 @@ def write(
     for name, table in (FILES | (files or {})).items():
         (folder / "problem" / name).write_bytes(table.encode())
     np.save(folder / "problem" / "d.npy", np.array([[0.0, 1.0], [1.0, 0.0]]) if distances is None else distances)
-    stated = json.dumps(RESULT | (result or {}))
+    result_text = json.dumps(RESULT | (result or {}))
     for old, new in (words or {}).items():
-        assert old in stated
-        stated = stated.replace(old, new, 1)
-    (folder / "result.json").write_text(stated)
+        assert old in result_text
+        result_text = result_text.replace(old, new, 1)
+    (folder / "result.json").write_text(result_text)
     weights = np.full((2, 2), 2**63 - diagonal, dtype=np.uint64)
     np.fill_diagonal(weights, diagonal)
     np.savez(folder / "mechanism.npz", weights=weights, records=np.array(ids), outputs=np.array(ids))
@@ -178,56 +179,56 @@ FOLDERS = {
 
 @needs_kernel
 @pytest.mark.parametrize("name", FOLDERS)
-def test_small_folders_end_as_they_should(tmp_path, name):
+def test_small_folders_have_expected_verdicts(tmp_path, name):
     code, changes = FOLDERS[name]
-    assert ends(write(tmp_path / "out", **changes))[0] == code
+    assert run_kernel(write(tmp_path / "out", **changes))[0] == code
 
 
 @needs_kernel
 @pytest.mark.parametrize("forgery", [*archives_of()], ids=lambda forgery: forgery.name)
-def test_an_archive_in_which_two_readers_find_two_matrices_is_not_read(tmp_path, forgery):
+def test_refuses_ambiguous_archive(tmp_path, forgery):
     folder = write(tmp_path / "out")
     forgery.change(folder)
-    assert ends(folder)[0] == UNKNOWN
+    assert run_kernel(folder)[0] == UNKNOWN
 
 
 @needs_kernel
-def test_archives_by_other_ways_of_numpy_are_read(tmp_path):
+def test_reads_archives_of_other_numpy_ways(tmp_path):
     folder = write(tmp_path / "out")
     for name in ("mechanism.npz", "proof.npz"):
         with np.load(folder / name) as arrays:
             parts = dict(arrays)
         np.savez_compressed(folder / name, **parts)
-    assert ends(folder)[0] == PROVED
+    assert run_kernel(folder)[0] == PROVED
 
 
 @needs_kernel
-def test_what_is_not_proved_is_named(tmp_path):
-    said = {
-        name: ends(write(tmp_path / name.replace(" ", ""), **FOLDERS[name][1]))[1]
+def test_names_what_is_not_proved(tmp_path):
+    messages = {
+        name: run_kernel(write(tmp_path / name.replace(" ", ""), **FOLDERS[name][1]))[1]
         for name in ("too bold", "another scope", "a unit of 100", "a true bound that the proof does not give")
     }
-    assert [text.split(":")[0] for text in said.values()] == ["not proved"] * 4
-    assert "by this proof.npz" in said["a true bound that the proof does not give"]
+    assert [text.split(":")[0] for text in messages.values()] == ["not proved"] * 4
+    assert "by this proof.npz" in messages["a true bound that the proof does not give"]
 
 
-def test_readme_counts_the_lines_that_are_to_be_read():
+def test_readme_counts_the_lines_to_read():
     page = (PROOF / "README.md").read_text()
 
     def lines(*names: str) -> int:
         return sum((PROOF / name).read_text().count("\n") for name in names)
 
     statement = lines("Basics.v", "Spec.v", "Claims.v", "Grammar.v", "Folder.v")
-    whole, unzip = lines("program/whole.ml", "Extract.v"), lines("program/unzip.ml")
+    program_lines, unzip = lines("program/whole.ml", "Extract.v"), lines("program/unzip.ml")
     kernel = lines("program/privopt_kernel.ml")
     assert f"| {statement} | Coq |" in page
-    assert f"(`program/whole.ml` and Extract.v | {whole} |".lstrip("(") in page
+    assert f"(`program/whole.ml` and Extract.v | {program_lines} |".lstrip("(") in page
     assert f"`program/unzip.ml` | {unzip} |" in page
     assert f"`program/privopt_kernel.ml` | {kernel} |" in page
-    assert f"the statement ({statement}) and the edges ({whole + unzip + kernel})" in page
+    assert_mentions(page, f"the statement ({statement})", f"the edges ({program_lines + unzip + kernel})")
 
 
-def test_the_statement_stands_on_itself_alone():
+def test_statement_imports_nothing_else():
     """The files in bold import no others: whoever reads them has read the whole statement."""
     bold = {"Basics", "Spec", "Claims", "Grammar", "Folder"}
     for name in bold:
@@ -236,7 +237,7 @@ def test_the_statement_stands_on_itself_alone():
         assert imported <= bold, name
 
 
-def test_no_line_of_the_statement_is_longer_than_a_screen():
+def test_statement_lines_fit_a_screen():
     for name in ("Basics", "Spec", "Claims", "Grammar", "Folder"):
         for line in (PROOF / f"{name}.v").read_text().splitlines():
             assert len(line) <= 120, (name, line)

@@ -17,14 +17,14 @@ import pytest
 from helpers.command import run
 from helpers.forgeries import forge, forgeries, make
 from helpers.forgeries.changes import npz
-from helpers.kernels import PROOF, ends, needs_kernel
+from helpers.kernels import PROOF, needs_kernel, run_kernel
 from helpers.toys import write_toy
 
 from privopt import checker
 from privopt.errors import InputError
 from privopt.run import kernel
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 
 BASES = ("town", "twins", "roads", "table", "soft")
 """Problems with forged folders that are in the proof's scope; "grid" is on the earth."""
@@ -51,31 +51,33 @@ def essence(folder: Path) -> dict:
 def compare(base: str, tmp_path: Path, step: int) -> list:
     """Forgeries that the program takes, and that are none of what it does not look at."""
     folder = make(base, tmp_path)
-    assert ends(folder)[0] == checker.check(folder, str) == 0
-    honest, stated = essence(folder), json.loads((folder / "result.json").read_text())["objective"]
-    wrong = []
+    assert run_kernel(folder)[0] == checker.check(folder, str) == 0
+    honest, original_result = essence(folder), json.loads((folder / "result.json").read_text())["objective"]
+    accepted_names = []
     for forgery in list(forgeries(base, folder))[::step]:
-        forged = forge(folder, forgery, tmp_path / "forged")
-        if ends(forged)[0] == 0 and checker.check(forged, str) != 0:
-            found = json.loads((forged / "result.json").read_text())["objective"]
-            close = abs(found["value"] - stated["value"]) <= 1e-9 * stated["value"]
-            weaker = found["lower_bound"] is None or found["lower_bound"] <= stated["lower_bound"] * (1 + 1e-9)
-            if essence(forged) != honest or not close or not weaker:
-                wrong.append(forgery.name)
-        shutil.rmtree(forged)
-    return wrong
+        forged_folder = forge(folder, forgery, tmp_path / "forged")
+        if run_kernel(forged_folder)[0] == 0 and checker.check(forged_folder, str) != 0:
+            objective = json.loads((forged_folder / "result.json").read_text())["objective"]
+            close = abs(objective["value"] - original_result["value"]) <= 1e-9 * original_result["value"]
+            weaker = objective["lower_bound"] is None or objective["lower_bound"] <= original_result["lower_bound"] * (
+                1 + 1e-9
+            )
+            if essence(forged_folder) != honest or not close or not weaker:
+                accepted_names.append(forgery.name)
+        shutil.rmtree(forged_folder)
+    return accepted_names
 
 
 @needs_kernel
 @pytest.mark.parametrize("base", BASES)
-def test_what_the_checker_refuses_it_refuses_or_does_not_look_at(tmp_path, base):
+def test_refuses_or_ignores_what_the_checker_refuses(tmp_path, base):
     assert compare(base, tmp_path, STEP) == []
 
 
 @pytest.mark.slow
 @needs_kernel
 @pytest.mark.parametrize("base", BASES)
-def test_so_it_does_of_the_whole_corpus(tmp_path, base):
+def test_refuses_or_ignores_the_full_corpus(tmp_path, base):
     assert compare(base, tmp_path, 1) == []
 
 
@@ -111,65 +113,65 @@ def random_problem(folder: Path, rng: random.Random) -> Path:
         text += 'cost = "c.npy"\n'
     if rng.random() < 0.5:
         shares = [rng.randint(1, 9) for _ in ids]
-        lines = [f"{i},{share / sum(shares):.9f}" for i, share in zip(ids, shares, strict=True)]
+        lines = [f"{i},{weight / sum(shares):.9f}" for i, weight in zip(ids, shares, strict=True)]
         (folder / "prior.csv").write_text("id,p\n" + "\n".join(lines) + "\n")
         text += 'prior = "prior.csv"\n'
     (folder / "problem.toml").write_text(text)
     return folder / "problem.toml"
 
 
-def solved(seed: int, folder: Path) -> Path:
+def solve_random_problem(seed: int, folder: Path) -> Path:
     rng = random.Random(seed)
     mechanism = rng.choice(["optimal-lp", "exponential"])
     options = Options(method="full", solver="highs") if mechanism == "optimal-lp" else Options()
     return solve(mechanism, random_problem(folder / "problem", rng), folder / "out", options).folder
 
 
-def mutated(folder: Path, rng: random.Random) -> str:
+def mutate_folder(folder: Path, rng: random.Random) -> str:
     """Change a folder somewhere that the theorem speaks of; returns what was changed."""
 
-    def moved(arrays: dict) -> None:
+    def move_weight(arrays: dict) -> None:
         weights = arrays["weights"]
         i, k, m = rng.randrange(len(weights)), rng.randrange(weights.shape[1]), rng.randrange(weights.shape[1])
-        share = np.uint64(int(weights[i, k]) // rng.choice([1, 2, 1000, 10**9]))
-        weights[i, k] -= share
-        weights[i, m] += share
+        amount = np.uint64(int(weights[i, k]) // rng.choice([1, 2, 1000, 10**9]))
+        weights[i, k] -= amount
+        weights[i, m] += amount
 
-    what = rng.choice(["weights", "epsilon", "value", "lower_bound", "digit"])
+    part = rng.choice(["weights", "epsilon", "value", "lower_bound", "digit"])
     result = json.loads((folder / "result.json").read_text())
-    if what == "weights":
-        npz("mechanism.npz", moved)(folder)
-    elif what == "epsilon":
+    if part == "weights":
+        npz("mechanism.npz", move_weight)(folder)
+    elif part == "epsilon":
         path = folder / "problem" / "problem.toml"
         path.write_text(re.sub(r"epsilon = \S+", f"epsilon = {rng.choice(['0.49', '1', '2.1'])}", path.read_text()))
-    elif what == "digit":
+    elif part == "digit":
         path = rng.choice([p for p in (folder / "problem").iterdir() if p.suffix == ".csv"])
         text = path.read_text()
-        at = rng.choice([i for i, sign in enumerate(text) if sign.isdigit()])
-        path.write_text(text[:at] + str(rng.randrange(10)) + text[at + 1 :])
-    elif result["objective"][what] is not None:
-        result["objective"][what] *= 1 + rng.choice([1e-6, -1e-6, 0.1])
+        position = rng.choice([i for i, sign in enumerate(text) if sign.isdigit()])
+        path.write_text(text[:position] + str(rng.randrange(10)) + text[position + 1 :])
+    elif result["objective"][part] is not None:
+        result["objective"][part] *= 1 + rng.choice([1e-6, -1e-6, 0.1])
         (folder / "result.json").write_text(json.dumps(result))
-    return what
+    return part
 
 
 def check_seed(seed: int, tmp_path: Path, mutations: int) -> list:
-    folder, rng, wrong = solved(seed, tmp_path), random.Random(-seed), []
-    if ends(folder)[0] != 0:
-        wrong.append((seed, "refused", ends(folder)[1]))
-    forged = tmp_path / "forged"
+    folder, rng, disagreements = solve_random_problem(seed, tmp_path), random.Random(-seed), []
+    if run_kernel(folder)[0] != 0:
+        disagreements.append((seed, "refused", run_kernel(folder)[1]))
+    forged_folder = tmp_path / "forged"
     for _ in range(mutations):
-        shutil.copytree(folder, forged)
-        what = mutated(forged, rng)
-        (forged / "SHA256SUMS").write_text(sums(forged))
-        ours, theirs = ends(forged)[0], checker.check(forged, str)
-        if ours == 0 and theirs != 0 and essence(forged) != essence(folder):
+        shutil.copytree(folder, forged_folder)
+        change = mutate_folder(forged_folder, rng)
+        (forged_folder / "SHA256SUMS").write_text(sums(forged_folder))
+        kernel_code, checker_code = run_kernel(forged_folder)[0], checker.check(forged_folder, str)
+        if kernel_code == 0 and checker_code != 0 and essence(forged_folder) != essence(folder):
             lines: list[str] = []
-            checker.check(forged, lines.append)
+            checker.check(forged_folder, lines.append)
             if not any(part in lines[-1] for part in LOOKED_AT_BY_OTHERS):
-                wrong.append((seed, what, lines[-1]))
-        shutil.rmtree(forged)
-    return wrong
+                disagreements.append((seed, change, lines[-1]))
+        shutil.rmtree(forged_folder)
+    return disagreements
 
 
 LOOKED_AT_BY_OTHERS = ("stored", "certificate", "sha256", "gap", "status", "required, and no way", "value_unit")
@@ -184,43 +186,43 @@ def sums(folder: Path) -> str:
 
 @needs_kernel
 @pytest.mark.parametrize("seed", range(6))
-def test_random_problems_are_proved_and_their_mutations_judged_alike(tmp_path, seed):
+def test_kernel_agrees_on_random_mutations(tmp_path, seed):
     assert check_seed(seed, tmp_path, 5) == []
 
 
 @pytest.mark.slow
 @needs_kernel
-def test_so_are_five_hundred_problems_and_ten_thousand_mutations(tmp_path):
-    wrong = []
+def test_kernel_agrees_on_many_mutations(tmp_path):
+    disagreements = []
     for seed in range(100, 600):
         with suppress(InputError):  # a limit below the least distance of two records
-            wrong += check_seed(seed, tmp_path / str(seed), 20)
+            disagreements += check_seed(seed, tmp_path / str(seed), 20)
         shutil.rmtree(tmp_path / str(seed))
-    assert wrong == []
+    assert disagreements == []
 
 
 @needs_kernel
-def test_verify_says_that_a_proved_checker_agrees(tmp_path):
+def test_verify_mentions_the_proved_checker(tmp_path):
     folder = solve("exponential", write_toy(tmp_path / "toy"), tmp_path / "out").folder
-    done = run("verify", "--kernel", str(folder))
-    assert done.exit_code == 0
-    assert "proved, by a proved checker" in done.stdout
-    done = run("verify", "--kernel", "--json", str(folder))
-    assert json.loads(done.stdout)["kernel"].endswith("no bound is claimed")
+    completed = run("verify", "--kernel", str(folder))
+    assert completed.exit_code == 0
+    assert "a proved checker" in completed.stdout
+    completed = run("verify", "--kernel", "--json", str(folder))
+    assert json.loads(completed.stdout)["kernel"].endswith("bound is claimed")
 
 
 @needs_kernel
-def test_a_form_that_the_proof_does_not_speak_of_ends_2(tmp_path):
+def test_form_outside_the_proof_exits_2(tmp_path):
     folder = make("grid", tmp_path)
-    done = run("verify", "--kernel", str(folder))
-    assert done.exit_code == 2
-    assert "docs/proof/README.md says which" in done.stderr
-    assert ends(tmp_path) == (2, "unknown: a folder that cannot be read\n")
+    completed = run("verify", "--kernel", str(folder))
+    assert completed.exit_code == 2
+    assert "docs/proof/README.md says which" in completed.stderr
+    assert run_kernel(tmp_path) == (2, "unknown: a folder that cannot be read\n")
 
 
 @needs_kernel
 @pytest.mark.parametrize(
-    ("name", "forged"),
+    ("name", "forge"),
     [
         ("weights", lambda folder: add_member(folder, "weights")),
         ("weights.npy", lambda folder: add_member(folder, "weights.npy")),
@@ -231,11 +233,11 @@ def test_a_form_that_the_proof_does_not_speak_of_ends_2(tmp_path):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_could_be_read_in_two_ways_is_not_read(tmp_path, name, forged):
+def test_refuses_ambiguous_files(tmp_path, name, forge):
     folder = make("town", tmp_path)
-    assert ends(folder)[0] == 0
-    forged(folder)
-    assert ends(folder)[0] == 2, name
+    assert run_kernel(folder)[0] == 0
+    forge(folder)
+    assert run_kernel(folder)[0] == 2, name
 
 
 def add_member(folder: Path, name: str) -> None:
@@ -272,15 +274,15 @@ def recolumn(folder: Path, old: str, new: str) -> None:
     )
 
 
-def test_without_the_program_verify_says_how_to_get_it(tmp_path, monkeypatch):
+def test_verify_says_how_to_get_the_program(tmp_path, monkeypatch):
     monkeypatch.setattr(kernel.sys, "executable", str(tmp_path / "python"))
     monkeypatch.setattr(kernel.shutil, "which", lambda name: None)
-    done = run("verify", "--kernel", str(tmp_path))
-    assert done.exit_code == 2
-    assert "make formal" in done.stderr
+    completed = run("verify", "--kernel", str(tmp_path))
+    assert completed.exit_code == 2
+    assert "make formal" in completed.stderr
 
 
-def test_nothing_is_admitted_and_no_axiom_added():
+def test_admits_nothing_and_adds_no_axiom():
     for path in PROOF.glob("*.v"):
         text = path.read_text()
         assert not re.search(r"\b(Admitted|admit|Axiom|Parameter|Conjecture)\b", text), path.name
@@ -304,18 +306,18 @@ def test_nothing_is_admitted_and_no_axiom_added():
         ('other = "a"\n', 2),
     ],
 )
-def test_the_proof_speaks_of_a_title_and_a_purpose_before_the_tables(head, code, tmp_path):
+def test_proof_covers_titles_before_tables(head, code, tmp_path):
     folder = make("town", tmp_path)
     path = folder / "problem" / "problem.toml"
     path.write_text(head + path.read_text("utf-8"), "utf-8")
-    assert ends(folder)[0] == code
+    assert run_kernel(folder)[0] == code
 
 
 @needs_kernel
-def test_it_passes_over_what_a_kilometre_costs_a_reader(tmp_path):
+def test_proof_ignores_reader_units(tmp_path):
     folder = make("town", tmp_path)
     path = folder / "problem" / "problem.toml"
     text = path.read_text("utf-8")
     path.write_text(text.replace("[utility]\n", '[utility]\nper_km = { cost = 0.8, unit = "minutes" }\n'), "utf-8")
     assert "per_km" in path.read_text("utf-8")
-    assert ends(folder)[0] == 0
+    assert run_kernel(folder)[0] == 0

@@ -22,14 +22,14 @@ COUNT = 200_000
 
 def law(variance, reach):
     """Exact probabilities of -reach to reach by ball arithmetic, the ends with their tails."""
-    far = range(-reach - 200, reach + 201)
+    far_range = range(-reach - 200, reach + 201)
     weights = {v: (-flint.arb(v) ** 2 / (2 * flint.arb(flint.fmpq(variance.numerator, variance.denominator)))).exp()
-               for v in far}  # fmt: skip
+               for v in far_range}  # fmt: skip
     total = sum(weights.values(), flint.arb(0))
-    inside = [weights[v] for v in range(-reach, reach + 1)]
-    tail = (total - sum(inside, flint.arb(0))) / 2
-    inside[0], inside[-1] = inside[0] + tail, inside[-1] + tail
-    return np.array([float((weight / total).mid()) for weight in inside])
+    inside_weights = [weights[v] for v in range(-reach, reach + 1)]
+    tail = (total - sum(inside_weights, flint.arb(0))) / 2
+    inside_weights[0], inside_weights[-1] = inside_weights[0] + tail, inside_weights[-1] + tail
+    return np.array([float((weight / total).mid()) for weight in inside_weights])
 
 
 def histogram(draws, reach):
@@ -38,9 +38,9 @@ def histogram(draws, reach):
 
 @pytest.mark.parametrize("variance", [Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(37, 7), Fraction(400, 3)])
 def test_draws_have_the_exact_distribution(variance):
-    drawn = variance_above(variance)
-    reach = max(1, int(2.5 * float(drawn) ** 0.5))
-    expected = COUNT * law(drawn, reach)
+    used_variance = variance_above(variance)
+    reach = max(1, int(2.5 * float(used_variance) ** 0.5))
+    expected = COUNT * law(used_variance, reach)
     assert chisquare(histogram(draw_gaussian(COUNT, variance), reach), expected).pvalue > RARE
 
 
@@ -60,7 +60,7 @@ def test_draws_agree_with_opendp(deviation):
 
 
 @pytest.mark.parametrize("variance", [10**4, 10**8, LARGEST_VARIANCE])
-def test_large_variances_are_drawn_within_64_bits(variance):
+def test_draws_large_variances_within_64_bits(variance):
     draws = draw_gaussian(COUNT, Fraction(variance)).astype(float)
     scaled = draws / variance**0.5
     assert abs(scaled.mean()) < 6 / COUNT**0.5
@@ -71,44 +71,44 @@ def test_large_variances_are_drawn_within_64_bits(variance):
 
 
 @given(st.fractions(min_value=Fraction(1, 10**9), max_value=LARGEST_VARIANCE))
-def test_variances_are_rounded_up_and_little(variance):
-    drawn = variance_above(variance)
-    assert drawn >= variance
+def test_variances_are_rounded_up_slightly(variance):
+    used_variance = variance_above(variance)
+    assert used_variance >= variance
     if variance >= 1:
-        assert drawn <= variance * Fraction(1001, 1000)
-    t, n = drawn.numerator, drawn.denominator
+        assert used_variance <= variance * Fraction(1001, 1000)
+    t, n = used_variance.numerator, used_variance.denominator
     assert max(t, n) < 1 << 60
 
 
-def test_words_that_run_out_end_no_draw_early():
+def test_short_words_end_no_draw_early():
     stream = np.random.default_rng(4).bytes(8 << 20)
 
     def source(limit):
-        at = 0
+        offset = 0
 
         def give(size):
-            nonlocal at
-            part = stream[at : at + min(size, limit)]
-            at += len(part)
+            nonlocal offset
+            part = stream[offset : offset + min(size, limit)]
+            offset += len(part)
             return part
 
         return give
 
-    one = draw_gaussian(1000, Fraction(50), source=source(1 << 30))
-    assert (draw_gaussian(1000, Fraction(50), source=source(64)) == one).all()
+    full_draws = draw_gaussian(1000, Fraction(50), source=source(1 << 30))
+    assert (draw_gaussian(1000, Fraction(50), source=source(64)) == full_draws).all()
 
 
 @pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(LARGEST_VARIANCE + 1)])
-def test_variances_out_of_range_are_refused(variance):
+def test_refuses_variances_out_of_range(variance):
     with pytest.raises(UsageError, match="variance"):
         discrete_gaussian(np.zeros(1, dtype=np.int64), variance)
 
 
-def test_a_seed_decides_the_noise_and_says_so():
+def test_seed_determines_and_marks_the_noise():
     counts = np.arange(10)
-    one, record = discrete_gaussian(counts, Fraction(9), seed=7)
-    again, _ = discrete_gaussian(counts, Fraction(9), seed=7)
-    assert (one == again).all()
+    seeded, record = discrete_gaussian(counts, Fraction(9), seed=7)
+    repeated, _ = discrete_gaussian(counts, Fraction(9), seed=7)
+    assert (seeded == repeated).all()
     assert record.seeded
     assert record.spent == 1 / (2 * record.scale) <= Fraction(1, 18)
 
@@ -124,7 +124,7 @@ def gaussian_delta(rho, epsilon):
 
 @pytest.mark.parametrize("epsilon", ["0.01", "0.5", "1", "8"])
 @pytest.mark.parametrize("delta", ["0.1", "1e-6", "1e-12"])
-def test_rho_is_the_largest_that_implies_epsilon_and_delta(epsilon, delta):
+def test_rho_is_the_largest_valid(epsilon, delta):
     e, d = Fraction(epsilon), Fraction(delta)
     rho = rho_of(e, d)
     assert delta_of(rho, e) <= d < delta_of(rho * Fraction(100_001, 100_000), e)
@@ -134,8 +134,8 @@ def test_rho_is_the_largest_that_implies_epsilon_and_delta(epsilon, delta):
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0, "0.1"), (-1, "0.1"), (1, "0"), (1, "1")])
-def test_what_no_rho_implies_is_refused(epsilon, delta):
-    with pytest.raises(UsageError, match="epsilon must be above 0 and delta between 0 and 1"):
+def test_refuses_impossible_epsilon_and_delta(epsilon, delta):
+    with pytest.raises(UsageError, match=r"epsilon .*delta"):
         rho_of(Fraction(epsilon), Fraction(delta))
 
 
@@ -147,17 +147,17 @@ def test_delta_falls_with_epsilon_and_rises_with_rho(rho, epsilon):
     assert delta_of(rho, 2 * epsilon) <= delta_of(rho, epsilon) <= delta_of(2 * rho, epsilon) <= 1
 
 
-def test_notions_add_up_what_each_noise_spends():
+def test_notions_sum_the_spent_noise():
     gaussian = Shift(law="gaussian", scale=Fraction(8), change=Fraction(4), square=Fraction(8))
     laplace = Shift(law="laplace", scale=Fraction(8), change=Fraction(4), square=Fraction(8))
-    assert ZCDP.spent(gaussian) == ApproxDP.spent(gaussian) == Fraction(1, 2)
-    assert ZCDP.spent(laplace) == Fraction(1, 8)
+    assert ZCDP.cost_of_call(gaussian) == ApproxDP.cost_of_call(gaussian) == Fraction(1, 2)
+    assert ZCDP.cost_of_call(laplace) == Fraction(1, 8)
     pure = registry().kind("notion", "pure-dp").load()
-    assert pure.spent(laplace) == Fraction(1, 2)
-    assert pure.spent(gaussian) is None  # no epsilon bounds the odds of Gaussian noise
+    assert pure.cost_of_call(laplace) == Fraction(1, 2)
+    assert pure.cost_of_call(gaussian) is None  # no epsilon bounds the odds of Gaussian noise
 
 
-def test_the_curve_of_rho_lies_above_the_gaussians_own():
-    stated = Guarantee(kind="zcdp", extra={"rho": 0.5, "rho_text": "0.5"})
-    for epsilon, delta in ZCDP.curve(stated):
+def test_rho_curve_is_above_the_gaussian():
+    guarantee = Guarantee(kind="zcdp", extra={"rho": 0.5, "rho_text": "0.5"})
+    for epsilon, delta in ZCDP.curve(guarantee):
         assert gaussian_delta(0.5, epsilon) < delta < 1
