@@ -1,19 +1,22 @@
-"""Deadlines: scopes of time in a context variable, shared by all threads and worker processes inside.
+"""Deadlines as time scopes in a context variable, shared by all threads and worker processes inside a scope.
 
-A block is in ``with limit(seconds)``; what runs inside, however deep, asks :func:`clock` how much is left or has it
-:meth:`~Clock.check`. No function takes a deadline. The pattern is that of cancel scopes in trio and anyio
-(``move_on_after``), without tasks: a scope swallows its own end, and lets that of a scope around it go on up.
+Code with a deadline runs in ``with limit(seconds)``. Functions inside, at any depth, ask :func:`clock` how much time is
+left, or call :meth:`~Clock.check`; no function takes a deadline as an argument. The pattern is that of cancel scopes in
+trio and anyio (``move_on_after``), without tasks: a scope swallows the error of its own deadline and passes on that of
+an outer scope.
 """
 
 from __future__ import annotations
 
 import math
 import platform
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
+from types import FrameType
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakSet
 
@@ -27,59 +30,73 @@ __all__ = [
     "DaemonCall",
     "OutOfTime",
     "Ticket",
+    "asked_to_end",
+    "cap_time_limit",
     "check",
     "clock",
-    "granted",
+    "interrupts",
     "left_behind",
     "limit",
     "slices",
     "within",
 ]
 
+
 T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.1
-"""Seconds that a slice of compiled work takes, about: so soon it sees that its time is over."""
+"""The duration in seconds that :func:`slices` aims for, and so roughly the delay with which compiled work notices its
+deadline."""
 
 UNWRITTEN: Final = "the time limit came before a release was found; nothing written"
+"""The message at the end of a scope if the work does not say what is unfinished."""
 
 
-class OutOfTime(StoppedError):  # noqa: N818 (no error where it is caught: the scope whose end it is swallows it)
-    """The end of a scope has come; methods let it pass.
+class OutOfTime(StoppedError):  # noqa: N818 (not an error to users: its own scope swallows it)
+    """Raised when a time scope has ended. Mechanisms' methods must not catch it.
 
     Attributes:
-        clock: the scope whose end it is.
+        clock: The scope that has ended.
     """
 
     def __init__(self, clock: Clock, unfinished: str = "") -> None:
+        """Create the error for a scope that has ended; ``unfinished`` says in the message what is unfinished."""
         super().__init__(f"the time limit came before {unfinished}" if unfinished else UNWRITTEN)
         self.clock = clock
 
 
 class Clock:
-    """A scope of time: one object, shared by all threads that work inside it.
+    """A time scope. All threads that work inside the scope share the same object.
 
     Attributes:
-        end: in seconds of ``now()``; infinite without a limit.
-        parent: the scope around it.
-        expired: whether its own end stopped its block.
+        end: The deadline, in seconds of ``now()``; infinite without a limit.
+        parent: The enclosing scope; None if there is none.
+        expired: Whether the scope's own deadline stopped its block.
     """
 
     def __init__(
         self, seconds: float | None, parent: Clock | None = None, now: Callable[[], float] | None = None
     ) -> None:
+        """Create a scope that ends after a number of seconds. Use :func:`limit` to open scopes.
+
+        Args:
+            seconds: The time from now; None for no deadline.
+            parent: The enclosing scope; None if there is none.
+            now: A function that returns the time in seconds. By default that of ``parent``, or ``time.monotonic``.
+        """
         self.now: Callable[[], float] = now or (time.monotonic if parent is None else parent.now)
         self.parent = parent
         self.expired = False
         self.end = math.inf if seconds is None else self.now() + seconds
 
     def cancel(self) -> None:
-        """End it now, from any thread: an interrupt, or a caller that has seen enough."""
+        """End the scope now. Any thread may call this, for an interrupt or because no more results are needed."""
+        # Minus infinity is reserved for this: is_cancelled tells it from a deadline that has passed.
         self.end = -math.inf
 
     @property
-    def cancelled(self) -> bool:
-        """Whether this scope, or one around it, was ended before its time."""
+    def is_cancelled(self) -> bool:
+        """Whether :meth:`cancel` ended this scope or an enclosing one."""
         scope: Clock | None = self
         while scope is not None and scope.end != -math.inf:
             scope = scope.parent
@@ -87,7 +104,10 @@ class Clock:
 
     @property
     def left(self) -> float:
-        """Seconds until the nearest end around; infinite without one, 0 once one has come."""
+        """The seconds until the earliest deadline of this scope and the enclosing ones.
+
+        The value is at least 0, and infinite if there is no deadline.
+        """
         end, scope = self.end, self.parent
         while scope is not None:
             end, scope = min(end, scope.end), scope.parent
@@ -95,52 +115,53 @@ class Clock:
 
     @property
     def over(self) -> Clock | None:
-        """The outermost scope whose end has come; None while there is time."""
-        found, now = None, self.now()
+        """The outermost scope whose deadline has passed; None if there is still time."""
+        # The outermost, because the blocks of all scopes inside it must be left as well.
+        expired_scope, now = None, self.now()
         scope: Clock | None = self
         while scope is not None:
             if now >= scope.end:
-                found = scope
+                expired_scope = scope
             scope = scope.parent
-        return found
+        return expired_scope
 
     def check(self, unfinished: str = "") -> None:
-        """Raise StoppedError if the time is over. Call it inside long loops; it takes half a microsecond.
+        """Raise an error if the time is over. Call this inside long loops; a call takes half a microsecond.
 
         Args:
-            unfinished: what is not done yet, in words.
+            unfinished: The unfinished work, for the message.
 
         Raises:
-            OutOfTime: the end of this scope, or of one around it, has come.
+            OutOfTime: The deadline of this scope or of an enclosing one has passed.
         """
         scope = self.over
         if scope is not None:
             raise OutOfTime(scope, unfinished)
 
-    def share(self, part: float) -> AbstractContextManager[Clock]:
-        """Open a scope of so much of what is left; without a limit it has none."""
+    def limit_to_share(self, part: float) -> AbstractContextManager[Clock]:
+        """Open a scope with a fraction ``part`` of the remaining time, or without a limit if there is none."""
         return limit(part * self.left)
 
 
-_CLOCK: ContextVar[Clock] = ContextVar("_CLOCK", default=Clock(None))  # noqa: B039 (without an end no one changes it)
+_CLOCK: ContextVar[Clock] = ContextVar("_CLOCK", default=Clock(None))  # noqa: B039 (without a deadline it never changes)
 
 
 def clock() -> Clock:
-    """Return the innermost scope."""
+    """Return the caller's innermost time scope; outside all scopes, a scope that never ends."""
     return _CLOCK.get()
 
 
 def check(unfinished: str = "") -> None:
-    """Stop where the innermost scope's time is over; see :meth:`Clock.check`."""
+    """Raise an error if the innermost scope's time is over; see :meth:`Clock.check`."""
     _CLOCK.get().check(unfinished)
 
 
 @contextmanager
 def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> Iterator[Clock]:
-    """Open a scope that ends after a number of seconds, or earlier with the scope around it.
+    """Open a scope that ends after a number of seconds, or earlier with an enclosing scope.
 
-    Its own end leaves the block quietly and sets ``expired``. Check that before you read results of a block that may
-    have ended early.
+    When the scope's own deadline passes, the block is left without an error and ``expired`` is set. Check ``expired``
+    before you use results of a block that may have ended early.
 
     >>> with limit(0.0) as scope:
     ...     check("anything was done")
@@ -148,8 +169,8 @@ def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> I
     True
 
     Args:
-        seconds: from now; None or infinite for no limit of its own.
-        now: a clock, for tests.
+        seconds: The time from now; None or infinite for no deadline.
+        now: A function that returns the time in seconds; for tests.
     """
     scope = Clock(seconds, _CLOCK.get(), now)
     try:
@@ -163,10 +184,10 @@ def limit(seconds: float | None, *, now: Callable[[], float] | None = None) -> I
 
 @contextmanager
 def within(scope: Clock) -> Iterator[None]:
-    """Enter a scope that was made before. Unlike :func:`limit`, the block does not swallow the scope's end.
+    """Enter an existing scope. Unlike :func:`limit`, the block does not swallow the error of the scope's deadline.
 
     Args:
-        scope: The innermost scope of the block. It need not lie inside the caller's scope.
+        scope: The innermost scope of the block, which need not lie inside the caller's scope.
     """
     token = _CLOCK.set(scope)
     try:
@@ -175,38 +196,43 @@ def within(scope: Clock) -> Iterator[None]:
         _CLOCK.reset(token)
 
 
-def granted(seconds: float | None = None) -> float | None:
-    """Return the time limit of a solver: ``seconds``, or what is left of the scopes around if that is less.
+def cap_time_limit(seconds: float | None = None) -> float | None:
+    """Return the time limit to pass to a solver: ``seconds``, or the remaining time of the scopes if that is less.
+
+    Call this function before each call of a solver that cannot check the clock itself.
 
     Returns:
-        Seconds; None without a limit.
+        The limit in seconds; None if there is no limit.
 
     Raises:
-        OutOfTime: nothing is left.
+        OutOfTime: No time is left.
     """
     check()
-    left = clock().left
+    remaining_seconds = clock().left
     if seconds is None:
-        return None if left == math.inf else max(left, 1e-3)
-    return min(seconds, left)
+        # The deadline may have passed since the check: a solver still gets a limit above 0.
+        return None if remaining_seconds == math.inf else max(remaining_seconds, 1e-3)
+    return min(seconds, remaining_seconds)
 
 
 def slices(count: int) -> Iterator[tuple[int, int]]:
-    """Yield spans ``a, b`` of ``range(count)``, each after a look at the clock.
+    """Yield spans ``a, b`` that cover ``range(count)`` in order, and check the deadline before each span.
 
-    They grow until one takes a tenth of a second. The results of the work must not depend on the spans.
+    This is for loops over compiled code that cannot check the deadline itself. The spans grow until one takes a tenth
+    of a second. The results of the work must not depend on how the range is divided.
 
     Raises:
-        OutOfTime: the end came between two of them.
+        OutOfTime: The deadline passed between two spans.
     """
-    first, size = 0, 1
-    while first < count:
+    start, size = 0, 1
+    while start < count:
         check()
-        began, end = time.perf_counter(), min(count, first + size)
-        yield first, end
-        taken, first = time.perf_counter() - began, end
-        if taken < SLICE_SECONDS:
-            size = max(1, min(2 * size, int(size * SLICE_SECONDS / max(taken, 1e-9))))
+        started_at, end = time.perf_counter(), min(count, start + size)
+        yield start, end
+        elapsed, start = time.perf_counter() - started_at, end
+        # At most doubled: the first spans can be too short to measure.
+        if elapsed < SLICE_SECONDS:
+            size = max(1, min(2 * size, int(size * SLICE_SECONDS / max(elapsed, 1e-9))))
         else:
             size = max(1, size // 2)
 
@@ -215,23 +241,25 @@ _RUNNING: WeakSet[DaemonCall[Any]] = WeakSet()
 
 
 def left_behind() -> bool:
-    """Return whether any :class:`DaemonCall` still runs; a process then does better not to wait for it."""
-    return any(not running.done for running in list(_RUNNING))
+    """Return whether any :class:`DaemonCall` still runs, so that an ending process should not wait for its threads."""
+    return any(not call.done for call in list(_RUNNING))
 
 
 class DaemonCall(Generic[T]):
-    """A function without arguments that runs in a daemon thread, in a copy of the caller's context.
+    """A call of a function without arguments in a daemon thread, in a copy of the caller's context.
 
     Args:
-        function: to run.
-        within: its scope of time; None for the caller's.
+        function: The function to run.
+        within: The time scope of the call; None for the caller's scope.
 
     Attributes:
-        thread: that runs it. A caller that does not wait leaves it behind: it looks at a clock, or ends with the
+        thread: The thread. If the caller does not wait for it, it ends when the function checks its clock, or with the
             process.
     """
 
     def __init__(self, function: Callable[[], T], within: Clock | None = None) -> None:
+        """Start the thread."""
+        # A list, because None is a possible result: the list is empty until the function has returned.
         self._value: list[T] = []
         self.error: BaseException | None = None
         context = copy_context()
@@ -239,9 +267,10 @@ class DaemonCall(Generic[T]):
             context.run(_CLOCK.set, within)
 
         def work() -> None:
+            """Run the function in the thread, and store its result or its error."""
             try:
                 self._value.append(context.run(function))
-            except BaseException as error:
+            except BaseException as error:  # KeyboardInterrupt and SystemExit too: result() raises them in the caller
                 self.error = error
 
         self.thread = threading.Thread(target=work, name="privopt-work", daemon=True)
@@ -250,17 +279,20 @@ class DaemonCall(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether it has returned or raised."""
+        """Whether the function has returned or raised an error."""
         return bool(self._value) or self.error is not None
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long at most; whether it is done. An interrupt of the main thread ends the wait."""
+        """Wait for at most a number of seconds, and return whether the function is done.
+
+        An interrupt of the main thread ends the wait.
+        """
         if not self.done:
             self.thread.join(max(0.0, min(seconds, threading.TIMEOUT_MAX)))
         return self.done
 
     def result(self) -> T:
-        """Return what a function that is done returned, or raise what it raised."""
+        """Return the result of the function, which must be done, or raise its error."""
         if self.error is not None:
             raise self.error
         return self._value[0]
@@ -268,12 +300,12 @@ class DaemonCall(Generic[T]):
 
 @frozen
 class Ticket:
-    """The caller's remaining time, as it is sent to a worker process.
+    """The caller's remaining time, in the form in which it is sent to a worker process.
 
     Attributes:
-        seconds: left when it was made; infinite without a limit.
-        machine: name of where it was made.
-        end: at this value of its ``time.monotonic``: the processes of a machine share that clock.
+        seconds: The remaining time when the ticket was created; infinite without a limit.
+        machine: The name of the machine on which the ticket was created.
+        end: The deadline on that machine's ``time.monotonic`` clock, which all of its processes share.
     """
 
     seconds: float
@@ -282,21 +314,67 @@ class Ticket:
 
     @classmethod
     def now(cls) -> Ticket:
-        """Make one of the innermost scope."""
-        left = clock().left
-        return cls(left, platform.node(), time.monotonic() + left)
+        """Return a ticket for the innermost scope."""
+        remaining_seconds = clock().left
+        return cls(remaining_seconds, platform.node(), time.monotonic() + remaining_seconds)
 
     @property
-    def left(self) -> float:
-        """Seconds left here: until the same end on the same machine, as many as there were then elsewhere."""
+    def seconds_left(self) -> float:
+        """The seconds until the deadline; on another machine, the seconds left when the ticket was created."""
+        # The monotonic clock counts from the start of a machine, so deadlines mean nothing on another one.
         return self.end - time.monotonic() if platform.node() == self.machine else self.seconds
 
     def call(self, function: Callable[..., T], *arguments: object) -> T:
-        """Call a function, in a worker, inside the caller's limit.
+        """Call a function in a worker, within the caller's time limit.
 
         Raises:
-            StoppedError: the end came; it travels, where a scope would not.
+            StoppedError: The deadline passed. OutOfTime is not used, because the worker's scope means nothing to the
+                caller.
         """
-        with limit(self.left):
+        with limit(self.seconds_left):
             return function(*arguments)
+        # Reached only if limit swallowed the end of its own scope.
         raise StoppedError(f"the time limit came before {getattr(function, '__qualname__', 'a task')} was done")
+
+
+_SIGNAL_RECEIVED: Final = threading.Event()
+
+
+def asked_to_end() -> bool:
+    """Return whether a signal has requested that the work end with its best result so far."""
+    return _SIGNAL_RECEIVED.is_set()
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """Turn SIGINT and SIGTERM into KeyboardInterrupt in the block, and yield a list of the received signals.
+
+    Work inside may catch the interrupt and finish with its current result; in that case, the list still shows that
+    there was a signal, and :func:`asked_to_end` tells all threads until the block ends. The caller's handlers run after
+    the signal has been added to the list. Outside the main thread, the block has no effect.
+    """
+    signals_received: list[int] = []
+    original_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled_signals = [number for number, handler in original_handlers.items() if handler not in (None, signal.SIG_IGN)]
+
+    def note_signal(number: int, frame: FrameType | None) -> None:
+        """Handle a signal: record it, call the caller's handler, and interrupt the main thread."""
+        signals_received.append(number)
+        _SIGNAL_RECEIVED.set()
+        original_handler = original_handlers[signal.Signals(number)]
+        if callable(original_handler):
+            original_handler(number, frame)
+        raise KeyboardInterrupt
+
+    # Python lets only the main thread set handlers. Ignored signals (SIG_IGN, as under nohup) stay ignored.
+    if threading.current_thread() is not threading.main_thread():
+        handled_signals = []
+    for number in handled_signals:
+        signal.signal(number, note_signal)
+    try:
+        yield signals_received
+    finally:
+        for number in handled_signals:
+            signal.signal(number, original_handlers[number])
+        if handled_signals:
+            _SIGNAL_RECEIVED.clear()

@@ -1,4 +1,8 @@
-"""Run tasks on a Dask cluster, and name the worker of each."""
+"""The executor for Dask clusters, which pins each task to the worker of its key.
+
+By default, Dask places tasks freely and repeats them elsewhere if a worker dies. Here, each task names its worker,
+because the worker's memory contains what earlier tasks of the key left, and this module replaces lost workers itself.
+"""
 
 from __future__ import annotations
 
@@ -12,94 +16,117 @@ from privopt.execution.clock import Clock, Ticket
 
 T = TypeVar("T")
 
-#: Seconds: until a worker that the scheduler no longer names counts as lost; for a scheduler to answer.
-_LOST_AFTER, _PATIENCE = 2.0, 10.0
+_LOST_AFTER_SECONDS, _PATIENCE_SECONDS = 2.0, 10.0
+"""The seconds after which a worker that the scheduler no longer lists counts as lost. Also the time that a scheduler
+has to answer or to find a worker."""
 
 
 class _Dask(WorkerExecutor):
-    """Held values are scattered to a worker once."""
+    """The executor over the workers of a Dask cluster. Held values are scattered to each worker once."""
 
     def __init__(self, client: Any) -> None:
+        """Use the current workers of a cluster; ``client`` is a ``distributed.Client``.
+
+        Raises:
+            UsageError: The cluster has no workers.
+        """
         self._client = client
-        self._names = self._alive()
+        self._names = self._live_workers()
         if not self._names:
             raise UsageError("the Dask cluster has no workers")
         super().__init__(len(self._names))
+        # Dask's future of each held value on each worker, by the value's number and the worker's name.
         self._scattered: dict[tuple[int, str], Any] = {}
 
-    def _alive(self) -> list[str]:
+    def _live_workers(self) -> list[str]:
+        """Return the names (addresses) of the workers that the scheduler currently knows, in order."""
         return sorted(self._client.scheduler_info(n_workers=-1)["workers"])
 
-    def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+    def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+        """Call a function on the worker of a slot. If the worker is lost, try once more on another one.
+
+        Raises:
+            SolverError: The second worker was lost as well, so the task is probably the cause.
+        """
         for _ in range(2):
-            name = self._worker(place)
-            sent = [self._send(name, a) if isinstance(a, Held) else a for a in arguments]
-            future = self._client.submit(Ticket.now().call, function, *sent, workers=[name], pure=False)
-            if self._settled(future, name):
+            name = self._worker_name(slot)
+            sent_arguments = [self._send(name, a) if isinstance(a, Held) else a for a in arguments]
+            # Not pure: Dask would give two tasks with equal arguments one result, and run the function once.
+            future = self._client.submit(Ticket.now().call, function, *sent_arguments, workers=[name], pure=False)
+            if self._wait_for_answer(future, name):
                 answer: T = future.result()
                 return answer
             future.cancel()
-            self._lost(name)
+            self._forget_worker(name)
         raise SolverError(f"the Dask worker died in {getattr(function, '__qualname__', repr(function))}, twice")
 
-    def _worker(self, place: int) -> str:
-        """Return the worker of a place; if it has gone, the place moves to one that is there or comes back in time."""
-        patience = Clock(_PATIENCE)
-        while not (alive := self._alive()):
+    def _worker_name(self, slot: int) -> str:
+        """Return the name of a slot's worker. If the worker is gone, assign another one to the slot.
+
+        If the cluster has no workers, wait for one.
+        """
+        patience = Clock(_PATIENCE_SECONDS)
+        while not (live_workers := self._live_workers()):
             if patience.left == 0.0:
                 raise SolverError("the Dask cluster has no workers left")
             time.sleep(0.1)
-        if self._names[place] not in alive:
-            self._names[place] = alive[place % len(alive)]
-        return self._names[place]
+        if self._names[slot] not in live_workers:
+            self._names[slot] = live_workers[slot % len(live_workers)]
+        return self._names[slot]
 
     def _send(self, name: str, held: Held) -> Any:
-        for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live]:
-            del self._scattered[key]  # no one holds it any more: the cluster may forget it
+        """Return Dask's future of a held value on the worker ``name``. The value is sent if the worker lacks it."""
+        for key in [key for key in list(self._scattered) if key[1] == name and key[0] not in self._live_values]:
+            del self._scattered[key]  # the caller dropped its reference; without this future the cluster frees the data
         if (held.number, name) not in self._scattered:
             [future] = self._client.scatter([held.value], workers=[name], hash=False)
             self._scattered[held.number, name] = future
         return self._scattered[held.number, name]
 
-    def _lost(self, name: str) -> None:
-        """Forget what a lost worker held: it is sent again."""
+    def _forget_worker(self, name: str) -> None:
+        """Forget which values a lost worker had received, so that they are sent again."""
         for key in [key for key in list(self._scattered) if key[1] == name]:
             self._scattered.pop(key, None)
 
-    def _settled(self, future: Any, name: str) -> bool:
-        """Wait; False where the worker, or what it held, is lost before there is an answer."""
+    def _wait_for_answer(self, future: Any, name: str) -> bool:
+        """Wait for a task, and return False if its worker or data that it needs are lost before it finishes."""
         from distributed import KilledWorker
 
+        # The scheduler is asked again and again, because Dask keeps a task that names a lost worker waiting for ever.
         gone_since: float | None = None
         while not future.done():
             time.sleep(0.005)
             if name in self._client.scheduler_info(n_workers=-1)["workers"]:
                 gone_since = None
                 continue
+            # A worker may be missing for a moment, so it counts as lost only after a while.
             gone_since = gone_since or time.monotonic()
-            if time.monotonic() - gone_since > _LOST_AFTER:
+            if time.monotonic() - gone_since > _LOST_AFTER_SECONDS:
                 return False
-        if future.status in ("cancelled", "lost"):  # the cluster cancels what rested on a lost worker's data
+        if future.status in ("cancelled", "lost"):  # the cluster cancels tasks whose data were on a lost worker
             return False
         return not isinstance(future.exception() if future.status == "error" else None, KilledWorker)
 
     def close(self, *, wait: bool = True) -> None:
+        """Stop the feeding threads and disconnect from the cluster, which keeps running."""
         super().close(wait=wait)
         self._client.close()
 
 
 def connect(address: str) -> Executor:
-    """Return the cluster whose scheduler listens at ``host:port``.
+    """Return an executor over the cluster whose scheduler listens at ``host:port``.
 
     Raises:
-        UsageError: ``distributed`` is not installed, no one answers, or the cluster has no workers.
+        UsageError: ``distributed`` is not installed, no scheduler answers, or the cluster has no workers.
     """
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("a Dask cluster needs the package distributed: install privopt[dask]") from None
+        raise UsageError(
+            "a Dask cluster needs the package distributed: 'pip install privopt[dask]' brings it"
+        ) from None
     try:
-        client = Client(f"tcp://{address}", timeout=_PATIENCE, set_as_default=False)
+        client = Client(f"tcp://{address}", timeout=_PATIENCE_SECONDS, set_as_default=False)
     except (OSError, TimeoutError) as error:
         raise UsageError(f"no Dask scheduler answers at {address}: {error}") from error
     return _Dask(client)

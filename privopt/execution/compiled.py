@@ -1,8 +1,9 @@
-"""Functions compiled to machine code by numba, which is loaded where the first of them is called.
+"""Functions that numba compiles to machine code. numba is loaded when the first such function is called.
 
-numba keeps the code in the folder that NUMBA_CACHE_DIR names, else next to the module, else in the user's cache folder,
-so that later processes only read it. To load numba and that code takes half a second: a function may say which calls
-are so few steps that the interpreter is done before.
+numba stores the code in the folder that NUMBA_CACHE_DIR names, or else next to the module, or else in the user's cache
+folder, so that later processes only read it. Since loading numba and the code takes half a second, a function can
+declare which calls are so short that interpreting them is faster. If numba is not installed, every call is interpreted,
+with the same results.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 __all__ = ["LazyJit", "compilations", "jit", "when_compiling"]
@@ -19,80 +20,123 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOCK = threading.RLock()
-_HERE = threading.local()
+_THREAD_STATE = threading.local()
 MAX_INTERPRETED_CALLS = 100
-"""Times that a function is interpreted, at most: many short calls are a long one."""
+"""The most calls of a function that are interpreted, because many short calls add up to a long time."""
+# Called at the next compilation. Whether numba reports compilations, and how many it has begun.
 _listeners: list[Callable[[str], object]] = []
 _listening = False
-_begun = 0
+_compilation_count = 0
 
 
 class LazyJit(Generic[P, R]):
     """A function that is compiled when it is first called.
 
     Attributes:
-        py_func: the function itself, not compiled.
+        py_func: The original, uncompiled function.
     """
 
     def __init__(
         self, function: Callable[P, R], options: dict[str, Any], few: Callable[..., bool] | None = None
     ) -> None:
+        """Wrap a function without compiling it.
+
+        Args:
+            function: The function.
+            options: Options of ``numba.njit``.
+            few: A function that returns whether a call with these arguments is short enough to be interpreted. None if
+                no call is.
+        """
         self.py_func = function
         self._options = options
-        self._few, self._interpreted = few, 0
-        self._made: Callable[P, R] | None = None
-        self._ready: Callable[P, R] | None = None  # the same, once those that it calls are made
+        self._is_short_call, self._interpreted = few, 0
+        self._dispatcher_object: Callable[P, R] | None = None
+        # The same object, set only once the functions that it calls are compiled objects too.
+        self._ready: Callable[P, R] | None = None
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it: compiled, but for few steps while numba is not loaded."""
+        """Call the compiled function, or interpret the call if it is short and numba is not loaded yet."""
         if self._ready is None:
-            if getattr(_HERE, "interpreting", False):
+            # Inside an interpreted call everything is interpreted; see `_interpret`.
+            if getattr(_THREAD_STATE, "interpreting", False):
                 return self.py_func(*args, **kwargs)
-            fresh = self._interpreted < MAX_INTERPRETED_CALLS and "numba" not in sys.modules
-            if fresh and self._few is not None and self._few(*args):
+            may_interpret = self._interpreted < MAX_INTERPRETED_CALLS and "numba" not in sys.modules
+            if may_interpret and self._is_short_call is not None and self._is_short_call(*args):
                 return self._interpret(*args, **kwargs)
         return (self._ready or self.dispatcher())(*args, **kwargs)
 
     def _interpret(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function, and all compiled functions that it calls in this thread, in the interpreter."""
         import numpy as np
 
-        self._interpreted += 1
-        _HERE.interpreting = True  # what it calls is no longer
+        self._interpreted += 1  # limited, see MAX_INTERPRETED_CALLS
+        _THREAD_STATE.interpreting = True  # functions that this one calls are interpreted too
         try:
-            with np.errstate(all="ignore"):  # as compiled
+            with np.errstate(all="ignore"):  # compiled code gives no warnings of NumPy either
                 return self.py_func(*args, **kwargs)
         finally:
-            _HERE.interpreting = False
+            _THREAD_STATE.interpreting = False
 
     def dispatcher(self) -> Callable[P, R]:
-        """Return numba's own object; those that the function calls take their place in its module first."""
+        """Return numba's dispatcher of the function.
+
+        Each :class:`LazyJit` that the function may call is first replaced in the module by its own dispatcher, because
+        numba cannot compile calls of a :class:`LazyJit`.
+        """
         with _LOCK:
-            if self._made is None:
-                made = _dispatcher(self.py_func, self._options)
-                self._made = made  # before those that it calls: they may call it
-                names = self.py_func.__globals__
-                called = {name: value for name, value in list(names.items()) if isinstance(value, LazyJit)}
-                # at once: a thread that finds one by name must find all that this one calls
-                names.update({name: value.dispatcher() for name, value in called.items()})
-                self._ready = made
-        return self._made
+            if self._dispatcher_object is None:
+                dispatcher_object = _make_dispatcher(self.py_func, self._options)
+                # Set before the recursion below, because the functions may call one another.
+                self._dispatcher_object = dispatcher_object
+                module_names = self.py_func.__globals__
+                compiled_names = {
+                    name: value for name, value in list(module_names.items()) if isinstance(value, LazyJit)
+                }
+                # In one update: a thread that finds one function in the module must find all that it calls.
+                module_names.update({name: value.dispatcher() for name, value in compiled_names.items()})
+                self._ready = dispatcher_object
+        return self._dispatcher_object
 
 
-def _dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P, R]:
-    import numba
+def _make_dispatcher(function: Callable[P, R], options: dict[str, Any]) -> Callable[P, R]:
+    """Return numba's dispatcher of a function; without numba, the function itself with NumPy's warnings silenced.
 
-    _listen()
+    ``options`` are those of ``numba.njit``. The function is compiled at the dispatcher's first call.
+    """
+    try:
+        import numba
+    except ModuleNotFoundError:  # interpreted code is far slower, but gives the same numbers
+        return _silence_warnings(function)
+
+    _listen_to_numba()
     try:
         return cast("Callable[P, R]", numba.njit(cache=True, **options)(function))
-    except RuntimeError:  # no folder can be written: compiled again in each process
+    except RuntimeError:  # numba found no cache folder that it may write to, so each process compiles again
         return cast("Callable[P, R]", numba.njit(**options)(function))
 
 
-def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], LazyJit[P, R]]:
-    """Compile to machine code, kept between runs, without the interpreter's lock; numba's options in addition.
+def _silence_warnings(function: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that behaves like its compiled form, in which overflow and infinities cause no warnings."""
 
-    ``few`` gets the arguments of a call and says whether it is so short that the interpreter may do it.
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function without NumPy's warnings about overflow and invalid values."""
+        import numpy as np
+
+        with np.errstate(all="ignore"):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callable[[Callable[P, R]], LazyJit[P, R]]:
+    """Return a decorator that compiles a function to machine code, cached between runs and releasing the GIL.
+
+    Args:
+        few: A function that takes the positional arguments of a call and returns whether the call is short enough to be
+            interpreted.
+        options: Further options of ``numba.njit``.
 
     >>> @jit()
     ... def twice(x):
@@ -108,16 +152,17 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
 
 
 def when_compiling(notify: Callable[[str], object]) -> None:
-    """Have ``notify`` called once, with a sentence, where a function is compiled that no earlier run has kept."""
+    """Have ``notify`` called once, with a sentence, when a function that is not in numba's cache is compiled."""
     _listeners[:] = [notify]
 
 
 def compilations() -> int:
-    """Return how many compilations this process has begun; loading from numba's cache is not one."""
-    return _begun
+    """Return the number of compilations that this process has started. Loading from numba's cache does not count."""
+    return _compilation_count
 
 
-def _listen() -> None:
+def _listen_to_numba() -> None:
+    """Register a listener that counts numba's compilations and calls the functions passed to `when_compiling`."""
     global _listening
     if _listening:
         return
@@ -126,8 +171,10 @@ def _listen() -> None:
 
     class First(event.Listener):  # type: ignore[misc, name-defined, unused-ignore]
         def on_start(self, happened: event.Event) -> None:
-            global _begun
-            _begun += 1
+            """Count a compilation that starts, and notify each listener once."""
+            global _compilation_count
+            _compilation_count += 1
+            # Each listener is called once: a program has many functions, and one sentence is enough.
             while _listeners:
                 _listeners.pop()("compiling for this machine; later runs find it done")
 

@@ -1,4 +1,8 @@
-"""Executors on this machine: in place, in threads, or in worker processes (:mod:`privopt.execution.worker`)."""
+"""Executors on this machine: in the caller's thread, in threads, or in worker processes.
+
+:func:`from_url` selects one by ``--executor`` and ``--jobs``. Worker processes are implemented in
+:mod:`privopt.execution.worker`.
+"""
 
 from __future__ import annotations
 
@@ -15,40 +19,52 @@ T = TypeVar("T")
 
 
 class _Serial(Executor):
+    """Runs each task immediately, in the thread that submits it."""
+
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
+        """Call the function now, and return a future that is already done."""
         future: Future[T] = Future()
         settle(future, function, *arguments)
         return future
 
 
 class _Threads(WorkerExecutor):
-    """For functions that release the interpreter lock (numba with nogil, LAPACK): nothing is copied."""
+    """Runs tasks in threads, for functions that release the GIL (numba, LAPACK). Arguments are not copied."""
 
     def hold(self, value: object) -> object:
         return value
 
-    def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+    def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
         return function(*arguments)
 
 
 class _Processes(WorkerExecutor):
+    """Runs tasks in worker processes, which are started on first use and replaced if they die."""
+
     def __init__(self, jobs: int) -> None:
+        """Create ``jobs`` slots for processes, which are started later."""
         super().__init__(jobs)
         self._workers: list[Worker | None] = [None] * jobs
         self._closed = False
 
-    def _call(self, place: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+    def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+        """Call a function in the worker process of a slot. If the process dies, try once more in a new one.
+
+        Raises:
+            SolverError: The second process died as well, or the executor was closed.
+        """
+        # A worker may die by chance, for example when memory is short. If a second one dies too, the task is the cause.
         for attempt in (1, 2):
-            worker = self._workers[place]
+            worker = self._workers[slot]
             if worker is None:
                 if self._closed:
                     raise SolverError("the executor was closed")
-                worker = self._workers[place] = Worker()
+                worker = self._workers[slot] = Worker()
             try:
-                answer: T = worker.call(Ticket.now().call, (function, *arguments), self._live)
+                answer: T = worker.call(Ticket.now().call, (function, *arguments), self._live_values)
             except DeadWorkerError as error:
                 worker.close()
-                self._workers[place] = None
+                self._workers[slot] = None
                 if attempt == 2 or self._closed:
                     name = getattr(function, "__qualname__", repr(function))
                     raise SolverError(f"the worker process died in {name}, twice ({error})") from error
@@ -57,7 +73,9 @@ class _Processes(WorkerExecutor):
         raise AssertionError
 
     def close(self, *, wait: bool = True) -> None:
+        """Stop the worker processes, after their tasks or, if ``wait`` is False, immediately."""
         self._closed = True
+        # Killed first: the threads of the pools wait for an answer, and end only once their worker is dead.
         if not wait:
             for worker in self._workers:
                 if worker is not None:
@@ -71,35 +89,37 @@ class _Processes(WorkerExecutor):
 
 
 def serial() -> Executor:
-    """Return an executor that runs everything at once in this thread, in the order of submission."""
+    """Return an executor that runs each task immediately, in the thread that submits it."""
     return _Serial()
 
 
 def threads(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` threads of this process, at least one."""
+    """Return an executor with ``jobs`` threads of this process; ``jobs`` is at least 1."""
     return _Threads(_at_least_one(jobs))
 
 
 def processes(jobs: int) -> Executor:
-    """Return an executor with ``jobs`` worker processes, at least one, started when first needed."""
+    """Return an executor with ``jobs`` worker processes, each started on first use; ``jobs`` is at least 1."""
     return _Processes(_at_least_one(jobs))
 
 
 def _at_least_one(jobs: int) -> int:
+    """Return the number of jobs unchanged, and refuse numbers below 1."""
     if jobs < 1:
         raise UsageError(f"jobs must be at least 1, got {jobs}")
     return jobs
 
 
 def from_url(url: str | None, jobs: int = 1) -> Executor:
-    """Return the executor that ``--executor`` and ``--jobs`` name.
+    """Return the executor that ``--executor`` and ``--jobs`` select.
 
     Args:
         url: None for this machine, or ``dask://host:port``.
-        jobs: 1 runs here, more in that many worker processes; a Dask cluster has as many as it has workers.
+        jobs: 1 to run tasks in the caller's thread; a larger number to use as many worker processes. A Dask cluster
+            ignores this argument and uses all of its workers.
 
     Raises:
-        UsageError: an unknown scheme, a cluster that does not answer, or ``distributed`` is not installed.
+        UsageError: The scheme is unknown, the cluster does not answer, or ``distributed`` is not installed.
     """
     if url is None:
         return serial() if jobs == 1 else processes(jobs)

@@ -1,4 +1,4 @@
-"""Cache of one run: results for the same bytes are not computed twice."""
+"""The cache of a run, keyed by content, so that results for the same bytes are not computed twice."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _FACTS: ContextVar[dict[bytes, Any] | None] = ContextVar("_FACTS", default=None)
 
 @contextmanager
 def remembering() -> Iterator[None]:
-    """Remember facts by content inside this block.
+    """Open an empty cache for the block.
 
-    For a run that measures what it made and then reads back what it wrote: bytes that differ are measured again.
+    A run measures its release, and measures it again after reading back the written files. With the cache, equal bytes
+    are measured only once; different bytes are measured again.
     """
     token = _FACTS.set({})
     try:
@@ -28,12 +29,13 @@ def remembering() -> Iterator[None]:
 
 
 def facts() -> dict[bytes, Any] | None:
-    """Return the facts of this run by :func:`content_key`; None outside :func:`remembering`."""
+    """Return the cache, a dictionary from :func:`content_key` to results; None outside :func:`remembering`."""
     return _FACTS.get()
 
 
 def content_key(words: str, *arrays: NDArray[Any]) -> bytes:
-    """Return a digest of a text and of the bytes of arrays."""
+    """Return a cache key: the SHA-256 digest of ``words``, which says what was computed, and of the arrays' bytes."""
+    # The text must state the arrays' shapes and types if they can vary: only the bytes enter the digest.
     digest = hashlib.sha256(words.encode())
     for array in arrays:
         digest.update(np.ascontiguousarray(array).view(np.uint8).data)

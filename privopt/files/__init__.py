@@ -1,1 +1,1 @@
-"""Files read and made with care; `archive` reads arrays from files that anyone may have written."""
+"""Modules that read and write files safely, including arrays from untrusted archives (`archive`)."""

@@ -1,4 +1,8 @@
-"""Read and write arrays of untrusted files. Headers are checked before any memory is allocated."""
+"""Functions that read and write arrays in untrusted files. Headers are checked before any memory is allocated.
+
+The memory that loading a file takes is estimated from its size and first bytes, and compared with the memory that the
+reader may use (:func:`loading`, :func:`expect`).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,10 @@ import math
 import re
 import struct
 import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 
@@ -17,26 +24,43 @@ from numpy.typing import DTypeLike, NDArray
 from privopt.errors import Fault, Faults, InputError, UsageError, reason_of
 from privopt.files.regular import Unreadable, open_regular
 
-__all__ = ["npy_as_written", "npy_bytes", "npy_shape", "parse_npy", "parse_npz", "read_arrays", "read_npz"]
+__all__ = [
+    "expect",
+    "loading",
+    "loading_bytes",
+    "npy_as_written",
+    "npy_bytes",
+    "npy_shape",
+    "parse_npy",
+    "parse_npz",
+    "read_arrays",
+    "read_npz",
+]
+
 
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""The compression methods that NumPy uses for members of an archive."""
 _HEADER_BYTES: Final = 4096
-"""Bytes that a member of an archive takes in addition to its values, at most."""
+"""The most bytes that a member of an archive takes in addition to its values."""
 _MAX_TEXT_BYTES: Final = 1024
-"""Bytes of a text in an archive, at most."""
+"""The most bytes of a text in an archive."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
-"""Bytes of a zip archive: a member's head, where in it the lengths of its name and extra field stand, its entry in the
-directory, and what zip64 puts before the end (APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16)."""
-_TYPE_BYTES = 256  # bytes that hold the type, which NumPy writes first
+"""Sizes and offsets in a zip archive, in bytes: the size of a member's local header, the offset in it of the lengths of
+the name and extra field, the size of an entry in the directory, and the size of the zip64 records before the end
+(APPNOTE.TXT 6.3.10, sections 4.3.7 to 4.3.16)."""
+_TYPE_BYTES = 256
+"""The number of bytes at the start of an .npy header that contain the type, which NumPy writes first."""
 _STATED = re.compile(rb"""['"]descr['"]: ['"][<|>]""")
+"""Matches an .npy header whose type states its byte order: little-endian, none (single bytes) or big-endian."""
 _ORDERED = re.compile(rb"""['"]descr['"]: ['"][<|]""")
+"""Matches an .npy header whose type states a byte order that is not big-endian."""
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header of an .npy array: its shape, whether columns come first, and its type.
+    """Return the shape of an .npy array, whether it is in column-major order, and its type, from its header.
 
     Raises:
-        ValueError: it begins with none that can be taken.
+        ValueError: The stream does not begin with an .npy header, or the array contains Python objects or records.
     """
     try:
         version = np.lib.format.read_magic(stream)
@@ -48,6 +72,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
             raise ValueError(f"version {version[0]}.{version[1]} of the format")  # noqa: TRY301 - as NumPy's own
     except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
         raise ValueError(reason_of(error)) from None
+    # Objects are pickles, which run code when they are loaded; records have no use here.
     if dtype.hasobject or dtype.names is not None:
         raise ValueError(f"values of type {dtype}")
     if any(length < 0 for length in shape):
@@ -56,25 +81,26 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
 
 
 def npy_shape(head: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the shape and the bytes of a value, from the first bytes of an ``.npy`` file.
+    """Return the shape of an array and the size of one value in bytes, from the first bytes of an ``.npy`` file.
 
     Raises:
-        ValueError: the bytes are not such a header.
+        ValueError: The bytes are not an .npy header.
     """
     shape, _, dtype = _read_header(io.BytesIO(head))
     return shape, dtype.itemsize
 
 
 def npy_bytes(array: object) -> bytes:
-    """Return an array as an ``.npy`` file.
+    """Return an array as the bytes of an ``.npy`` file.
 
     Raises:
-        UsageError: the array holds Python objects, which the file could only hold as code to run.
+        UsageError: The array contains Python objects, which could only be stored as executable pickles.
     """
     stream, values = io.BytesIO(), np.asarray(array)
     if values.dtype.hasobject:
-        wanted = "an array of a type of numbers"
-        raise UsageError(f"expected {wanted}, got one of type {values.dtype}: array.astype(float) makes doubles of it")
+        expectation = "an array of a type of numbers"
+        advice = "array.astype(float) makes doubles of it"
+        raise UsageError(f"expected {expectation}, got one of type {values.dtype}: {advice}")
     np.save(stream, values, allow_pickle=False)
     return stream.getvalue()
 
@@ -83,7 +109,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     """Return the array of an .npy file, as a read-only view of its bytes.
 
     Raises:
-        ValueError: the bytes are not an .npy file, or fewer or more than its header says.
+        ValueError: The bytes are not an .npy file, or their number differs from what the header says.
     """
     stream = io.BytesIO(contents)
     shape, columns_first, dtype = _read_header(stream)
@@ -91,7 +117,7 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
     expected_bytes = math.prod(shape) * dtype.itemsize
     if len(contents) - start != expected_bytes:
         raise ValueError(f"{len(contents) - start:,} bytes of values, where its header says {expected_bytes:,}")
-    if not expected_bytes:
+    if not expected_bytes:  # frombuffer refuses an empty buffer
         return np.empty(shape, dtype)
     # A view: the array shares the memory of the file's bytes.
     flat = np.frombuffer(contents, dtype, offset=start)
@@ -99,7 +125,10 @@ def parse_npy(contents: bytes) -> NDArray[Any]:
 
 
 def npy_as_written(contents: bytes) -> bytes:
-    """Return an ``.npy`` file in the form that NumPy writes: version 1.0, with the byte order."""
+    """Return an ``.npy`` file in the form that NumPy writes: version 1.0, with the byte order in the header.
+
+    Published arrays have this form, whichever program wrote the original file.
+    """
     head = contents[:_TYPE_BYTES]
     is_as_written = head[6:8] == b"\x01\x00" and _STATED.search(head)
     return contents if is_as_written else npy_bytes(parse_npy(contents))
@@ -109,11 +138,11 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
     """Return the arrays of an .npz file by name.
 
     Args:
-        stream: the file, which can be searched.
-        largest: bytes of all its arrays together; more are refused before they are unpacked.
+        stream: The file, which must be seekable.
+        largest: The maximum total size of the arrays in bytes. Larger archives are refused before they are unpacked.
 
     Raises:
-        ValueError: the bytes are not such an archive, a name occurs twice, or arrays are too large.
+        ValueError: The stream is not an .npz archive, a name occurs twice, or the arrays are too large.
     """
     try:
         with zipfile.ZipFile(stream) as archive:
@@ -124,10 +153,10 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
 
 
 def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
-    """Check that an archive has its members, its directory, and nothing else, so that all readers agree on it.
+    """Check that an archive consists of its members and its directory only, so that all readers agree on its contents.
 
-    ``zipfile`` accepts bytes before and between members, cuts a name at a zero byte, and prefers the second end of
-    zip64 to the first. Other programs do not, and would read another matrix.
+    ``zipfile`` accepts bytes before and between members, cuts names at a zero byte, and prefers the second zip64 end
+    record to the first. Other programs do not, and could read a different matrix.
 
     Raises:
         ValueError: The archive has other contents.
@@ -141,15 +170,21 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
         # Each member must begin where the one before ends.
         offset += _LOCAL + name + extra + info.compress_size
         directory += _CENTRAL + name + len(info.extra)
-    places = len(members), len(members), directory, min(offset, 0xFFFFFFFF)
-    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *places, 0)
+    # The end record: 0 disks, the number of members twice, size and offset of the directory, no comment. An offset that
+    # does not fit into 32 bits is all ones there, and stands in the zip64 record before it.
+    directory_fields = len(members), len(members), directory, min(offset, 0xFFFFFFFF)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *directory_fields, 0)
     stream.seek(offset + directory + (_END_64 if offset > zipfile.ZIP64_LIMIT else 0))
     if (tail := stream.read()) != end:
         raise ValueError(f"{len(tail):,} bytes behind its members, which are not the end of {len(members)}")
 
 
 def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an archive, within a limit on their total size."""
+    """Return all arrays of an archive by name, of at most ``largest`` bytes in total.
+
+    Raises:
+        ValueError: A member is not an array in the form that ``solve`` writes, or the arrays are too large.
+    """
     arrays: dict[str, NDArray[Any]] = {}
     remaining_bytes = largest
     for info in archive.infolist():
@@ -160,6 +195,7 @@ def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[A
             raise ValueError(f"{name!r} twice")
         if info.compress_type not in _STORED:
             raise ValueError(f"{name!r} in a compression that NumPy does not write")
+        # Opened again below, so that the header is parsed from its beginning.
         with archive.open(info) as member:
             head = member.read(_TYPE_BYTES)
         with archive.open(info) as member:
@@ -172,10 +208,11 @@ def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[A
         remaining_bytes -= info.file_size
         if remaining_bytes < 0:
             raise ValueError(f"more than {largest:,} bytes of arrays")
-        info.file_size += 1  # were there more than is stated, this much would be read, and have another sum
+        # If the member has more bytes than it states, one more is read, and the CRC at its end does not match.
+        info.file_size += 1
         with archive.open(info) as member:
             arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
-            member.read(2)  # the end of a member is where zipfile compares its sum
+            member.read(2)  # zipfile compares the CRC only when the end of a member is read
     return arrays
 
 
@@ -186,22 +223,23 @@ def read_npz(
     only: Collection[str] | None = None,
     largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Read an .npz file; see :func:`parse_npz`.
+    """Return the arrays of an .npz file by name; see :func:`parse_npz`.
 
     Args:
-        path: of the file.
-        wanted: what it should hold, for faults.
-        only: names of the arrays that may be in it; default: any.
-        largest: bytes of all arrays together; default: those of the file, which is what ``np.savez`` writes.
+        path: The file, which must not be a link.
+        expectation: The expected contents, for messages.
+        only: The names of the arrays that the file may contain; by default any.
+        largest: The maximum total size of the arrays in bytes; by default the size of the file, because ``np.savez``
+            does not compress.
 
     Raises:
-        InputError: missing, no such archive, too large, or with an array that has no place in it.
+        InputError: The file is missing, not an .npz archive or too large, or contains an array that is not in ``only``.
     """
     try:
         with open_regular(path, links=False) as (stream, size):
             arrays = parse_npz(stream, largest=size if largest is None else largest)
     except Unreadable as error:
-        raise InputError([Fault(str(path), "", error.found, expectation)]) from None
+        raise InputError([Fault(str(path), "", error.actual, expectation)]) from None
     except ValueError as error:
         raise InputError([Fault(str(path), "", f"no such archive ({error})", expectation)]) from None
     unknown = [name for name in arrays if only is not None and name not in only]
@@ -211,7 +249,7 @@ def read_npz(
 
 
 Shape = tuple[int | str | None, ...]
-"""Sides of an array: a length; a name, where sides of one name have one length; None for any length."""
+"""The axes of an array. Each is a length, a name (axes of the same name have equal length), or None for any length."""
 
 
 def read_arrays(
@@ -221,28 +259,29 @@ def read_arrays(
     optional: Mapping[str, tuple[DTypeLike, Shape]] | None = None,
     largest: int | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an .npz file of a release: exactly these names, types and shapes.
+    """Return the arrays of an .npz file of a release, which must have exactly the given names, types and shapes.
 
     ::
 
         read_arrays(path, {"weights": (np.uint64, ("N", "K")), "records": (np.str_, ("N",))})
 
     Args:
-        path: of the file: a regular one, no link.
-        wanted: type and shape by name; ``np.str_`` takes texts of any length.
-        optional: likewise, for arrays that may be absent.
-        largest: bytes of all arrays together where a side may have any length; default: those of the file then, as
-            ``np.savez`` writes them.
+        path: The file, which must be a regular file and not a link.
+        required: The type and shape of each array by name. ``np.str_`` stands for texts of any length.
+        optional: The types and shapes of arrays that may be absent.
+        largest: The maximum total size of the arrays in bytes, if an axis may have any length. By default the file's
+            size.
 
     Returns:
-        Read-only arrays by name. What their values must be (finite, at least 0) is the caller's to say.
+        Read-only arrays by name. The caller must check their values (finite, at least 0).
 
     Raises:
-        InputError: missing, no such archive, larger than its arrays can be, or other arrays; each that is wrong is
-            named.
+        InputError: The file is missing, not an .npz archive, or larger than its arrays can be; or some arrays are
+            missing or differ from the requirements. The error names each of them.
     """
     all_types = {**required, **(optional or {})}
     arrays = read_npz(path, f"arrays {', '.join(all_types)}", only=all_types, largest=_max_bytes(all_types) or largest)
+    # `sides` has the length of each named side, as the first array that has it shows.
     faults, sides = Faults(), dict[str, int]()
     for name, (dtype, shape) in all_types.items():
         expectation = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shape_text(shape)}"
@@ -263,22 +302,24 @@ def read_arrays(
 
 
 def _shape_text(shape: Shape) -> str:
+    """Return a shape as text for messages, such as ``(N, 3, any)``."""
     return f"({', '.join('any' if length is None else str(length) for length in shape)})"
 
 
 def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Return whether an array has a type; texts of any length are one type."""
+    """Return whether an array has a type. Texts of any length count as one type, but must be valid Unicode."""
     if dtype.kind != "U" or array.dtype.kind != "U":
         return array.dtype == dtype
+    # NumPy stores text as code points without checking them; converting to str does.
     try:
         array.tolist()
-    except ValueError:  # numbers that are not characters
+    except ValueError:
         return False
     return True
 
 
 def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
-    """Return whether an array has a shape. A new name of a side gets the side's length."""
+    """Return whether an array has a shape, and add the lengths of new named axes to ``sides``."""
     if array.ndim != len(shape):
         return False
     lengths = [
@@ -289,11 +330,88 @@ def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool
 
 
 def _max_bytes(types: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
-    """Return the most bytes that all arrays can take together; None if a side may have any length."""
+    """Return the maximum total size of the arrays in bytes; None if an axis may have any length."""
     total = 0
     for dtype, shape in types.values():
         lengths = [length for length in shape if isinstance(length, int)]
         if len(lengths) < len(shape):
             return None
+        # The type np.str_ has no size of its own.
         total += _HEADER_BYTES + (np.dtype(dtype).itemsize or _MAX_TEXT_BYTES) * math.prod(lengths)
     return total
+
+
+HEAD: Final = 1 << 16
+"""The number of bytes at the start of a file from which its kind and shape are determined."""
+MIN_CHECKED_BYTES: Final = 16e6
+"""The least number of bytes that is announced. Smaller amounts are covered by the mechanism's own announcement, made
+when the problem is known."""
+BYTES_PER_CSV_BYTE: Final = 14.0
+"""The bytes of memory per byte of a CSV file, for its text and its cells as texts and numbers (measured: 11 to 15)."""
+BYTES_PER_PARQUET_CELL: Final = 150.0
+"""The bytes of memory per cell of a Parquet file, which is converted to CSV to be read."""
+DOUBLES_PER_VALUE: Final = 5.0
+"""The doubles of memory per value of an array, for checking and copying (measured: 4.1 to 5.1)."""
+
+_NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", default=None)
+
+
+@contextmanager
+def loading(need: Callable[[float, str], None]) -> Iterator[None]:
+    """Call ``need`` before anything large is loaded in the block.
+
+    Args:
+        need: A function of a number of bytes and a plural noun for what takes them. It raises an error if the bytes do
+            not fit into memory.
+    """
+    token = _NEED.set(need)
+    try:
+        yield
+    finally:
+        _NEED.reset(token)
+
+
+def expect(needed: float, subject: str) -> None:
+    """Announce an allocation of ``needed`` bytes for ``subject`` if it is large. No effect outside :func:`loading`."""
+    need = _NEED.get()
+    if need is not None and needed >= MIN_CHECKED_BYTES:
+        need(needed, subject)
+
+
+def loading_bytes(stream: BufferedReader, size: int) -> float:
+    """Return an estimate of the bytes that reading a table, an array or a text takes; 0 if it cannot be read at all.
+
+    Args:
+        stream: A file that a problem names (.npy, .csv, .parquet or another), positioned at its start. The position is
+            restored.
+        size: The size of the file in bytes.
+    """
+    try:
+        head = stream.read(HEAD)
+        stream.seek(0)
+    except OSError:  # the reader says why not
+        return 0.0
+    if head.startswith(b"\x93NUMPY"):
+        try:
+            shape, bytes_each = npy_shape(head)
+            values = math.prod(shape)
+            # A truncated array is refused, so its values need no memory.
+            is_complete = values * bytes_each <= size
+            return size + 8.0 * DOUBLES_PER_VALUE * values if is_complete else float(size)
+        except ValueError:
+            return float(size)
+    if head.startswith(b"PAR1"):
+        return size + BYTES_PER_PARQUET_CELL * _count_cells(stream)
+    # A comma in the first line: a CSV table.
+    return BYTES_PER_CSV_BYTE * size if b"," in head.partition(b"\n")[0] else float(size)
+
+
+def _count_cells(stream: BufferedReader) -> float:
+    """Return the number of cells (rows times columns) of a Parquet file from its footer; 0 if it cannot be read."""
+    import polars as pl
+
+    try:
+        frame = pl.scan_parquet(stream)
+        return float(frame.select(pl.len()).collect().item()) * len(frame.collect_schema())
+    except (pl.exceptions.PolarsError, OSError):
+        return 0.0

@@ -1,4 +1,4 @@
-"""An append-only log of texts in one file, each durable before its writer continues."""
+"""An append-only log of texts in a file. Each text is on disk before its writer continues."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NO
 
 
 class DurableLog(LogFile):
-    """A file of texts to which texts are only added, readable by its owner alone.
+    """An append-only file of texts that only its owner can read.
 
-    What is added is on the disk when the block of :meth:`adding` ends, or not at all; processes wait for one another.
-    What to send once, and to repeat ever after, is looked up and added in one such block::
+    When a block of :meth:`adding` ends, its texts are either all on disk or all dropped; processes wait for one
+    another. A text that must be drawn once and then repeated is looked up and added in the same block::
 
         with DurableLog(Path("sent"), name="file of messages sent", mark=0x666C6D31) as log, log.adding():
             sent = {round_of(text): text for text in log.texts()}
@@ -26,15 +26,15 @@ class DurableLog(LogFile):
                 log.add(drawn(round))
 
     Args:
-        path: of the file; made by the first block of :meth:`adding` if there is none.
-        name: what it is, in messages.
-        mark: SQLite's application id, which distinguishes such a file from others.
+        path: The file. If it does not exist, the first block of :meth:`adding` creates it.
+        name: The name of this kind of file in messages.
+        mark: The SQLite application id that identifies this kind of file.
 
     Raises:
-        InputError: there is another file of that name.
-        DoesNotHoldError: it was changed.
-        UsageError: its folder is missing, or it may not be opened.
-        StoppedError: the disk, or another process for more than a minute, is in the way.
+        InputError: The file is of another kind.
+        DoesNotHoldError: The file was changed.
+        UsageError: The folder is missing, or the file may not be opened.
+        StoppedError: The disk failed, or another process was writing for more than a minute.
     """
 
     def __init__(self, path: Path, *, name: str, mark: int) -> None:
@@ -48,11 +48,11 @@ class DurableLog(LogFile):
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Lock the log for additions. They are durable when the block ends, or dropped if it raises."""
+        """Lock the log for additions, which are on disk when the block ends, or dropped if the block raises."""
         with self.writing():
             yield
 
     def add(self, text: str) -> None:
-        """Add a text within a block of :meth:`adding`."""
+        """Add a text. Call this within a block of :meth:`adding`."""
         with translated_errors(self.path):
             self.connection(make=True).execute("INSERT INTO entries (text) VALUES (?)", (text,))

@@ -1,7 +1,7 @@
-"""The file of a ledger, of stored reports or of a log: SQLite, durable with every transaction, complete or absent.
+"""The SQLite file of a ledger, of stored reports or of a log. Every transaction is durable and atomic.
 
-SQLite's errors are divided into three kinds: bytes that were changed, a file of another kind, and a disk or a lock that
-prevents the work.
+SQLite's errors are divided into three kinds: changed bytes, a file of another kind, and a disk or lock that prevents
+the work.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from typing import Final, Self
 from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
+from privopt.files.new_folder import claim_folder
 from privopt.files.regular import Unreadable, flush, open_regular
-from privopt.files.working_folder import claim_folder
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
-"""Seconds that a process waits for another that is writing."""
+"""The seconds that a process waits for another process that is writing."""
 
 PAGE_BYTES: Final = 4096
+"""The size of a database page in bytes. The first page contains the marks that identify the kind of file."""
 _PRAGMAS: Final = (
     "synchronous = FULL",
-    "fullfsync = ON",  # elsewhere than on macOS it is so anyway
-    "secure_delete = ON",
+    "fullfsync = ON",  # macOS needs it to flush the disk's cache; other systems ignore it
+    "secure_delete = ON",  # removed reports must not remain in free pages
     "trusted_schema = OFF",
     "cell_size_check = ON",
 )
 _MAGIC: Final = b"SQLite format 3\0"
+# SQLite's names of errors, by what they mean: the disk or another process; a file that may not be opened or written.
 _IN_THE_WAY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM", "SQLITE_INTERRUPT")
 _NOT_OPEN: Final = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
 
@@ -40,9 +42,9 @@ class Form:
     """The kind of a log file.
 
     Attributes:
-        name: in messages.
-        mark: SQLite's application id, by which it is known.
-        schema: statements that make its tables.
+        name: The name of this kind of file in messages.
+        mark: The SQLite application id that identifies this kind of file.
+        schema: The SQL statements that create the tables.
     """
 
     name: str
@@ -52,18 +54,18 @@ class Form:
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors to privopt's.
+    """Translate SQLite's errors in the block to privopt's own; ``path`` is the file named in messages.
 
     Raises:
-        DoesNotHoldError: the file is not as it was written.
-        UsageError: it may not be opened or written.
-        StoppedError: another process, or the disk, is in the way.
+        DoesNotHoldError: The file was changed.
+        UsageError: The file may not be opened or written.
+        StoppedError: Another process or the disk prevents the work.
     """
     try:
         yield
-    except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # a fault of the caller, another thread say
+    except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # a bug of the caller, such as use in another thread
         raise
-    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes what it cannot read
+    except UnicodeDecodeError as error:  # SQLite's own message quotes bytes of the file that are no text
         raise DoesNotHoldError(f"{path}: changed: text that is none") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
@@ -76,16 +78,17 @@ def translated_errors(path: Path) -> Iterator[None]:
 
 @define(eq=False)
 class LogFile:
-    """The open file. A new file is kept in memory until something is written, so that reading leaves no file.
+    """An open log file. A new log is kept in memory until something is written, so that reading creates no file.
 
     Attributes:
-        path, form: of the file.
-        make: False to refuse a path where there is nothing.
+        path: The path of the file.
+        form: The kind of the file.
+        make: Whether the file may be missing. If False, a missing file is refused.
 
     Raises:
-        InputError: There is no file, or it is something else.
+        InputError: The file is missing or of another kind.
         DoesNotHoldError: The file was changed.
-        UsageError: It may not be opened, or its folder does not exist.
+        UsageError: The file may not be opened, or its folder does not exist.
     """
 
     path: Path = field(converter=Path)
@@ -95,6 +98,7 @@ class LogFile:
     _connection: sqlite3.Connection = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        """Open the file, or create the tables in memory if there is no file."""
         self._is_there = not self.make or self.path.exists()
         if self._is_there:
             self._connection = _open_connection(self.path, self.form)
@@ -105,26 +109,35 @@ class LogFile:
         self._make_tables(self._connection)
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the first contents of a new file. By default there are none."""
+        """Write the initial contents of a new file. The default implementation writes nothing."""
 
     def reading(self, *, make: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Read one state of the file, whatever others write meanwhile. With ``make`` a missing file is created."""
+        """Open a transaction that sees a single state of the file, whatever other processes write in the meantime.
+
+        Args:
+            make: Whether to create the file if it is missing.
+        """
         return self._run_transaction("BEGIN", "ROLLBACK", make=make)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Hold a transaction without any other writer. It is durable once the block has ended without an error."""
+        """Open a transaction that excludes other writers. It is durable once the block ends without an error."""
         return self._run_transaction("BEGIN IMMEDIATE", "COMMIT", make=True)
 
     @contextmanager
     def _run_transaction(self, begin: str, end: str, *, make: bool) -> Iterator[sqlite3.Connection]:
-        """Run a block between two statements; an error rolls the transaction back."""
+        """Run a block between two SQL statements. An error in the block rolls the transaction back.
+
+        Args:
+            begin, end: The SQL statements before and after the block.
+            make: Whether to create the file if it is missing.
+        """
         with translated_errors(self.path):
             connection = self.connection(make=make)
             connection.execute(begin)
             try:
                 yield connection
                 connection.execute(end)
-            finally:
+            finally:  # also if COMMIT fails, for example on a full disk
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
 
@@ -140,7 +153,12 @@ class LogFile:
         self.close()
 
     def connection(self, *, make: bool) -> sqlite3.Connection:
-        """Return the connection to the file, or to its initial contents in memory if it does not exist."""
+        """Return the connection to the file, or to its initial contents in memory if it does not exist.
+
+        Args:
+            make: Whether to create the file if it is missing.
+        """
+        # Another process may have created the file since this object was made.
         if not self._is_there and (make or self.path.exists()):
             if not self.path.exists():
                 self._create_file()
@@ -149,7 +167,7 @@ class LogFile:
         return self._connection
 
     def _create_file(self) -> None:
-        """Create the file for its owner alone. If another process creates it meanwhile, that one stays."""
+        """Create the file, readable by its owner only. If another process has already created it, keep that file."""
         self._check_folder()
         with claim_folder(self.path) as work:
             new = work / "new"
@@ -166,10 +184,12 @@ class LogFile:
             flush(self.path.parent)
 
     def _check_folder(self) -> None:
+        """Refuse a file in a missing folder. The folder is not created, because its name is probably misspelt."""
         if not self.path.parent.is_dir():
             raise UsageError(f"{self.path}: the folder {self.path.parent} of the {self.form.name} must exist")
 
     def _make_tables(self, connection: sqlite3.Connection) -> None:
+        """Create the tables and the initial contents of a new file in one transaction."""
         connection.execute("BEGIN IMMEDIATE")
         for statement in self.form.schema:
             connection.execute(statement)
@@ -178,13 +198,14 @@ class LogFile:
 
 
 def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
-    """Open an existing file, and check that it is of this kind."""
+    """Open an existing file, and check that it has the kind and the tables of ``form``."""
     _check_head(path, form)
     with translated_errors(path):
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=LOCK_TIMEOUT_SECONDS
         )
         try:
+            # Changed bytes must reach the check of hashes as they are, and not fail as text that cannot be decoded.
             connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
             for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
@@ -196,22 +217,34 @@ def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> None:
-    """Check that the file has exactly the tables of its kind."""
+    """Check that a file has exactly the tables of its kind.
+
+    Raises:
+        DoesNotHoldError: Tables are missing, changed or added.
+    """
     statements = {text for (text,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")}
     if statements != set(form.schema):
         raise DoesNotHoldError(f"{path}: changed: its tables are not those of a {form.name}")
 
 
 def _check_head(path: Path, form: Form) -> None:
-    """Tell a changed first page from another kind of file: two of three marks decide."""
+    """Check the first page of a file for three marks: SQLite's name, the application id, and the tables.
+
+    A file with two of the three marks counts as a changed file of this kind, and a file with fewer as one of another
+    kind.
+
+    Raises:
+        InputError: The file cannot be read, or is of another kind.
+        DoesNotHoldError: The file was changed.
+    """
     try:
         with open_regular(path, largest=1 << 50) as (stream, _):
             head = stream.read(PAGE_BYTES)
     except Unreadable as error:
-        raise InputError([Fault(str(path), "", error.found, f"a {form.name}")]) from None
+        raise InputError([Fault(str(path), "", error.actual, f"a {form.name}")]) from None
     signs = (
         head[:16] == _MAGIC,
-        head[68:72] == form.mark.to_bytes(4, "big"),
+        head[68:72] == form.mark.to_bytes(4, "big"),  # where SQLite's header has the application id
         all(statement.encode() in head for statement in form.schema),
     )
     if sum(signs) < 2:

@@ -1,25 +1,35 @@
-"""Write a new folder or file: private at first, checked before it gets its name, complete or absent."""
+"""Functions that write folders and files atomically: build each in a private hidden folder, check it, and move it.
+
+Targets that a command must not write are refused before work starts (:func:`check_target`, :func:`check_file`). A run
+writes into a hidden folder next to its target, which no other run uses (:func:`claim_folder`).
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from attrs import frozen
 
-from privopt.errors import UsageError
+from privopt.errors import StoppedError, UsageError
 from privopt.files.regular import flush
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS, sums_text
-from privopt.files.targets import check_file, check_target
-from privopt.files.working_folder import claim_folder
 
 __all__ = [
     "Workspace",
+    "check_file",
+    "check_files",
+    "check_parent",
+    "check_target",
+    "claim_folder",
     "flush_folder",
     "make_parents",
     "new_file",
@@ -31,19 +41,193 @@ __all__ = [
 ]
 
 
-@contextmanager
-def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Iterator[Path]:
-    """Yield the path of a file that becomes ``target`` if the block succeeds, and vanishes if it fails.
+def check_target(folder: Path, *, force: bool, option: str = "--out", known_by: str = RESULT) -> None:
+    """Refuse a folder that must not be replaced.
 
-    It lies in a hidden folder next to ``target``, which may hold other files meanwhile. A run that is killed leaves
-    ``target`` as it was, and at worst that folder, which the next run that writes into the same place removes.
+    Args:
+        folder: The folder to write.
+        force: Whether an earlier result may be replaced.
+        option: The option that names the folder, for messages.
+        known_by: The name of a file that every earlier result contains. Folders without it were not written by privopt.
 
     Raises:
-        UsageError: See :func:`privopt.files.targets.check_file`.
-        StoppedError: It could not be written, or an interrupt came; nothing was written.
+        UsageError: The folder exists and may not be replaced, or the folder around it cannot be written.
+    """
+    check_parent(folder, option)
+    cure = "--force" if option.startswith("--") else "force=True"
+    if folder.is_symlink():
+        raise UsageError(f"{option} {folder}: is a link; name the folder itself")
+    if not folder.exists():
+        return
+    if folder.is_dir() and not any(folder.iterdir()):
+        return
+    if not force:
+        raise UsageError(f"{option} {folder}: exists already; {cure} replaces it")
+    if not (folder / known_by).is_file():
+        raise UsageError(f"{option} {folder}: exists and was not written by privopt, so {cure} will not replace it")
+
+
+def check_parent(target: Path, option: str = "--out") -> None:
+    """Refuse a target whose parent folder cannot be created or written.
+
+    Args:
+        target: The file or folder to write.
+        option: The option that names the target, for messages.
+
+    Raises:
+        UsageError: The target cannot be written.
+    """
+    nearest = next(folder for folder in target.absolute().parents if folder.exists() or folder.is_symlink())
+    if not nearest.is_dir():
+        raise UsageError(f"{option} {target}: {nearest} is not a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {target}: the folder {nearest} cannot be written")
+
+
+def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
+    """Refuse a file that must not be written.
+
+    Raises:
+        UsageError: The file exists and ``force`` is False, it is not a regular file, or its folder cannot be created.
+    """
+    check_parent(target, option)
+    if target.is_symlink() or (target.exists() and not target.is_file()):
+        raise UsageError(f"{option} {target}: is not a regular file")
+    if target.exists() and not force:
+        raise UsageError(f"{option} {target}: exists already; --force replaces it")
+
+
+def check_files(
+    targets: Mapping[str, Path | None], *, force: bool, read: Iterable[Path] = (), folders: Iterable[Path] = ()
+) -> None:
+    """Refuse target files that :func:`check_file` refuses, that the command reads, or that clash with one another.
+
+    Args:
+        targets: The files to write, by option; None for options that are not given.
+        force: Whether existing files may be replaced.
+        read: The files that the command reads.
+        folders: Release folders, in which no other file may be written.
+
+    Raises:
+        UsageError: A target is also read, lies in a release folder, or is named by two options.
+    """
+    # Resolved, so that two names of one file (links, "..") are found out.
+    input_paths = {path.absolute().resolve() for path in read}
+    option_by_path: dict[Path, str] = {}
+    for option, target in targets.items():
+        if target is None:
+            continue
+        check_file(target.absolute(), force=force, option=option)
+        path = target.absolute().resolve()
+        if path in input_paths:
+            raise UsageError(f"{option} {target}: is read, so nothing is written over it; name another file")
+        for folder in folders:
+            if path.is_relative_to(folder.absolute().resolve()):
+                cure = "which holds the release alone; name a file elsewhere"
+                raise UsageError(f"{option} {target}: lies in {folder}, {cure}")
+        if option_by_path.setdefault(path, option) != option:
+            raise UsageError(f"{option} {target}: is {option_by_path[path]} too; name two files")
+
+
+OURS: Final = ".privopt"
+"""A part of the names of hidden folders, so that those of other programs are never removed."""
+
+
+@contextmanager
+def claim_folder(target: Path) -> Iterator[Path]:
+    """Create and lock a hidden folder next to ``target``, yield its path, and remove it when the block ends.
+
+    Leftovers of killed runs are removed first.
+
+    Raises:
+        StoppedError: The disk failed, or the run was interrupted.
+    """
+    work = lock = None
+    try:
+        _remove_leftovers(target)
+        work, lock = _lock_folder(target)
+        yield work
+    except OSError as error:
+        path, reason = error.filename or target, error.strerror or str(error) or type(error).__name__
+        raise StoppedError(f"{path}: {reason}; nothing written") from error
+    except KeyboardInterrupt:
+        raise StoppedError(f"{target}: interrupted; nothing written") from None
+    finally:
+        if work is not None:
+            # What cannot be removed is hidden and closed to others, and the next run tries again.
+            shutil.rmtree(work, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _lock_folder(target: Path) -> tuple[Path, int]:
+    """Create a hidden folder and lock it for the life of this process, so that other runs know that it is in use.
+
+    Returns:
+        The folder, and the file descriptor that holds the lock.
+    """
+    while True:
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f"{OURS}.writing", dir=target.parent))
+        # Until it is locked, another run may take it for a leftover and remove it; then the loop tries again.
+        with suppress(FileNotFoundError):
+            lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            with suppress(OSError):  # a file system without locks, where no other run can take it for a leftover
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if work.exists():
+                return work, lock
+            os.close(lock)
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove the leftovers of killed runs next to a target: unlocked hidden folders of this user.
+
+    Unfinished work for any target is removed, because it may contain drawn reports that were charged only once, and the
+    next run may have another target. A folder that a killed run was replacing is removed only if it belongs to this
+    target, because until the next run for its own target it is the owner's only copy.
+    """
+    random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
+    name = re.compile(
+        rf"\..+{random_part}{ours}\.writing|\.{re.escape(target.name)}{random_part}{ours}\.replaced", re.DOTALL
+    )
+    with suppress(PermissionError), os.scandir(target.parent) as entries:
+        for entry in entries:
+            if not name.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+                continue
+            with suppress(FileNotFoundError):  # the run that owned it has just ended
+                if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                    _remove_if_free(Path(entry.path))
+
+
+def _remove_if_free(folder: Path) -> None:
+    """Remove a folder unless another run has locked it."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:  # another process has just removed it
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # in use, or locks are unknown here: it may be in use
+        return
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+@contextmanager
+def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Iterator[Path]:
+    """Yield the path of a file that becomes ``target`` if the block succeeds, and is removed if the block fails.
+
+    The file is in a hidden folder next to ``target``, where the block may also write other files. A killed run leaves
+    ``target`` unchanged. It may leave the hidden folder, which the next run that writes to the same place removes.
+
+    Raises:
+        UsageError: :func:`privopt.files.new_folder.check_file` refuses the target.
+        StoppedError: Writing failed or was interrupted, and the target is unchanged.
     """
     target = target.absolute()
     check_file(target, force=force, option=option)
+    # In the same folder as the target, because a rename is atomic only within one file system.
     with make_parents(target), claim_folder(target) as workspace:
         path = workspace / target.name
         yield path
@@ -53,14 +237,14 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
 
 
 def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
-    """Write a file of DIR that no sum covers.
+    """Write a file of a release folder (DIR) that the checksums do not cover, such as the report.
 
-    It is written next to DIR and renamed, because what a killed run left in DIR would make DIR invalid.
+    The file is written next to DIR and then renamed, because leftovers of a killed run in DIR would make DIR invalid.
 
     Args:
         target: The file, in ``folder`` or in its ``private/``.
         contents: The bytes of the file.
-        folder: DIR, absolute.
+        folder: The absolute path of DIR.
 
     Raises:
         UsageError: The file's folder cannot be written.
@@ -81,22 +265,22 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
 def new_folder(
     target: Path, *, force: bool = False, private: bool = False, option: str = "--out", known_by: str = RESULT
 ) -> Iterator[Path]:
-    """Yield a folder to write into that becomes ``target`` if the block succeeds, and vanishes if it fails.
+    """Yield a folder to write into, which becomes ``target`` if the block succeeds and is removed if the block fails.
 
-    Until then its owner alone can enter it; in the end files are 0644, and 0600 below ``private/``. A run that is
-    killed leaves ``target`` as it was, and at worst a hidden folder next to it, which the next run that writes into the
-    same place removes.
+    Only its owner can enter the folder until the end, when files get mode 0644, or 0600 below ``private/``. A killed
+    run leaves ``target`` unchanged. It may leave a hidden folder next to ``target``, which the next run that writes to
+    the same place removes.
 
     Args:
-        target: The folder to make.
+        target: The folder to create.
         force: Whether an earlier result may be replaced.
-        private: Whether the whole folder is its owner's own (0700).
-        option: The caller's name of ``target``.
-        known_by: A file that every earlier result has.
+        private: Whether only the owner may enter the folder (mode 0700).
+        option: The option that names ``target``, for messages.
+        known_by: The name of a file that every earlier result contains.
 
     Raises:
-        UsageError: See :func:`privopt.files.targets.check_target`.
-        StoppedError: It could not be written, or an interrupt came; nothing was written.
+        UsageError: :func:`privopt.files.new_folder.check_target` refuses the target.
+        StoppedError: Writing failed or was interrupted, and the target is unchanged.
     """
     with open_workspace(target, force=force, option=option, known_by=known_by) as workspace:
         folder = workspace.new()
@@ -107,14 +291,14 @@ def new_folder(
 
 @frozen
 class Workspace:
-    """A hidden folder next to a target. A folder in it may become the target.
+    """A hidden folder next to a target. One of the folders inside it can become the target.
 
     Attributes:
-        target: The folder to make.
+        target: The folder to create.
         home: The hidden folder, which only this run uses.
         force: Whether an earlier result may be replaced.
-        option: The caller's name of ``target``.
-        known_by: A file that every earlier result has.
+        option: The option that names ``target``, for messages.
+        known_by: The name of a file that every earlier result contains.
     """
 
     target: Path
@@ -124,25 +308,35 @@ class Workspace:
     known_by: str
 
     def new(self) -> Path:
-        """Make an empty folder that its owner alone can enter."""
+        """Create an empty folder that only its owner can enter, and return its path."""
         return Path(tempfile.mkdtemp(dir=self.home))
 
     def complete(self, folder: Path, *, private: bool = False, check: Callable[[Path], None] | None = None) -> None:
-        """Add sums to a written folder, check it, open its public files to others, and flush it to the disk."""
+        """Prepare a written folder for publication: add checksums, check it, open it to others, and flush it to disk.
+
+        Args:
+            folder: The folder with all of its files.
+            private: Whether only the owner may read the folder.
+            check: A function that is called with the folder before others can read it. If it raises an error, the
+                folder is not published.
+        """
         for subfolder, is_private in ((folder, False), (folder / PRIVATE, True)):
             if subfolder.is_dir():
                 text = sums_text(subfolder, private=is_private)
                 (subfolder / SUMS).write_bytes(text.encode("utf-8", "surrogateescape"))
+        # Checked while others cannot enter the folder: what fails the check is never public.
         if check is not None:
             check(folder)
         _open_up(folder, private=private)
         flush_folder(folder)
 
     def publish(self, folder: Path, warn: Callable[[str], None] | None = None) -> None:
-        """Give a complete folder the target's name, and remove the one before; call ``warn`` if that fails.
+        """Move a complete folder into the target's place, and remove the folder that it replaces.
+
+        ``warn`` is called with a sentence if the replaced folder cannot be removed.
 
         Raises:
-            UsageError: Another run has made the target meanwhile.
+            UsageError: Another run has created the target in the meantime.
         """
         check_target(self.target, force=self.force, option=self.option, known_by=self.known_by)
         replaced = swap_into_place(folder, self.target, self.home)
@@ -154,11 +348,17 @@ class Workspace:
 def open_workspace(
     target: Path, *, force: bool = False, option: str = "--out", known_by: str = RESULT
 ) -> Iterator[Workspace]:
-    """Yield a workspace; a folder in it may become ``target``, and the others vanish at the end of the block.
+    """Yield a hidden workspace next to ``target``. One folder in it may become ``target``; the rest is removed.
+
+    Args:
+        target: The folder to create.
+        force: Whether an earlier result may be replaced.
+        option: The option that names ``target``, for messages.
+        known_by: The name of a file that every earlier result contains.
 
     Raises:
-        UsageError: See :func:`privopt.files.targets.check_target`.
-        StoppedError: The disk failed, or an interrupt came.
+        UsageError: :func:`privopt.files.new_folder.check_target` refuses the target.
+        StoppedError: The disk failed, or the run was interrupted.
     """
     target = target.absolute()
     check_target(target, force=force, option=option, known_by=known_by)
@@ -168,7 +368,7 @@ def open_workspace(
 
 @contextmanager
 def make_parents(target: Path) -> Iterator[None]:
-    """Make the folders around a target; if the block fails, those that were made are removed."""
+    """Create the parent folders of a target. If the block fails, remove those that were created."""
     missing = [folder for folder in target.parents if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +381,15 @@ def make_parents(target: Path) -> Iterator[None]:
 
 
 def _open_up(folder: Path, *, private: bool) -> None:
-    """Let others read the public files, and set all dates to now. The folder itself comes last."""
+    """Make the public files of a folder readable by others, and set all file times to now.
+
+    Equal times do not reveal when each file was written. The folder itself is opened last, when everything else is
+    done.
+
+    Args:
+        folder: The folder.
+        private: Whether only the owner may enter the folder. If so, nothing is made readable.
+    """
     now = time.time_ns()
     for path in folder.rglob("*"):
         is_private = private or path.relative_to(folder).parts[0] == PRIVATE
@@ -191,13 +399,23 @@ def _open_up(folder: Path, *, private: bool) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Flush a folder and everything in it to the disk."""
+    """Flush a folder and everything in it to disk."""
     for path in [*folder.rglob("*"), folder]:
         flush(path)
 
 
 def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
-    """Give a finished folder its name; return where the folder that had this name is now, if there was one."""
+    """Move a finished folder into place.
+
+    Args:
+        folder: The finished folder.
+        target: The path that the folder gets. An existing folder at this path is moved away.
+        home: The hidden folder of this run. A folder that is moved away is named after it, with the suffix
+            ``.replaced``.
+
+    Returns:
+        The new path of the folder that was moved away. None if there was none or it was empty.
+    """
     if not target.exists() or not any(target.iterdir()):
         folder.rename(target)
         return None
@@ -213,7 +431,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
 
 
 def remove_replaced(folder: Path, warn: Callable[[str], None] | None) -> None:
-    """Remove a folder that was replaced; call ``warn`` if it could not be removed."""
+    """Remove a replaced folder, and call ``warn`` if it cannot be removed."""
     try:
         folder.chmod(0o700)
         shutil.rmtree(folder)

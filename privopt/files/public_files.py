@@ -1,4 +1,4 @@
-"""Read a release folder's public files, in parts that can be compared between two runs."""
+"""Functions that read a release folder's public files in parts that can be compared between two runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from privopt.files.release_folder import PRIVATE, RESULT, SUMS
 
 NAMED: Final = ("filename", "date_time", "comment", "extra")
 PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
-"""What an archive tells of each member besides its contents: of the file, and of how it was packed."""
+"""The metadata that an archive stores about each member: about the file, and about how it was packed."""
 
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
+"""Matches a number in a text that is not part of a word or name."""
 
 
 def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Yield the contents of the files and of the members of archives; ``private/`` only if ``private``."""
+    """Yield the name and contents of each file of a release, and of each member of an archive (``file:member``).
+
+    Args:
+        folder: The release folder.
+        private: Whether to include the files in ``private/``.
+    """
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if not path.is_file() or (name.split("/")[0] == PRIVATE and not private):
@@ -35,21 +41,28 @@ def public_bytes(folder: Path, *, private: bool = False) -> Iterator[tuple[str, 
 
 
 def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
-    """Return what was released: public files except result.json and the checksums, archives as their members."""
+    """Return the released contents by name: all files except result.json and the checksums.
+
+    Archives are represented by their members, so how an archive was packed does not matter. ``private`` says whether to
+    include the files in ``private/``.
+    """
     files = dict(public_bytes(folder, private=private))
     archives = {name.partition(":")[0] for name in files if ":" in name}
     return {name: contents for name, contents in files.items() if name not in {SUMS, RESULT} | archives}
 
 
 def read_public_parts(folder: Path) -> dict[str, bytes]:
-    """Return the values of result.json without its times, one by one; lists also as a whole."""
+    """Return the values of result.json by location, without the times. Lists are also included as a whole."""
     result = json.loads((folder / RESULT).read_text("utf-8"))
-    result.pop("time", None)
+    result.pop("time", None)  # times differ between any two runs
     return {f"{RESULT}: {location}": json.dumps(value).encode() for location, value in _iter_leaves(result, "")}
 
 
 def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
-    """Yield each value of a JSON document with its location."""
+    """Yield the location and value of each part of a JSON document: keys of objects, whole lists, and single values.
+
+    ``location`` is the location of ``value``, such as ``details.plans[2]``; empty for the whole document.
+    """
     if isinstance(value, Mapping):
         yield f"the keys of {location}" if location else "its keys", list(value)
         for key, inner in value.items():
@@ -62,9 +75,10 @@ def _iter_leaves(value: Any, location: str) -> Iterator[tuple[str, Any]]:
 
 
 def split_public_files(folder: Path) -> dict[str, bytes]:
-    """Return everything public in comparable parts: whole files, columns, texts without numbers, result.json.
+    """Return everything public in comparable parts: whole files, columns, texts without numbers, and result.json.
 
-    It omits what rightly differs between two runs on the same input: times, and the sums that follow from them.
+    Parts that legitimately differ between two runs on the same input (times, and checksums that depend on them) are
+    omitted.
     """
     files = artefact(folder)
     dated = {
@@ -76,6 +90,7 @@ def split_public_files(folder: Path) -> dict[str, bytes]:
     for name, contents in files.items():
         if name.endswith(".csv"):
             rows = [row for row in csv.reader(io.StringIO(contents.decode("utf-8", "replace"))) if row]
+            # Column by column, so that a difference names its column; rows are cut to the shortest one.
             for number, cells in enumerate(zip(*rows, strict=False), start=1):
                 parts[f"{name}, column {number}"] = "\n".join(cells).encode()
         elif b"\x00" not in contents:
@@ -84,12 +99,12 @@ def split_public_files(folder: Path) -> dict[str, bytes]:
 
 
 def _is_zip(contents: bytes) -> bool:
-    """Return whether contents are a zip archive."""
+    """Return whether the contents of a file are a zip archive."""
     return zipfile.is_zipfile(io.BytesIO(contents))
 
 
 def _archive_facts(contents: bytes) -> bytes:
-    """Return an archive's own data besides its members: order, dates, modes, comments, and the packing."""
+    """Return an archive's metadata as bytes: the order, dates, modes, comments and packing of its members."""
     with zipfile.ZipFile(io.BytesIO(contents)) as archive:
         rows = [[getattr(member, name) for name in NAMED + PACKED] for member in archive.infolist()]
         return repr((archive.comment, rows)).encode()

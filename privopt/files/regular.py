@@ -1,4 +1,4 @@
-"""Read and create files with care: regular files alone, bounded in size, read once; and private files."""
+"""Functions that read regular files of bounded size, each only once, and create private files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import BinaryIO, Final
 from privopt.errors import UsageError
 
 LARGEST: Final = 8 * 2**30
-"""Bytes of the largest file that is read: larger inputs are refused by name before anything is read of them."""
+"""The most bytes of a file that is read. Larger files are refused by name before anything is read."""
 
 
 class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into a fault with file and key)
-    """A path cannot be read. The text is the reason, as a clause: ``which is a pipe``."""
+    """Raised if a path cannot be read. The text gives the reason as a clause, such as ``which is a pipe``."""
 
     @property
-    def found(self) -> str:
-        """The reason as what was found, for a fault that names the path itself."""
+    def actual(self) -> str:
+        """The reason as a noun phrase, for :attr:`privopt.errors.Fault.actual` in a fault about the path."""
         if str(self) == _MISSING:
             return "no such file"
         clause = str(self)
@@ -32,7 +32,7 @@ _MISSING: Final = "which does not exist"
 
 
 def what_it_is(mode: int) -> str:
-    """Return the kind of a file in words, from ``st_mode``."""
+    """Return the kind of a file in words, given the ``st_mode`` of its status."""
     kinds = {
         stat.S_IFDIR: "a folder",
         stat.S_IFIFO: "a pipe",
@@ -50,19 +50,20 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
     """Open a regular file for reading, without ever waiting for a pipe or a device.
 
     Args:
-        path: of the file.
-        largest: size in bytes above which it is not opened.
-        links: whether a link may take its place.
+        path: The path of the file.
+        largest: The maximum size in bytes.
+        links: Whether the path may be a link to a regular file.
 
     Yields:
-        The file, and its size in bytes.
+        The open file and its size in bytes.
 
     Raises:
-        Unreadable: it is missing, no regular file, too large, or may not be read.
+        Unreadable: The file is missing, not a regular file, too large, or may not be read.
     """
     try:
         # Checked before opening, because opening a device can have effects already.
         _check_status(os.stat(path, follow_symlinks=links), largest)
+        # O_NONBLOCK, so that a pipe that has replaced the file in the meantime does not block.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
     except FileNotFoundError:
         raise Unreadable(_MISSING) from None
@@ -74,13 +75,13 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         raise Unreadable("which no file can be called") from None
     with os.fdopen(handle, "rb") as stream:
         status = os.fstat(handle)
-        # Checked again on the open file, because the path may have been replaced meanwhile.
+        # Checked again on the open file, because the file may have been replaced in the meantime.
         _check_status(status, largest)
         yield stream, status.st_size
 
 
 def _check_status(status: os.stat_result, largest: int) -> None:
-    """Refuse a file that is not regular or is too large."""
+    """Raise :class:`Unreadable` if a file is not regular or has more than ``largest`` bytes."""
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable(f"which is {what_it_is(status.st_mode)}")
     if status.st_size > largest:
@@ -88,22 +89,23 @@ def _check_status(status: os.stat_result, largest: int) -> None:
 
 
 def read_bytes(path: Path, *, largest: int = LARGEST, links: bool = True) -> bytes:
-    """Return all bytes of a regular file; see :func:`open_regular`.
+    """Return the bytes of a regular file of at most ``largest`` bytes. Links are followed only if ``links`` is True.
 
     Raises:
-        Unreadable: as there, or its length changes while it is read.
+        Unreadable: :func:`open_regular` refuses the file, or the file's length changes while it is read.
     """
     with open_regular(path, largest=largest, links=links) as (stream, size):
         return read_whole(stream, size)
 
 
 def read_whole(stream: BufferedReader, size: int) -> bytes:
-    """Read all bytes of a file that :func:`open_regular` has opened.
+    """Return all bytes of a file that :func:`open_regular` opened and that had ``size`` bytes at that time.
 
     Raises:
-        Unreadable: they cannot be read, or are not as many as they were.
+        Unreadable: The file cannot be read, or its length has changed.
     """
     try:
+        # One more byte than expected, so that a file that has grown is noticed.
         contents = stream.read(size + 1)
     except OSError as error:
         raise Unreadable(f"which cannot be read ({error.strerror})") from None
@@ -116,11 +118,12 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
     """Create a folder that only its owner can enter, or restrict an existing one.
 
     Args:
-        path: of the folder.
-        closed: refuse a folder that others may enter: what lies there may have been read, or be of another.
+        path: The path of the folder. Missing parent folders are created too, also as private folders.
+        closed: Whether to refuse an existing folder that others may enter, since they may have read or changed its
+            files.
 
     Raises:
-        UsageError: what is there is no folder, is another user's, or is not closed as asked.
+        UsageError: The path is not a folder, belongs to another user, or is open to others although ``closed`` is set.
     """
     if not path.parent.exists():
         private_folder(path.parent)
@@ -139,9 +142,9 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
 
 @contextmanager
 def open_private(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that only its owner can read, from its first byte on.
+    """Yield a new file for writing that only its owner can ever read.
 
-    The file replaces the file of that name when the block ends without an error. A link of that name is not followed.
+    When the block ends without an error, the file replaces any existing file at ``path``. Links are not followed.
     """
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)
@@ -154,7 +157,7 @@ def open_private(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush(path: Path) -> None:
-    """Write a file, or the names in a folder, through to the disk."""
+    """Flush a file, or the directory entries of a folder, to disk, so that they survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

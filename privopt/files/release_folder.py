@@ -1,4 +1,4 @@
-"""Read a release folder as untrusted input: its names, its checksums, its result.json.
+"""Functions that read release folders (DIR) as untrusted input: file names, checksums and result.json.
 
 DIR contains only regular files, each listed in a SHA256SUMS. :mod:`privopt.run.publish` writes DIR.
 """
@@ -37,30 +37,38 @@ __all__ = [
     "sums_text",
 ]
 
+# Names in a release folder, DIR.
 RESULT: Final = "result.json"
 SUMS: Final = "SHA256SUMS"
 PROBLEM: Final = "problem"
 PROOF: Final = "proof.npz"
 PRIVATE: Final = "private"
 REPORT: Final = "report.html"
-"""In DIR or in private/: made after the fact, so no sum covers it."""
+"""The report in DIR or private/. It can be written long after the release, so SHA256SUMS does not cover it."""
 
 SIGNATURE: Final = "SHA256SUMS.sig"
-"""In DIR: over SHA256SUMS, so that cannot list it."""
+"""The signature of SHA256SUMS in DIR, which SHA256SUMS therefore cannot cover."""
 
 LARGEST_TEXT: Final = 64 * 2**20
-"""Bytes of the largest result.json or SHA256SUMS."""
+"""The most bytes of a result.json or SHA256SUMS."""
 
 MAX_JSON_DEPTH: Final = 32
-"""Levels of objects and lists in result.json."""
+"""The most levels of nested objects and lists in result.json."""
 
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
-"""What JSON can hold."""
+"""A value that JSON can represent."""
 
 
 def jsonable(value: object) -> Json:
-    """Convert a value to JSON for result.json: unknown is null, infinite is ``"inf"``, arrays are lists."""
+    """Return a value in a form that JSON can represent, for result.json.
+
+    NaN becomes null, infinite numbers become ``"inf"`` and ``"-inf"``, fractions become doubles, and arrays become
+    lists.
+
+    Raises:
+        TypeError: A value cannot be represented in JSON.
+    """
     if isinstance(value, Mapping):
         return {str(name): jsonable(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -80,7 +88,7 @@ def jsonable(value: object) -> Json:
 
 
 def dump_json(value: object) -> str:
-    """Return one JSON document, without NaN or Infinity, ending in a newline."""
+    """Return a value as JSON text without NaN or Infinity, ending in a newline."""
     return json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -88,27 +96,26 @@ def sha256(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a regular file.
 
     Raises:
-        InputError: it is none, or cannot be read.
+        InputError: The path is not a regular file, or cannot be read.
     """
     try:
         with open_regular(path, links=False) as (stream, _):
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except Unreadable as error:
-        raise InputError([Fault(str(path), "", error.found, "a file that can be read")]) from None
+        raise InputError([Fault(str(path), "", error.actual, "a file that can be read")]) from None
 
 
 def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
-    """Return every file below a folder by its relative path, in order, and a fault for everything else.
+    """Return the relative paths of all files below a folder, in order, and a fault for everything else.
 
-    Links, pipes, devices and sockets are faults, and so are empty folders and files that are too large. None of these
-    is opened.
+    Links, pipes, devices, sockets, empty folders and files that are too large are faults. None of them is opened.
 
     Raises:
         InputError: A folder cannot be read.
     """
     files: list[str] = []
     faults: list[Fault] = []
-    pending = [""]
+    pending = [""]  # folders that are still to be read, as prefixes of names
     while pending:
         prefix = pending.pop()
         try:
@@ -133,27 +140,32 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
 
 
 def sums_text(folder: Path, *, private: bool = False) -> str:
-    """Return ``sha256sum``'s lines for all files of a folder that its SHA256SUMS covers."""
+    """Return the text of a folder's SHA256SUMS, with one line in the format of ``sha256sum`` for each covered file.
+
+    Args:
+        folder: A release folder or its ``private/``.
+        private: Whether ``folder`` is ``private/``.
+    """
     covered = {name for name in files_in(folder)[0] if private or not name.startswith(f"{PRIVATE}/")}
     covered -= {SUMS, REPORT} if private else {SUMS, REPORT, SIGNATURE}
     return "".join(_sum_line(name, sha256(folder / name)) for name in sorted(covered))
 
 
 def _sum_line(name: str, digest: str) -> str:
-    """Return a line as sha256sum writes it. Unusual names are escaped, so that none can look like another line."""
+    """Return a line in the format of sha256sum. Unusual names are escaped, so that none can look like another line."""
     escaped = name.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
 def expect_release(folder: Path, name: str = RESULT) -> None:
-    """Refuse a folder that is not a DIR, before reading anything else in it.
+    """Refuse a folder that is not a release folder (DIR), before reading anything in it.
 
     Args:
-        folder: DIR.
-        name: of a file that every DIR has.
+        folder: The folder.
+        name: The name of a file that every DIR contains.
 
     Raises:
-        InputError: the folder, or the file in it, does not exist.
+        InputError: The folder or the file in it does not exist.
     """
     actual = f"no {name} in it" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
     if not os.path.lexists(folder / name):
@@ -161,16 +173,17 @@ def expect_release(folder: Path, name: str = RESULT) -> None:
 
 
 def check_sums(folder: Path) -> list[str]:
-    """Compare a DIR with its SHA256SUMS, and ``private/`` with its own if it exists.
+    """Compare a release folder (DIR) with its SHA256SUMS, and ``private/``, if it exists, with its own.
 
     Returns:
-        One line for each file that changed, is missing or is new, and for all that is not a regular file; empty if
-        all sums hold.
+        One line for each file that was changed, removed or added, and for everything that is not a regular file. Empty
+        if all checksums match.
 
     Raises:
         InputError: SHA256SUMS is missing, or DIR cannot be read.
     """
     expect_release(folder, SUMS)
+    # Links and pipes come first: computing the sum of a file behind one could block or read outside the folder.
     _, faults = files_in(folder)
     if faults:
         return [str(fault) for fault in faults]
@@ -181,11 +194,19 @@ def check_sums(folder: Path) -> list[str]:
 
 
 def _compare_sums(folder: Path, *, private: bool) -> list[str]:
-    """Compare a folder's recorded sums with those of its files."""
+    """Compare a folder's SHA256SUMS with its files, and return a line for each difference.
+
+    Args:
+        folder: A release folder or its ``private/``.
+        private: Whether ``folder`` is ``private/``.
+
+    Raises:
+        InputError: SHA256SUMS cannot be read.
+    """
     try:
         written = read_bytes(folder / SUMS, largest=LARGEST_TEXT, links=False).decode("utf-8", "surrogateescape")
     except Unreadable as error:
-        raise InputError([Fault(str(folder / SUMS), "", error.found, "the sums of a privopt folder")]) from None
+        raise InputError([Fault(str(folder / SUMS), "", error.actual, "the sums of a privopt folder")]) from None
     actual = sums_text(folder, private=private)
     if written == actual:
         return []
@@ -195,32 +216,36 @@ def _compare_sums(folder: Path, *, private: bool) -> list[str]:
     ]
     lines += [f"{name}: missing" for name in sorted(recorded.keys() - computed.keys())]
     lines += [f"{name}: not listed in {SUMS}" for name in sorted(computed.keys() - recorded.keys())]
+    # All digests agree, but the text differs: in order, spacing or repeated lines.
     return lines or [f"{SUMS}: not as it was written"]
 
 
 def _digests_by_name(text: str) -> dict[str, str]:
-    """Return the digests by name; names stay escaped."""
+    """Return the digests in a SHA256SUMS by file name. Names stay escaped, as written by :func:`_sum_line`."""
     return {name: digest for digest, _, name in (line.partition("  ") for line in text.split("\n") if line)}
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """Return the result.json of a DIR.
+    """Return the result.json of a release folder (DIR) as a JSON object.
 
     Raises:
-        InputError: there is none, or it is not a JSON object: each name once, no NaN, not too deep.
+        InputError: The file is missing or is not a JSON object, repeats a name in an object, or contains numbers that
+            are not finite, invalid characters, or more than :data:`MAX_JSON_DEPTH` levels.
     """
     path = folder / RESULT
 
     def refuse(got: str, expectation: str = "a result of privopt") -> NoReturn:
+        """Raise an error that says what the file contains and what was expected."""
         raise InputError([Fault(str(path), "", got, expectation)])
 
     try:
         text = read_bytes(path, largest=LARGEST_TEXT, links=False).decode("utf-8")
+        # Python's reader is lenient: the hooks refuse NaN, numbers beyond doubles, and names that occur twice.
         result = json.loads(
             text, parse_constant=_no_constant, parse_float=_read_finite, object_pairs_hook=_unique_names
         )
     except Unreadable as error:
-        refuse(error.found, "a folder that privopt solve has written")
+        refuse(error.actual, "a folder that privopt solve has written")
     except (ValueError, RecursionError) as error:
         refuse(f"text that is not JSON ({reason_of(error)})")
     if not isinstance(result, dict):
@@ -231,10 +256,12 @@ def read_document(folder: Path) -> dict[str, Any]:
 
 
 def _no_constant(constant: str) -> NoReturn:
+    """Refuse NaN and Infinity, which Python accepts although JSON does not define them."""
     raise ValueError(f"it contains {constant}")
 
 
 def _read_finite(text: str) -> float:
+    """Return a number in a JSON text as a double, and refuse numbers that are too large for a double."""
     number = float(text)
     if math.isinf(number):
         raise ValueError(f"{text}, which no double holds")
@@ -242,7 +269,8 @@ def _read_finite(text: str) -> float:
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object, and refuse names that occur twice."""
+    """Return a JSON object as a dict, and refuse names that occur twice."""
+    # Parsers differ in which of two equal names they take, so programs would read different claims.
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]
@@ -251,11 +279,16 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _is_writable(value: Any) -> bool:
-    """Return whether a document is flat enough to be walked, and all its text can be written as UTF-8."""
+    """Return whether a JSON document has at most :data:`MAX_JSON_DEPTH` levels and contains only valid UTF-8 text.
+
+    Such a document can be processed by recursive functions and written again.
+    """
+    # Level by level, without recursion, which a deep document could exhaust.
     level = [value]
     for _ in range(MAX_JSON_DEPTH):
         texts = [inner for inner in level if isinstance(inner, str)]
         texts += [name for inner in level if isinstance(inner, dict) for name in inner]
+        # Halves of surrogate pairs, which JSON can write as \ud800 but UTF-8 cannot.
         if any("\ud800" <= sign <= "\udfff" for text in texts for sign in text if sign > "\ud7ff"):
             return False
         level = [

@@ -1,1 +1,1 @@
-"""Privacy budgets of subjects, charged before anything is drawn, in a ledger that chains."""
+"""Privacy budgets of subjects, charged before anything is drawn, in a hash-chained ledger."""

@@ -1,4 +1,4 @@
-"""The balance of a subject's account in a ledger, and single charges."""
+"""The balance of a subject's account in a ledger, and individual charges."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["Account", "Charge"]
 
 @frozen(kw_only=True)
 class Account:
-    """What a subject has spent, and has left, in one unit.
+    """The balance of a subject in one unit.
 
     Attributes:
-        subject: as the ledger names it.
-        spent_sum: in all, or in the window that was asked for.
-        left_sum: until the limit, now; None without one.
-        reports: charges in all: of each report, or of traces that are predicted of the first and of each segment.
-        period: of the calendar, if the limit is by period: then all of this is of that period alone.
+        subject: The subject, as the ledger names it.
+        spent_sum: The amount spent, in total or in the requested window.
+        left_sum: The amount that may still be spent under the limit; None without a limit.
+        reports: The number of charges: one for each report, or for predicted traces one for the first report and for
+            each segment.
+        period: The calendar period that all figures are for, if the limit is by the calendar; otherwise None.
     """
 
     subject: str
@@ -45,7 +46,7 @@ class Account:
         return None if self.left_sum is None else sum_text(self.left_sum)
 
     def to_json(self) -> dict[str, str | int | None]:
-        """Return an item of ``subjects`` of ``privopt budget --json``."""
+        """Return the account as ``privopt budget --json`` lists it under ``subjects``."""
         return {
             "subject": self.subject,
             **({} if self.period is None else {"period": self.period}),
@@ -60,11 +61,11 @@ class Charge:
     """One charge of a subject.
 
     Attributes:
-        number: of its entry.
-        subject: as the ledger names it.
-        time: microseconds since 1970, UTC.
-        cost: what was charged.
-        period: that it was charged to; None if the limit is not by the calendar.
+        number: The number of the ledger entry.
+        subject: The subject, as the ledger names it.
+        time: Time of the charge in microseconds since 1970, UTC.
+        cost: The cost that was charged.
+        period: The calendar period that was charged; None if the limit is not by the calendar.
     """
 
     number: int

@@ -1,6 +1,8 @@
 """The balances that one transaction of a ledger reads and updates.
 
-Every entry that a transaction relies on has its hash recomputed first.
+Charging must not slow down as a ledger grows. A transaction therefore reads the newest entry of an account, whose total
+is cumulative, and recomputes the hash of each entry that it relies on; :mod:`privopt.ledger.check_chain` checks all of
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ SCHEMA: Final = (
     "total TEXT NOT NULL, count INTEGER NOT NULL, hash BLOB NOT NULL)",
     "CREATE INDEX by_account ON entries (account, time)",
 )
-"""An entry that charges no one has no account. Total and count are the account's, with the entry."""
+"""An entry that charges nobody has no account. Total and count are those of the account after the entry. Totals are
+text, because SQLite has no rationals."""
 
 Mark = tuple[int, bytes]
 """The number and the hash of an entry."""
@@ -36,12 +39,19 @@ _ACCOUNT: Final = ", ".join(AccountKey._fields)
 _TERMS: Final = ", ".join(Terms._fields)
 _NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
 _MAX_PENDING_ROWS: Final = 20_000
-"""Rows that are held before they are written."""
+"""Rows that are held in memory before they are written."""
 
 
 @define
 class _Balance:
-    """An account in a transaction: its number (None if new), total, number of charges, and total before the window."""
+    """The state of an account in a transaction.
+
+    Attributes:
+        number: Number of the account. None if it is new.
+        total: The total charged so far.
+        count: Number of charges so far.
+        earlier_total: The total charged before the limit's window began; 0 without a window.
+    """
 
     number: int | None
     total: Sum
@@ -56,12 +66,12 @@ class _Balance:
 
 @define(kw_only=True, eq=False)
 class LedgerTransaction:
-    """Reads and adds entries; :meth:`close` writes the added ones.
+    """Reads and adds entries of a ledger within one transaction. :meth:`close` writes the added entries.
 
     Attributes:
-        connection: in a transaction.
-        path: of the ledger, for messages.
-        clock: nanoseconds since 1970.
+        connection: The database, in a transaction.
+        path: The ledger's file, for messages.
+        clock: Returns the nanoseconds since 1970, UTC.
     """
 
     connection: sqlite3.Connection
@@ -73,10 +83,14 @@ class LedgerTransaction:
     _head: Entry | None = None
     _now: int | None = None
 
-    # --- what stands there --------------------------------------------------------------------------------
+    # --- reading entries ----------------------------------------------------------------------------------
 
     def _find_entry(self, where: str, *values: object) -> Entry | None:
-        """Return the first entry that meets a condition, after recomputing its hash.
+        """Return the first entry that meets a condition, after recomputing its hash, or None if no entry does.
+
+        Args:
+            where: The condition in SQL, with a question mark for each value.
+            values: The values.
 
         Raises:
             DoesNotHoldError: The entry was changed.
@@ -89,6 +103,7 @@ class LedgerTransaction:
             "SELECT hash FROM entries WHERE number = ?", (entry.number - 1,)
         ).fetchone()
         account = self._read_texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", entry.account)
+        # A missing previous entry gives another hash than the stored one, so it is noticed too.
         previous_hash = previous_row[0] if previous_row else BEGINNING
         if not entry.follows(
             previous_hash, None if account is None else AccountKey(*account), self._terms_at(entry.terms)
@@ -97,17 +112,20 @@ class LedgerTransaction:
         return entry
 
     def _read_texts(self, query: str, number: int | None) -> tuple[str, ...] | None:
-        """Return a row of texts, or None if there is none or it has other values."""
+        """Return the row that a query finds for ``number``, or None if there is no row or a value is not a text.
+
+        The file may have been tampered with, so a column can hold values of any type.
+        """
         row: tuple[str, ...] | None = self.connection.execute(query, (number,)).fetchone()
         return row if row is not None and all(isinstance(value, str) for value in row) else None
 
     def _terms_at(self, number: int) -> Terms | None:
-        """Return terms by their number."""
+        """Return the terms with the given number, or None if there are none."""
         row = self._read_texts(f"SELECT {_TERMS} FROM terms WHERE id = ?", number)
         return None if row is None else Terms(*row)
 
     def hash_of(self, number: int) -> bytes:
-        """Return the hash of an entry; empty if there is none."""
+        """Return the hash of the entry with the given number; empty bytes if there is no such entry."""
         entry = self._find_entry("number = ?", number)
         return b"" if entry is None else entry.hash
 
@@ -120,26 +138,29 @@ class LedgerTransaction:
 
     @property
     def now(self) -> int:
-        """The current time, but never before the last entry's: putting a clock back must not free a window."""
+        """The current time in microseconds since 1970, but never before that of the last entry.
+
+        Setting a clock back must not move charges out of a window.
+        """
         if self._now is None:
             last = 0 if self.head is None else self.head.time
-            # A window ends now: times that went back would move old charges out of it.
             self._now = max(self.clock() // 1000, last)
         return self._now
 
     def _last_terms(self, kind: str, unit: str = "") -> Terms | None:
-        """Return the terms of the newest entry of a kind that charges no account."""
+        """Return the terms of the newest entry of a kind ("limit", "names") in a unit, or None if there is no entry."""
+        # Limits and names are entries like charges, of which the newest one is in force.
         condition = "terms IN (SELECT id FROM terms WHERE kind = ? AND unit = ?)"
         entry = self._find_entry(f"account IS NULL AND {condition} {_NEWEST}", kind, unit)
         return None if entry is None else self._terms_at(entry.terms)
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the current limit of a unit; None without one."""
+        """Return the current limit of a unit, or None if there is no limit."""
         terms = self._last_terms("limit", unit)
         return None if terms is None else terms.limit
 
     def units(self, kind: str) -> set[str]:
-        """Return the units that have a ``"charge"``, or a ``"limit"``."""
+        """Return the units that have an entry of the given kind, ``"charge"`` or ``"limit"``."""
         return {unit for (unit,) in self.connection.execute("SELECT DISTINCT unit FROM terms WHERE kind = ?", (kind,))}
 
     @property
@@ -150,7 +171,7 @@ class LedgerTransaction:
 
     @property
     def relation(self) -> str | None:
-        """The relation that all charges are for; None before the first."""
+        """The unit of all charges, such as "per km" (:attr:`Cost.unit`). None before the first charge."""
         row = self.connection.execute("SELECT relation FROM terms WHERE kind = 'charge' LIMIT 1").fetchone()
         return None if row is None else str(row[0])
 
@@ -160,35 +181,45 @@ class LedgerTransaction:
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
     def _read_balance(self, key: AccountKey, micros: int | None) -> _Balance:
-        """Return the balance of an account.
+        """Return the balance of an account from its newest entry and, with a window, the newest entry before that.
 
         Args:
-            key: of the account.
-            micros: length of the window, which holds its end and not its beginning; None for all time.
+            key: The account.
+            micros: Length of the window in microseconds. The window ends now, and includes its end but not its
+                beginning. None for all time.
+
+        Raises:
+            DoesNotHoldError: The account has no entry, or an entry was changed.
         """
         nothing = zero_sum(key.unit)
         condition = " AND ".join(f"{name} = ?" for name in key._fields)
         row = self.connection.execute(f"SELECT id FROM accounts WHERE {condition}", key).fetchone()
         if row is None:
             return _Balance(None, nothing, 0, nothing)
-        # The newest entry of an account has its total, so that no other entry is read.
+        # The newest entry of an account has its total, so no other entry is read.
         last, window_start = self._find_entry(f"account = ? {_NEWEST}", row[0]), None
         if last is None:
             raise DoesNotHoldError(f"{self.path}: changed: a subject without an entry")
-        # Totals are cumulative, so that one entry gives all that was spent before the window.
+        # Totals are cumulative, so one entry gives all that was spent before the window.
         if micros is not None:
             window_start = self._find_entry(f"account = ? AND time <= ? {_NEWEST}", row[0], self.now - micros)
         return _Balance(
             row[0], sum_of(last.total), last.charges, nothing if window_start is None else sum_of(window_start.total)
         )
 
-    # --- what was charged ---------------------------------------------------------------------------------
+    # --- accounts and charges -----------------------------------------------------------------------------
 
     def key_of(self, name: str, period: str | None, limit: Limit | None, unit: str) -> AccountKey:
-        """Return the account that a charge of a subject falls on, by its unit and, if there are any, its period.
+        """Return the key of the account that is charged.
+
+        Args:
+            name: The subject, as the ledger names it.
+            period: Calendar period of the report. None for the current one, if the limit is by the calendar.
+            limit: The limit in force. None without one.
+            unit: Unit of the charge.
 
         Raises:
-            UsageError: a period, if the limit is not by the calendar.
+            UsageError: A period is given although the limit is not by the calendar, or the calendar has no such period.
         """
         calendar = None if limit is None else limit.calendar
         if calendar is None:
@@ -202,27 +233,33 @@ class LedgerTransaction:
         return AccountKey(name, unit, period)
 
     def check_names(self, label: str) -> None:
-        """Refuse a way of naming subjects other than that of the charges so far."""
+        """Refuse a way of naming subjects (:attr:`Names.label`) that differs from the one used so far.
+
+        Raises:
+            InputError: The charges so far name subjects in another way.
+        """
         if self.names and self.names != label:
             raise InputError([Fault(str(self.path), "subjects", label, f"{self.names}, as charged")])
 
     def accounts(self, unit: str) -> list[AccountKey]:
-        """Return all accounts of a unit, in order."""
+        """Return the keys of all accounts in a unit, ordered by subject and period."""
         query = f"SELECT {_ACCOUNT} FROM accounts WHERE unit = ? ORDER BY subject, period"
         return [AccountKey(*row) for row in self.connection.execute(query, (unit,))]
 
     def account(self, key: AccountKey, subject: str, micros: int | None, limit: Limit | None) -> Account:
-        """Return what an account has spent, and has left.
+        """Return what an account has spent, and what remains of its limit.
 
         Args:
-            key: of the account.
-            subject: whose it is, in words.
-            micros: length of the window whose charges count as spent; None for all time.
-            limit: in force.
+            key: The account.
+            subject: The subject's name in the result.
+            micros: Length in microseconds of the window whose charges count as spent. None for all time.
+            limit: The limit in force. None without one.
         """
+        # Two windows: the requested one for what was spent, that of the limit for what is left.
         balance, remaining = self._read_balance(key, micros), None
         if limit is not None:
             window_spent = self._read_balance(key, limit.micros).spent
+            # Not below 0: a limit may have been lowered after the charges.
             remaining = tuple(
                 max(Fraction(0), limit_number - spent_number)
                 for limit_number, spent_number in zip(limit.sum, window_spent, strict=True)
@@ -233,11 +270,13 @@ class LedgerTransaction:
         )
 
     def charges(self, subject: str | None) -> list[Charge]:
-        """Return each charge of a subject, or of all subjects, oldest first."""
+        """Return the charges of a subject, or of all subjects, oldest first."""
         query = (
             "SELECT e.number, e.time, e.terms, a.subject, a.period FROM entries e JOIN accounts a ON a.id = e.account"
         )
+        # Only entries with an account are charges.
         condition, values = ("", ()) if subject is None else (" WHERE subject = ?", (subject,))
+        # Few terms serve many entries, so each cost is parsed once.
         costs: dict[int, Cost] = {}
         charges = []
         for entry, time, number, owner, period in self.connection.execute(
@@ -251,15 +290,18 @@ class LedgerTransaction:
             charges.append(Charge(number=entry, subject=owner, time=time, cost=costs[number], period=period or None))
         return charges
 
-    # --- what is added ------------------------------------------------------------------------------------
+    # --- adding entries -----------------------------------------------------------------------------------
 
     def charge(self, key: AccountKey, terms: Terms, limit: Limit | None) -> bool:
-        """Charge an account, and return True; if that would pass the limit, charge nothing and return False.
+        """Charge an account, unless the charge would exceed the limit.
 
         Args:
-            key: of the account.
-            terms: of the entry.
-            limit: in force.
+            key: The account.
+            terms: Terms of the entry, with the amount.
+            limit: The limit in force. None without one.
+
+        Returns:
+            Whether the account was charged. If not, nothing was written.
         """
         balance, amount = self._balances.get(key), sum_of(terms.amount)
         if balance is None:
@@ -286,9 +328,17 @@ class LedgerTransaction:
         total: str = "0",
         count: int = 0,
     ) -> None:
-        """Add an entry after the last one."""
+        """Append an entry, with a hash that chains it to the previous entry.
+
+        Args:
+            terms: The terms of the entry.
+            key, account: The charged account and its number. None for an entry that charges nobody.
+            total: The total charged to the account, including this entry, as exact text.
+            count: Number of the account's charges, including this entry.
+        """
         number, previous_hash = (1, BEGINNING) if self.head is None else (self.head.number + 1, self.head.hash)
         fields = number, account, self.now, self._terms_number(terms), total, count
+        # The hash covers all other fields, so an entry without one is made first.
         self._head = Entry(*fields, Entry(*fields, b"").compute_hash(previous_hash, key, terms))
         self._rows.append(self._head)
         # Written in blocks of many rows, which is faster and bounds the memory.
@@ -296,7 +346,7 @@ class LedgerTransaction:
             self.close()
 
     def _terms_number(self, terms: Terms) -> int:
-        """Return the number of terms; new ones are stored."""
+        """Return the number of terms in the table ``terms``, after inserting them if they are new."""
         if terms not in self._terms:
             condition = " AND ".join(f"{name} = ?" for name in terms._fields)
             row = self.connection.execute(f"SELECT id FROM terms WHERE {condition}", terms).fetchone()
@@ -308,6 +358,6 @@ class LedgerTransaction:
         return self._terms[terms]
 
     def close(self) -> None:
-        """Write the added entries."""
+        """Insert the added entries that are still in memory into the database."""
         self.connection.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?)", self._rows)
         self._rows.clear()

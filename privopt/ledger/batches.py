@@ -1,9 +1,10 @@
-"""Batches of ``apply`` that can be repeated: after a kill, the same command gives each row the report it paid for.
+"""Repeatable batches of ``apply``: after a crash, the same command gives each row the report that was charged for it.
 
-All random bytes of a batch follow from one key of 32 bytes, drawn from the operating system's entropy and durable
-before the first charge. The key lies next to the ledger in ``FILE.batches/``, which only its owner can enter. Until it
-is deleted it is as secret as the true data, because it lets anyone test every candidate for a row's secret against the
-row's report. Privacy rests on SHAKE-256 under a secret key being a pseudo-random function.
+All random bytes of a batch are derived from one key of 32 bytes, which is drawn from the operating system's entropy and
+stored durably before the first charge. The key lies next to the ledger in ``FILE.batches/``, which only its owner can
+enter. Until it is deleted, the key is as sensitive as the true data, because anyone who has it can test every candidate
+for a row's secret against the row's report. Privacy relies on SHAKE-256 under a secret key being a pseudo-random
+function.
 
 Source:
     docs/guide/repeated.md, "Batches"; ADR 24.
@@ -26,31 +27,32 @@ from attrs import define, field, frozen
 
 from privopt.declare.column_texts import TABLE, subjects_of, texts_of
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError, cut
+from privopt.files.new_folder import claim_folder
 from privopt.files.regular import flush, open_private, private_folder
 from privopt.files.release_folder import sha256
-from privopt.files.working_folder import claim_folder
 from privopt.ledger.subject_names import key_at
 
 _KEY_BYTES: Final = 32
 
 LONGEST_NAME: Final = 200
-"""Characters of a batch's name."""
+"""Largest number of characters of a batch's name."""
 
 _LABEL: Final = b"privopt batch 1"
+"""In every text that is hashed under a batch's key, so that no other use of the key gives the same hashes."""
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
 
 
 def encode_parts(parts: Iterable[bytes]) -> bytes:
-    """Join parts, each behind its length, so that no two lists of parts give the same bytes."""
+    """Join parts, each preceded by its length, so that different lists of parts never give the same bytes."""
     return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
 
 
 @frozen
 class Coins:
-    """The random bytes of a batch: one stream for each draw, which is the same each time.
+    """The random bytes of a batch: one reproducible stream for each draw.
 
     Attributes:
-        prefix: key, batch and release, encoded.
+        prefix: The batch's key and name, and the release, encoded by :func:`encode_parts`.
     """
 
     prefix: bytes = field(repr=False)
@@ -59,23 +61,24 @@ class Coins:
         """Return bytes ``start`` to ``start + count`` of the stream of one draw.
 
         Args:
-            purpose: what is drawn; no two draws of a row for one position share it.
-            row: its name: 8 bytes of its number in its table, from 0; or subject and id, encoded.
-            position: name of the position; empty if a row has a single one.
-            secret: canonical bytes of the row's secret: a row whose secret was changed gets coins of its own.
-            start, count: of the bytes.
+            purpose: Label of the draw, different for all draws of a row for the same position.
+            row: Name of the row: its number in the table, from 0, as 8 bytes; or its subject and id, encoded.
+            position: Name of the position. Empty if a row has a single one.
+            secret: Canonical bytes of the row's secret, so that a row whose secret was changed gets other random bytes.
+            start, count: Position of the first byte, and number of bytes.
         """
         parts = (purpose.encode(), row, position.encode("utf-8"), secret)
+        # SHAKE-256 cannot seek: the bytes before ``start`` are computed again, which is cheap for the few of a draw.
         return hashlib.shake_256(self.prefix + encode_parts(parts)).digest(start + count)[start:]
 
 
 @define
 class Digest:
-    """A keyed sum over the rows of a table, in any order and any division into parts.
+    """A keyed digest of the rows of a table, independent of their order and of how the table is split into parts.
 
     Attributes:
-        key: of the batch.
-        total: so far; a sum of HMACs, modulo 2^256.
+        key: The batch's key.
+        total: The sum of the HMACs so far, modulo 2^256.
     """
 
     key: bytes = field(repr=False)
@@ -86,15 +89,16 @@ class Digest:
         self.add_number(self.mac(*parts))
 
     def mac(self, *parts: bytes) -> int:
-        """Return the HMAC of a row, which :meth:`add` adds, as a whole number below 2^256."""
+        """Return the HMAC of a row as an integer below 2^256, as :meth:`add` adds it."""
         return int.from_bytes(hmac.digest(self.key, encode_parts((_LABEL, *parts)), "sha256"), "big")
 
     def add_number(self, number: int) -> None:
-        """Add the HMAC of a row, or a sum of several."""
+        """Add an integer to the total modulo 2^256: the HMAC of one row, or the sum of the HMACs of several rows."""
+        # A sum does not depend on the order of the rows; unlike XOR, it does not cancel a row that occurs twice.
         self.total = (self.total + number) % (1 << 256)
 
     def add_sum(self, text: str) -> None:
-        """Add the sum over other rows, in hexadecimal."""
+        """Add the total of another digest, given in hexadecimal (its :attr:`text`)."""
         self.add_number(int(text, 16))
 
     @property
@@ -107,12 +111,12 @@ class Digest:
 class BatchAccess:
     """Reads the key of a batch while the block that opened it runs, in any process that can read the batch's folder.
 
-    It can be pickled and holds no key: once the block has ended, nothing can be drawn with it.
+    A BatchAccess can be pickled and contains no key. Once the block has ended, nothing can be drawn with it.
 
     Attributes:
         name: The batch's name.
         folder: The batch's folder, as an absolute path.
-        token: What the batch's folder holds while the block runs: random, and another in each block.
+        token: A random text, new in each block, that the batch's folder holds while the block runs.
     """
 
     name: str
@@ -138,19 +142,19 @@ class BatchAccess:
         return key
 
     def coins(self, key: bytes, release: str) -> Coins:
-        """Return the batch's random bytes; see :meth:`Batch.coins`."""
+        """Return the batch's random bytes for a release, as :meth:`Batch.coins` does; :meth:`read_key` has the key."""
         return Coins(encode_parts((key, _LABEL, self.name.encode("utf-8"), release.encode())))
 
 
 @define(kw_only=True, eq=False)
 class Batch:
-    """One batch next to a ledger, locked by this process.
+    """One batch, stored next to a ledger and locked by this process.
 
     Attributes:
-        ledger: the ledger's file.
-        name: of the batch.
-        target: the file that its table is written to.
-        folder: where its key and its record lie.
+        ledger: The ledger's file.
+        name: The batch's name.
+        target: The file that the batch's table is written to.
+        folder: The folder with the batch's key and record.
     """
 
     ledger: Path
@@ -161,20 +165,23 @@ class Batch:
     _fresh: bool = field(init=False, default=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        """Check the name, and derive the folder from it."""
         if not self.name.strip() or len(self.name) > LONGEST_NAME or not self.name.isprintable():
             expectation = f"a name of 1 to {LONGEST_NAME} printable characters"
             raise UsageError(f"batch must be {expectation}, got {cut(repr(self.name))}")
         self.target = self.target.absolute()
+        # Hashed, because a name may contain characters that file names cannot, such as a slash.
         digest = hashlib.sha256(self.name.encode("utf-8")).hexdigest()[:32]
         self.folder = self.ledger.with_name(f"{self.ledger.name}.batches") / digest
 
     @contextmanager
-    def opened(self) -> Iterator[Self]:
-        """Create and lock the batch's folder. A batch that does not begin leaves no key behind.
+    def open_folder(self) -> Iterator[Self]:
+        """Create the batch's folder, and lock it during the block. A batch that does not begin leaves no key behind.
 
         Raises:
-            UsageError: another process runs it, there is no folder for it, or others may enter that.
-            StoppedError: it cannot be written.
+            UsageError: Another process runs the batch, the ledger's folder is missing, or other users may enter the
+                batch's folder.
+            StoppedError: The folder cannot be written.
         """
         if not self.ledger.absolute().parent.is_dir():
             raise UsageError(f"{self.ledger}: the folder {self.ledger.parent} of the ledger must exist")
@@ -191,8 +198,9 @@ class Batch:
                 raise UsageError(f"batch {cut(self.name)}: another process runs it; wait for its end") from None
             yield self
         finally:
-            (self.folder / _OPEN).unlink(missing_ok=True)  # no worker draws after the block, whatever ended it
-            if self._fresh and not self.record:  # nothing was charged under a key that this run made
+            (self.folder / _OPEN).unlink(missing_ok=True)  # workers must not draw after the block, however it ended
+            # The key was made in this block, and nothing was charged under it.
+            if self._fresh and not self.record:
                 self._delete_key()
             os.close(self._lock)
 
@@ -200,10 +208,12 @@ class Batch:
 
     @property
     def record(self) -> dict[str, Any]:
-        """The record of the batch: digest and target once it has begun, and how it ended; empty before.
+        """The record of the batch: its state, digest and target. Empty before the batch begins.
+
+        The state is ``begun``, ``writing``, ``finished`` or ``forgotten``.
 
         Raises:
-            DoesNotHoldError: it is not as it was written.
+            DoesNotHoldError: The record was changed after it was written.
         """
         try:
             content = json.loads((self.folder / _RECORD).read_bytes())
@@ -211,12 +221,13 @@ class Batch:
             return {}
         except (OSError, ValueError) as error:
             raise DoesNotHoldError(f"{self.folder / _RECORD}: changed: no record of a batch") from error
+        # A folder that was renamed or copied can have the record of another batch.
         if not isinstance(content, dict) or content.get("name") != self.name:
             raise DoesNotHoldError(f"{self.folder / _RECORD}: changed: the record of another batch")
         return content
 
     def _write_record(self, record: dict[str, Any]) -> None:
-        """Write the record durably: completely or not at all."""
+        """Replace the record durably and atomically."""
         target = self.folder / _RECORD
         with claim_folder(target) as work:
             new = work / "new"
@@ -234,21 +245,21 @@ class Batch:
         """Refuse a batch that has ended.
 
         Raises:
-            UsageError: it was forgotten, or finished.
+            UsageError: The batch was forgotten, or is finished.
         """
         state = self.record.get("state")
         if state in ("finished", "forgotten"):
-            self._delete_key()  # a kill may have come before it was
+            self._delete_key()  # the process may have been killed before it deleted the key
             raise UsageError(f"batch {cut(self.name)} must be new or unfinished, got one that is {state}: name another")
 
     # --- its key ----------------------------------------------------------------------------------------------
 
     def key(self) -> bytes:
-        """Return the batch's key; it is created if the batch has none and never began.
+        """Return the batch's key of 32 bytes, creating it if the batch has no key and has not begun.
 
         Raises:
-            UsageError: it is over.
-            DoesNotHoldError: it began, and its key is gone.
+            UsageError: The batch has ended.
+            DoesNotHoldError: The batch has begun, and its key is gone.
         """
         self.check_open()
         path = self.folder / _KEY
@@ -258,7 +269,7 @@ class Batch:
         return key_at(path, make=True)
 
     def grant_access(self) -> BatchAccess:
-        """Let other processes of this user read the key until the block ends."""
+        """Let other processes of this user read the key until the block of :meth:`open_folder` ends."""
         access = BatchAccess(name=self.name, folder=self.folder.absolute(), token=os.urandom(16).hex())
         self.key()  # made before anybody reads it
         with open_private(self.folder / _OPEN) as stream:
@@ -266,38 +277,45 @@ class Batch:
         return access
 
     def fingerprint(self) -> str:
-        """Return a text that identifies the key without revealing it. Charges contain it."""
+        """Return a text that identifies the key without revealing it, for the purpose of charges."""
         return hmac.new(self.key(), encode_parts((_LABEL, b"fingerprint")), hashlib.sha256).hexdigest()[:32]
 
     def purpose(self, charged: Iterable[str]) -> str:
-        """Return the purpose of the batch's charges in the ledger.
+        """Return the purpose that the ledger's entries for this batch state: its name and its key's fingerprint.
 
         Args:
-            charged: all purposes that the ledger knows.
+            charged: All purposes that the ledger contains.
 
         Raises:
-            UsageError: it holds charges of a batch of this name under another key, whose reports cannot be drawn again.
+            UsageError: The ledger has charges of a batch of this name under another key, whose reports cannot be drawn
+                again.
         """
         prefix = f"batch {self.name} "
-        mine = prefix + self.fingerprint()
-        others = [text for text in charged if text.startswith(prefix) and len(text) == len(mine) and text != mine]
-        if others:
+        purpose = prefix + self.fingerprint()
+        # Of equal length, since the prefix of a batch "a" also begins the purpose of a batch "a b".
+        other_purposes = [
+            text for text in charged if text.startswith(prefix) and len(text) == len(purpose) and text != purpose
+        ]
+        if other_purposes:
             raise UsageError(f"batch {cut(self.name)} must be new: {self.ledger} has charges of one whose key is gone")
-        return mine
+        return purpose
 
     def coins(self, release: str) -> Coins:
-        """Return the batch's random bytes.
+        """Return the batch's random bytes for a release.
 
         Args:
-            release: SHA-256 of the release's sums: no key serves two releases.
+            release: SHA-256 of the release's SHA256SUMS, so that two releases never get the same bytes.
         """
         return Coins(encode_parts((self.key(), _LABEL, self.name.encode("utf-8"), release.encode())))
 
     def begin(self, digest: Digest) -> None:
-        """Bind the batch to its data, durably, before the first charge; or check that it is bound to this data.
+        """Record the digest of the batch's data durably before the first charge, or check the recorded digest.
+
+        Args:
+            digest: Digest of the table, the release and the options.
 
         Raises:
-            UsageError: it began with other data, another release or other options.
+            UsageError: The batch began with other data, another release or other options.
         """
         record = self.record
         if not record:
@@ -309,44 +327,48 @@ class Batch:
             )
 
     def begin_writing(self, finished: Path) -> None:
-        """Record, durably, that a finished file is about to get the target's name."""
+        """Record durably that the complete file ``finished`` is about to be renamed to the target."""
         self._write_record({**self.record, "state": "writing", "sha256": sha256(finished)})
 
     @property
     def left_target(self) -> bool:
         """Whether an unfinished run of the batch has written its target, which is unchanged."""
         record = self.record
-        mine = record.get("state") == "writing" and record.get("target") == str(self.target)
-        return mine and self.target.is_file() and sha256(self.target) == record.get("sha256")
+        # The checksum was recorded before the rename, so a table that was changed since is not taken for this one.
+        is_own_target = record.get("state") == "writing" and record.get("target") == str(self.target)
+        return is_own_target and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
     def finish(self, counts: dict[str, Any], source: str) -> None:
-        """Record the result and delete the key, once the table is durable.
+        """Record the result and delete the key. Call this once the table is durable.
 
         Args:
-            counts: of the table's rows.
-            source: what it was made of, in words that reveal nothing secret.
+            counts: Counts for the table: its rows, the refused rows by reason, and others.
+            source: What the table was made from, in words that reveal nothing secret.
         """
         final_state = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
         self._close_batch({**self.record, **final_state})
 
     def end(self) -> None:
-        """Delete the key of a batch whose reports are stored by others; the record stays."""
+        """Delete the key of a batch whose reports are stored elsewhere. The record stays."""
         self._close_batch({**self.record, "state": "finished"})
 
     @property
     def counts(self) -> dict[str, Any] | None:
-        """The counts of a finished batch whose table is unchanged; else None."""
+        """The counts of a finished batch whose table is unchanged; otherwise None."""
         record = self.record
         if record.get("state") != "finished" or not self.target.is_file():
             return None
-        self._delete_key()  # a kill may have come before it was
+        self._delete_key()  # the process may have been killed before it deleted the key
         return record["counts"] if sha256(self.target) == record["sha256"] else None
 
     def forget(self) -> bool:
-        """Delete the key of an unfinished batch. Its charges stay.
+        """Delete the key of an unfinished batch, so that it can never be repeated. The charges stay.
 
         Returns:
             Whether there was a key.
+
+        Raises:
+            UsageError: There is no batch of this name.
         """
         record = self.record
         if record.get("state") in ("finished", "forgotten"):
@@ -359,36 +381,48 @@ class Batch:
         return has_key
 
     def _delete_key(self) -> None:
+        """Delete the key durably, if there is one."""
         (self.folder / _KEY).unlink(missing_ok=True)
         flush(self.folder)
 
 
+def count_batch_keys(ledger: Path) -> int:
+    """Return the number of batches next to a ledger whose keys still exist, because they are unfinished."""
+    return sum(1 for _ in ledger.with_name(f"{ledger.name}.batches").glob(f"*/{_KEY}"))
+
+
 def row_names(frame: nw.DataFrame[Any], columns: tuple[str, str]) -> list[bytes]:
-    """Name each row of a table by its subject and its id among the subject's rows.
+    """Return a name for each row of a table, from its subject and its id among the subject's rows.
+
+    The random bytes of a row follow from its name (:meth:`Coins.stream`), so the order of rows does not matter.
 
     Args:
-        frame: the table.
-        columns: of subjects and of ids.
+        frame: The table.
+        columns: Names of the columns of subjects and of ids.
 
     Raises:
-        InputError: a row with a subject has no id.
+        InputError: A row with a subject has no id.
     """
     subjects, ids = subjects_of(frame[columns[0]]), texts_of(frame[columns[1]])
     if (ids.is_null() & subjects.is_not_null()).any():
         raise InputError([Fault(TABLE, f"column {columns[1]}", "nothing", "an id of each row")])
+    # Encoded with their lengths, so that different pairs have different names.
     pairs = zip(subjects.fill_null("").to_list(), ids.fill_null("").to_list(), strict=True)
     return [encode_parts((subject.encode("utf-8"), row_id.encode("utf-8"))) for subject, row_id in pairs]
 
 
 def secrets_of(columns: Sequence[Sequence[object]]) -> list[bytes]:
-    """Encode each row's secret as canonical bytes, from the texts or numbers of its columns."""
+    """Encode each row's secret as canonical bytes.
+
+    ``columns`` are the columns of the secret, each with a text, a number or None for each row.
+    """
     return [encode_parts(_canonical(value) for value in row) for row in zip(*columns, strict=True)]
 
 
 def _canonical(value: object) -> bytes:
-    """Return a cell as bytes: text as it is, a number as its shortest decimal, an empty cell as a mark."""
+    """Encode a cell as bytes that begin with its type. A double is encoded as its shortest decimal."""
     if value is None:
         return b"\x00"
     if isinstance(value, float):
-        return b"\x02" + repr(value + 0.0).encode()  # -0.0 + 0.0 is 0.0
+        return b"\x02" + repr(value + 0.0).encode()  # -0.0 + 0.0 is 0.0: equal numbers have equal bytes
     return b"\x01" + str(value).encode("utf-8", "surrogateescape")

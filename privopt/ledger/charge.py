@@ -11,22 +11,42 @@ from attrs import AttrsInstance, field, frozen
 
 from privopt.declare import files_of
 from privopt.declare.name_forms import normal_column
-from privopt.errors import UsageError, cut, number_of
+from privopt.errors import UsageError, number_of
 from privopt.interfaces import PrivacyConstraint, Progress, Release, Result
-from privopt.interfaces.cost import priced, sum_text
+from privopt.interfaces.cost import cost_of_draw, sum_text
 from privopt.ledger.cost_of_report import cost_of, sequence_of
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.subject_names import subject_name
 
 
+def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
+    """Refuse a file that lies inside the release's folder, where it could be published, or that is another file in use.
+
+    Args:
+        option: The option that names the file, for messages.
+        path: The file.
+        folder: The release's folder.
+        files: Files that the command reads or writes.
+
+    Raises:
+        UsageError: The file is refused.
+    """
+    # Resolved, so that a link into the folder is refused too.
+    location = path.absolute().resolve()
+    if location.is_relative_to(folder.resolve()):
+        raise UsageError(f"{option} {path}: lies in {folder}, which holds the release alone; name a file elsewhere")
+    if location in [file.absolute().resolve() for file in files]:
+        raise UsageError(f"{option} {path} must be a file of its own, got the name of a table")
+
+
 @frozen(kw_only=True)
 class DrawnReports:
-    """Reports that were charged, and are drawn on demand.
+    """Reports that were charged for, and are drawn on demand.
 
     Attributes:
-        reports: ids of outputs, a block at a time, drawn as they are asked for.
-        refused: how many draws the limit did not allow, in words; None if it allowed all.
-        sequence: the guarantee of all reports of the subject together.
+        reports: An iterator over blocks of output ids. Each block is drawn when it is requested.
+        refused: A sentence on how many draws the limit did not allow. None if it allowed all.
+        sequence: A sentence on the joint guarantee of all reports of the subject.
     """
 
     reports: Iterator[list[str]]
@@ -39,13 +59,14 @@ class Charge:
     """The ledger and the subject to charge before anything is drawn.
 
     Attributes:
-        ledger: open, or its file, made if there is none.
-        subject: of a table, the column that says whom each row is about. For a solve, a person, or a data set whose
-            tables all share one limit; None for the name of the problem's only secret file. The ledger may know no one
-            else then, or next year's copy of the file would have a budget of its own.
-        key: file with the key under which a ledger's file hashes subjects; None for names as they are.
-        sticky: of a table: keep and repeat the first report of each subject's place.
-        within: km from the centre of a kept report's cell up to which it is repeated; None for its own cell alone.
+        ledger: An open ledger, or its file, which is created if it is missing.
+        subject: For a table, the column that says whom each row is about. For a solve, a person, or a data set whose
+            tables all share one limit. None for the name of the problem's only secret file. The ledger must then have
+            no other subject, because otherwise next year's copy of the file would get its own budget.
+        key: File of the key under which the ledger hashes subjects. None if names are stored as they are.
+        sticky: For a table: whether the first report of each subject's place is stored and repeated.
+        within: Distance in km from the centre of a stored report's cell up to which the report is repeated. None to
+            repeat a report only in its own cell.
     """
 
     ledger: Ledger | Path | str
@@ -70,14 +91,14 @@ class Charge:
         """Return the charge that a command's options ask for, or None if they ask for none.
 
         Args:
-            command: its name.
-            ledger, subject, key: its options.
-            whom: the value of ``--subject``, for messages.
-            because: why the one option needs the other.
-            sticky, within: options of tables alone.
+            command: Name of the command, for messages.
+            ledger, subject, key: Values of ``--ledger``, ``--subject`` and ``--hash-subjects``.
+            whom: The kind of value that ``--subject`` takes, for messages.
+            because: The reason why one option needs the other, for messages.
+            sticky, within: Values of the options that exist only for tables.
 
         Raises:
-            UsageError: one option without the other that it needs.
+            UsageError: An option is given without another one that it needs.
         """
         options = {"--ledger": ledger, "--subject": subject, "--sticky": sticky or None, "--hash-subjects": key}
         given_names = " and ".join(name for name, value in options.items() if value is not None)
@@ -89,39 +110,42 @@ class Charge:
         return cls(ledger=ledger, subject=subject, sticky=sticky, within=within, key=key)
 
     @property
+    def has_key(self) -> bool:
+        """Whether the ledger names subjects by hashes under a key."""
+        return (self.ledger.key if isinstance(self.ledger, Ledger) else self.key) is not None
+
+    @property
     def path(self) -> Path:
         """The ledger's file."""
         return self.ledger.path if isinstance(self.ledger, Ledger) else Path(self.ledger)
 
     def check_apart(self, folder: Path, *files: Path) -> None:
-        """Refuse a ledger or key inside the release's folder, or under the name of a file of the command.
+        """Refuse a ledger or key that lies inside the release's folder, or is one of the command's other files.
+
+        Args:
+            folder: The release's folder.
+            files: Files that the command reads or writes.
 
         Raises:
-            UsageError: it is there.
+            UsageError: The ledger or the key is refused.
         """
         for option, path in (("--ledger", self.path), ("--hash-subjects", self.key)):
-            if path is None:
-                continue
-            location = path.absolute().resolve()
-            if location.is_relative_to(folder.resolve()):
-                rule = "which holds the release alone; name a file elsewhere"
-                raise UsageError(f"{option} {path}: lies in {folder}, {rule}")
-            if location in [file.absolute().resolve() for file in files]:
-                raise UsageError(f"{option} {path} must be a file of its own, got the name of a table")
+            if path is not None:
+                check_apart(option, path, folder, *files)
 
     @contextmanager
-    def opened(self, progress: Progress | None = None) -> Iterator[Ledger]:
-        """Yield the ledger: the given one if it is open, or one that is opened and checked here.
+    def open_ledger(self, progress: Progress | None = None) -> Iterator[Ledger]:
+        """Yield the ledger, after opening and checking it if only its file was given.
 
         Raises:
-            DoesNotHoldError: an entry that is not as it was written.
-            InputError, UsageError, StoppedError: as of :class:`Ledger`.
+            DoesNotHoldError: An entry was changed.
+            InputError, UsageError, StoppedError: See :class:`Ledger`.
         """
         if isinstance(self.ledger, Ledger):
             yield self.ledger
             return
         with Ledger(self.ledger, key=self.key) as book:
-            book.check(progress=progress)
+            book.check(progress=progress)  # nothing is charged to a ledger that was changed
             yield book
 
     def charge_solve(
@@ -135,30 +159,32 @@ class Charge:
         purpose: str,
         progress: Progress | None = None,
     ) -> str:
-        """Charge a release whose noise is about to be drawn, durably.
+        """Charge durably for a release whose noise is about to be drawn.
 
         Args:
-            privacy: of what is about to be drawn.
-            declared: the problem, which names its secret files.
-            release: the class of what will be published: one result, or what later draws come from.
-            seeded: whether a seed would draw it.
+            privacy: The guarantee of the release.
+            declared: The problem, which names its secret files.
+            release: The class of what will be published: one result, or a matrix from which reports are drawn later.
+            seeded: Whether the noise comes from a seed.
             mechanism: SHA-256 of the public problem file.
-            purpose: what is charged for, in words.
-            progress: called with how many entries are checked.
+            purpose: A text that says what is charged for.
+            progress: Called with the number of entries that are checked.
 
         Returns:
-            What stays charged whatever comes of it, a sentence.
+            A sentence, shown if the run fails afterwards, on what was charged nevertheless.
 
         Raises:
-            UsageError: nothing is drawn, or nothing that could be counted; or no subject, where one is needed.
-            BudgetSpentError: the subject has not enough left; nothing was charged.
-            DoesNotHoldError: the ledger was changed.
-            InputError: no ledger, or one of another unit.
+            UsageError: Nothing is drawn in this run, a ledger cannot count this kind of guarantee, or no subject is
+                given although one is needed.
+            BudgetSpentError: The subject's remaining budget is too small. Nothing was charged.
+            DoesNotHoldError: The ledger was changed.
+            InputError: The file is not a ledger, or its charges are in another unit.
         """
         mark = "a seed, and no epsilon covers what it draws" if seeded else None
-        cost = priced(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
+        cost = cost_of_draw(privacy.guarantee, privacy.relation, mechanism, purpose, mark=mark)
         if isinstance(cost, str):
             raise UsageError(f"--ledger must be used with a method whose noise can be charged, got {cost}")
+        # A release class that defines `sample` has no noise of its own: each later report is charged by itself.
         if release.sample is not Release.sample:
             actual = f"{privacy.guarantee.kind}, whose reports are drawn later"
             raise UsageError(
@@ -172,9 +198,10 @@ class Charge:
                 f"--ledger must be used with --subject ID, got {actual}: one's name would be the subject's"
             )
         subject = secret_files[0] if self.subject is None else self.subject
-        with self.opened(progress) as ledger:
+        with self.open_ledger(progress) as ledger:
             ledger.charge(subject, cost, alone=self.subject is None)
-        return f"{self.path}: subject {cut(subject)} was charged {sum_text(cost.amount)} all the same"
+            label = ledger.label_of(subject)
+        return f"{self.path}: subject {label} was charged {sum_text(cost.amount)} all the same"
 
     def charge_draws(
         self,
@@ -186,34 +213,36 @@ class Charge:
         relation: str,
         progress: Progress | None = None,
     ) -> DrawnReports:
-        """Charge draws to the subject, durably, and then draw as many as the limit allows.
+        """Charge as many draws to the subject as the limit allows, durably, and then draw them.
 
-        How many are charged is not a function of the secret, which is not read before.
+        The number of charged draws does not depend on the secret, which is read only afterwards.
 
         Args:
-            draw: returns as many reports of the secret as it is asked for, in blocks; it draws the first at once.
-            count: draws.
-            folder, result: the release, and what it says of itself.
-            relation: for which a ledger charges draws (:attr:`PrivacyConstraint.relation`).
-            progress: called with what is being done.
+            draw: Function that takes a number and returns that many reports of the secret in blocks. It draws the first
+                block at once.
+            count: Number of draws.
+            folder, result: The release's folder and its result.json.
+            relation: What a charge for a draw is for (:attr:`PrivacyConstraint.relation`).
+            progress: Called with the current step.
 
         Raises:
-            BudgetSpentError: the limit allows none; nothing was charged.
-            UsageError: no name of a subject, a release that promises nothing, or a secret that is none: what was
-                charged for it is said.
-            InputError, DoesNotHoldError: a ledger that cannot be used.
+            BudgetSpentError: The limit allows no draw. Nothing was charged.
+            UsageError: The subject has no valid name, the release has no guarantee, or the secret is unknown; the
+                message says what was charged.
+            InputError, DoesNotHoldError: The ledger cannot be used.
         """
         subject = self.subject or ""
         subject_name(subject)  # an invalid name is refused before a ledger's file is created
         cost = cost_of(folder, result, relation, "sample")
-        with self.opened(progress) as ledger:
+        with self.open_ledger(progress) as ledger:
             if progress is not None:
                 progress("charging", 0, None, None)
-            # The number of charged draws must not depend on the secret, which is read only afterwards.
             granted = ledger.charge_times(subject, count, cost)
             if not granted:
                 raise ledger.refusal(subject, cost)
+            label = ledger.label_of(subject)
             remaining, limit = ledger.account(subject, unit=cost.account).left_text, ledger.limit_of(cost.account)
+        # An unknown secret stays charged: a refund would reveal through the ledger that it is unknown.
         try:
             reports = draw(granted)
         except UsageError as error:
@@ -221,7 +250,7 @@ class Charge:
         refused = None
         if granted < count and remaining is not None:
             refused = (
-                f"{count - granted:,} of {count:,} draws refused: budget spent: subject {cut(subject)} has "
+                f"{count - granted:,} of {count:,} draws refused: budget spent: subject {label} has "
                 f"{remaining} left, each takes {sum_text(cost.amount)}"
             )
         return DrawnReports(reports=reports, refused=refused, sequence=sequence_of(cost, limit, "draw"))

@@ -17,16 +17,19 @@ _ENTRIES_PER_PROGRESS = 50_000
 def check_chain(
     connection: sqlite3.Connection, path: Path, *, head: tuple[int, str] | None = None, progress: Progress | None = None
 ) -> None:
-    """Recompute every entry's hash and every account's total, and ask SQLite for its own check.
+    """Check a ledger: recompute every entry's hash and every account's total, and run SQLite's own check.
 
-    Time is linear in entries; a number and a rational a subject are held.
+    The check takes time linear in the number of entries, and keeps a count and a total for each account in memory.
 
     Args:
-        connection: of the ledger, in a transaction, so that no one writes between.
-        path: for messages.
-        head: number and hash of an entry that is known to have been written. Entries cut off at the end leave a valid
-            chain, and only this shows the loss.
-        progress: called with how many entries are done.
+        connection: The ledger's database, in a transaction, so that no other process writes meanwhile.
+        path: The ledger's file, for messages.
+        head: Number and hash of an entry that is known to have been written. If entries are cut off at the end, the
+            rest is a valid chain, so only this argument reveals the loss.
+        progress: Called with the number of entries that are checked.
+
+    Raises:
+        DoesNotHoldError: The ledger was changed. The message names the entry.
     """
     walk = _Walk(connection, path, head)
     try:
@@ -35,6 +38,7 @@ def check_chain(
             if progress is not None and walk.number % _ENTRIES_PER_PROGRESS == 0:
                 progress(f"{walk.number:,} entries checked", 0, None, None)
         walk.check_end()
+        # The hashes do not cover the index that lookups use; SQLite compares it with the table.
         problems = [text for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]
     except sqlite3.DatabaseError as error:
         raise DoesNotHoldError(f"{path}: entry {walk.number + 1}: changed: {error}") from error
@@ -43,8 +47,13 @@ def check_chain(
 
 
 def head_of(text: str) -> tuple[int, str]:
-    """Read a head, ``N:HASH``, as number and hash."""
+    """Parse the head of a ledger, ``N:HASH``, into the number and hash of its last entry.
+
+    Raises:
+        UsageError: The text has another form.
+    """
     number, _, digest = text.partition(":")
+    # Numbers of up to 18 digits fit into SQLite's integers.
     is_number = number.isascii() and number.isdecimal() and len(number) < 19
     if not (is_number and len(digest) == 64 and set(digest) <= set("0123456789abcdef")):
         raise UsageError(f"head must be N:HASH, as budget shows it, got {cut(repr(text))}")
@@ -52,27 +61,44 @@ def head_of(text: str) -> tuple[int, str]:
 
 
 class _Walk:
-    """Follows the chain, and keeps each account's total so far."""
+    """Checks the entries of a ledger one after another.
+
+    Attributes:
+        path: The ledger's file, for messages.
+        head: Number and hash of an entry that is known to have been written. None if none is.
+        accounts, terms: The valid rows of these two tables, by number.
+        sizes: The number of rows of each of these tables.
+        totals: The total and the number of charges so far, by account number.
+        used_terms: The numbers of all terms that entries have used so far.
+        previous_hash, number, time: The hash, number and time of the last entry that was checked.
+        relation: The unit of all charges, such as "per km". None before the first charge.
+    """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, head: tuple[int, str] | None) -> None:
+        """Read all accounts and terms; see :func:`check_chain` for the arguments."""
         self.path, self.head = path, head
         accounts, terms = (connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("accounts", "terms"))
         self.accounts = {number: AccountKey(*texts) for number, *texts in accounts if _are_texts(texts)}
         self.terms = {number: Terms(*texts) for number, *texts in terms if _are_texts(texts)}
-        self.sizes = len(accounts), len(terms)  # those that are not all text too, which no entry can have
+        # Rows with values that are no text count too, so that check_end finds them: no valid entry can have them.
+        self.sizes = len(accounts), len(terms)
         self.totals: dict[int, tuple[Sum, int]] = {}
         self.used_terms: set[int] = set()
         self.previous_hash, self.number, self.time = BEGINNING, 0, 0
         self.relation: str | None = None
 
     def report_change(self, entry: Entry, reason: str) -> DoesNotHoldError:
-        """Return the error of a changed entry."""
+        """Return the error for a changed entry, with its subject and the reason."""
         key = None if entry.account is None else self.accounts.get(entry.account)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")
 
     def check_entry(self, entry: Entry) -> None:
-        """Check one entry against the one before it."""
+        """Check one entry against those before it: number, hash, time, kind and total.
+
+        Raises:
+            DoesNotHoldError: The entry was changed.
+        """
         if entry.number != self.number + 1:
             raise self.report_change(entry, f"its number must be {self.number + 1}, got {entry.number}")
         key = None if entry.account is None else self.accounts.get(entry.account)
@@ -81,8 +107,10 @@ class _Walk:
             raise self.report_change(entry, "its hash is another, or what it names is gone")
         if self.head is not None and entry.number == self.head[0] and entry.hash.hex() != self.head[1]:
             raise self.report_change(entry, f"its hash is another than {self.head[1]}, which was kept elsewhere")
+        # Transactions never write an earlier time than that of the last entry (LedgerTransaction.now).
         if entry.time < self.time:
             raise self.report_change(entry, "it is older than the one before")
+        # A charge has an account, and every other entry has none.
         if (key is None) == (terms.kind == "charge"):
             owner = "a subject, got none" if key is None else "no subject, got one"
             raise self.report_change(entry, f"{terms.kind} must be of {owner}")
@@ -92,7 +120,16 @@ class _Walk:
         self.previous_hash, self.number, self.time = entry.hash, entry.number, entry.time
 
     def _check_charge(self, entry: Entry, account: int, key: AccountKey, terms: Terms) -> None:
-        """Check a charge against the account's total so far."""
+        """Check a charge against the charges before it, and add it to the total of its account.
+
+        Args:
+            entry: The entry.
+            account, key: Number and key of the entry's account.
+            terms: The entry's terms.
+
+        Raises:
+            DoesNotHoldError: The charge's relation, unit or total is wrong.
+        """
         if self.relation not in (None, terms.relation):
             raise self.report_change(entry, "its unit is not that of the charges before")
         self.relation = terms.relation
@@ -113,9 +150,11 @@ class _Walk:
         if self.head is not None and self.number < self.head[0]:
             missing = f"entries {self.number + 1} to {self.head[0]} are missing"
             raise DoesNotHoldError(f"{self.path}: entry {self.number + 1}: changed: {missing}")
+        # Rows that no entry refers to are covered by no hash, so they were added from outside.
         if (len(self.totals), len(self.used_terms)) != self.sizes:
             raise DoesNotHoldError(f"{self.path}: changed: subjects, or terms, that no entry has")
 
 
 def _are_texts(values: list[object]) -> bool:
+    """Return whether all values of a row are texts. Any other type shows that the file was changed."""
     return all(isinstance(value, str) for value in values)

@@ -1,32 +1,43 @@
-"""The cost of a draw, and the guarantee of all charged draws together."""
+"""The cost of a draw, and the joint guarantee of all charged draws."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from privopt.declare.exact_text import exact_text
+from privopt.declare.toml_text import exact_text
 from privopt.errors import UsageError, number_of
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Result
-from privopt.interfaces.cost import Cost, priced, spending_text, sum_text
+from privopt.interfaces.cost import Cost, cost_of_draw, spending_text, sum_text
 from privopt.ledger.entries import Limit
 
 
 def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
-    """Return the cost of one report of the release in a folder."""
-    cost = priced(result.guarantee, relation, sha256(folder / SUMS), purpose, mark=result.mark)
+    """Return the cost of one report of the release in a folder, as a ledger charges it.
+
+    Args:
+        folder: The release's folder.
+        result: The release's result.json.
+        relation: What the charge is for (:attr:`PrivacyConstraint.relation`).
+        purpose: A text that says what is charged for.
+
+    Raises:
+        UsageError: No ledger can count such reports, for example those of a seeded release.
+    """
+    # The checksum of SHA256SUMS identifies the release, because that file lists its public files.
+    cost = cost_of_draw(result.guarantee, relation, sha256(folder / SUMS), purpose, mark=result.mark)
     if isinstance(cost, str):
         raise UsageError(f"{folder}: its reports cannot be charged to a ledger: got {cost}")
     return cost
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """State the guarantee of all reports of a subject that are drawn afresh.
+    """Return a sentence on the joint guarantee of all reports of a subject, if each is drawn anew.
 
     Args:
-        cost: of each.
-        limit: of the ledger.
-        counted: what is charged, whatever its position.
+        cost: Cost of each report.
+        limit: The ledger's limit. None without one.
+        counted: The word for what is charged, such as "draw".
     """
     return (
         f"what holds of all reports of a subject: the guarantee of one, at {unit_price(cost)} times their number; "
@@ -41,17 +52,18 @@ def unit_price(cost: Cost) -> str:
 
 
 def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> str:
-    """State what a row costs its subject, and for how many rows the limit is enough, before anything is drawn.
+    """Return a sentence on what a row costs its subject, and on how many rows the limit allows.
 
     Args:
-        ledger: its file.
-        cost: of what is counted.
-        limit: of the ledger.
-        counted: what costs that much.
+        ledger: The ledger's file.
+        cost: Cost of each row or draw.
+        limit: The ledger's limit. None without one.
+        counted: The word for what is charged, such as "row".
     """
     price = f"each {counted} costs its subject {unit_price(cost)}"
     if limit is None:
         return f"{price}; {ledger} has no limit and only counts (privopt budget {ledger} --set AMOUNT makes one)"
+    # Epsilon and delta are both limited; the one that is used up first decides.
     count = min(
         int(limit_number / cost_number)
         for limit_number, cost_number in zip(limit.sum, cost.amount, strict=True)
@@ -61,23 +73,26 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
 
 
 def _period_text(limit: Limit) -> str:
-    """Return the periods in which a limit may be spent; empty if it is spent once and for ever."""
+    """Return the phrase for the periods in which a limit may be spent; empty if the limit holds for all time."""
     if limit.hours is not None:
         return f" in any {exact_text(limit.hours)} hours"
     return "" if limit.calendar is None else f" in each {limit.calendar}"
 
 
 def window_text(limit: Limit | None) -> str:
-    """State what a limit by window or calendar does not bound; empty without one."""
+    """Return a warning that a limit by window or calendar does not bound the total over several periods.
+
+    Empty if the limit holds for all time, or if there is no limit.
+    """
     within = "" if limit is None else _period_text(limit)
     return f"; the limit holds{within}: several such periods add up without a limit" if within else ""
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """State what each subject may spend, and what that hides within one period.
+    """Return a sentence on what each subject may spend, and on what this hides within one period.
 
     Args:
-        limit: of the ledger.
-        unit: of its amounts; empty before the first charge.
+        limit: The ledger's limit.
+        unit: The unit of the amounts, such as "per km". Empty before the first charge.
     """
     return spending_text(limit.account, limit.sum, unit, within=_period_text(limit))

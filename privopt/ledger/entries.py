@@ -1,4 +1,4 @@
-"""Limits, as exact numbers; entries of a ledger as text, and the hash that chains each entry to the one before."""
+"""Limits as exact numbers, entries of a ledger as text, and the hash that chains each entry to the one before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from attrs import field, frozen
 from attrs.validators import in_
 
-from privopt.declare.exact_text import exact_text
+from privopt.declare.toml_text import exact_text
 from privopt.errors import UsageError
 from privopt.interfaces.cost import EPSILON, NUMBERS, PAIR, UNITS, Amount, Cost, Sum, amount_of, sum_text
 from privopt.ledger.periods import Calendar
@@ -26,14 +26,15 @@ MICROSECONDS_PER_HOUR: Final = 3_600_000_000
 """Microseconds of an hour: times are whole microseconds since 1970, UTC."""
 
 
+# Cached, because many entries have equal amounts.
 @lru_cache(maxsize=4096)
 def sum_of(text: str) -> Sum:
-    """Read a sum from its text in an entry."""
+    """Parse a sum from its text in an entry: exact numbers, separated by semicolons."""
     return tuple(Fraction(part) for part in text.split(";"))
 
 
 def zero_sum(unit: str) -> Sum:
-    """Return the sum of no charges in a unit."""
+    """Return the sum of no charges in a unit: one 0 for epsilon or rho, two zeros for epsilon and delta."""
     return (Fraction(0),) * len(NUMBERS[unit])
 
 
@@ -43,6 +44,7 @@ def add_sums(first: Sum, second: Sum) -> Sum:
 
 
 def _read_amount(value: Amount) -> Fraction:
+    """Convert the amount of a limit to an exact number. An amount of 0 allows nothing."""
     return amount_of(value, "limit", zero=True)
 
 
@@ -56,18 +58,18 @@ def _read_hours(value: Amount | None) -> Fraction | None:
 
 @frozen(kw_only=True)
 class Limit:
-    """The most that each subject may spend, in one of the units in which notions add up.
+    """The most that each subject may spend, in one of the units in which costs add up.
 
     Attributes:
-        amount: at most.
-        delta: likewise, where epsilon and delta are limited.
-        account: one of `UNITS`.
-        hours: the length of a window; the amount may be spent in each window, which includes its end and not its start.
-            None: once, for ever, or by the calendar.
-        calendar: periods; the amount may be spent in each.
+        amount: The largest epsilon, or rho, that may be spent.
+        delta: The largest delta that may be spent, if both epsilon and delta are limited. Otherwise None.
+        account: The unit, one of `UNITS`.
+        hours: Length of a sliding window in which the amount may be spent. The window includes its end and not its
+            start. None if the limit is for all time, or by the calendar.
+        calendar: Calendar periods, in each of which the amount may be spent.
 
     Raises:
-        UsageError: amounts that are none, or both a window and a calendar.
+        UsageError: An amount is not a valid number, or both a window and a calendar are given.
     """
 
     amount: Fraction = field(converter=_read_amount)
@@ -77,6 +79,7 @@ class Limit:
     account: str = field(default=EPSILON, validator=in_(UNITS))
 
     def __attrs_post_init__(self) -> None:
+        """Check that there is a delta exactly if the unit needs one, and not both a window and a calendar."""
         if (self.delta is None) == (self.account == PAIR):
             actual = f"{sum_text(self.sum)} of {self.account}"
             raise UsageError(f"limit must have a delta with epsilon for {PAIR}, and for it alone, got {actual}")
@@ -85,17 +88,18 @@ class Limit:
 
     @property
     def sum(self) -> Sum:
-        """The amount, and delta if there is one."""
+        """The amount, followed by the delta if there is one."""
         return (self.amount,) if self.delta is None else (self.amount, self.delta)
 
     @property
     def micros(self) -> int | None:
-        """The window in microseconds, rounded up; None without a window."""
+        """The window's length in microseconds, rounded up; None without a window."""
         return micros_of(self.hours)
 
 
 def micros_of(hours: Amount | None) -> int | None:
     """Return a window's length in microseconds, rounded up; None for all time."""
+    # Rounded up: a shorter window would forget charges too early.
     return None if hours is None else math.ceil(amount_of(hours, "window") * MICROSECONDS_PER_HOUR)
 
 
@@ -103,9 +107,9 @@ class AccountKey(NamedTuple):
     """The account of a subject in a unit and a period.
 
     Attributes:
-        subject: as the ledger names it.
-        unit: one of `UNITS`.
-        period: of the calendar; empty if the limit is not by the calendar.
+        subject: The subject, as the ledger names it.
+        unit: The unit of the account, one of `UNITS`.
+        period: The calendar period. Empty if the limit is not by the calendar.
     """
 
     subject: str
@@ -117,13 +121,13 @@ class Terms(NamedTuple):
     """The fields that many entries have in common.
 
     Attributes:
-        kind: ``"charge"``, ``"limit"``, ``"names"``, which says how subjects are named, or ``"begin"``.
-        unit: one of `UNITS`, of a charge or a limit.
+        kind: ``"charge"``, ``"limit"``, ``"names"`` (how subjects are named) or ``"begin"`` (the first entry).
+        unit: One of `UNITS`, for a charge or a limit.
         relation: :attr:`Cost.unit` of a charge.
-        notion, mechanism, purpose: see :class:`Cost`.
-        amount: charged, or the limit, as exact text; delta after a semicolon.
-        within: of a limit: the hours of its window, as exact text, or its calendar (``day Europe/Rome``); empty for
-            ever.
+        notion, mechanism, purpose: See :class:`Cost`.
+        amount: The charge, or the limit, as exact text. A delta follows after a semicolon.
+        within: For a limit: the hours of its window as exact text, or its calendar (``day Europe/Rome``). Empty for a
+            limit for all time.
     """
 
     kind: str
@@ -137,7 +141,7 @@ class Terms(NamedTuple):
 
     @classmethod
     def of_cost(cls, cost: Cost) -> Terms:
-        """Return the terms of a charge."""
+        """Return the terms of an entry that charges a cost. :attr:`cost` converts the terms back."""
         return cls(
             kind="charge",
             unit=cost.account,
@@ -156,7 +160,7 @@ class Terms(NamedTuple):
 
     @classmethod
     def of_limit(cls, limit: Limit) -> Terms:
-        """Return the terms of a limit."""
+        """Return the terms of an entry that sets a limit."""
         within = "" if limit.hours is None else exact_text(limit.hours)
         if limit.calendar is not None:
             within = limit.calendar.text
@@ -164,7 +168,8 @@ class Terms(NamedTuple):
 
     @property
     def limit(self) -> Limit:
-        """The limit that was set."""
+        """The limit that an entry with these terms sets."""
+        # `within` has the hours of a window, a calendar, or nothing.
         calendar = Calendar.from_text(self.within)
         amount, *delta = sum_of(self.amount)
         return Limit(
@@ -178,20 +183,21 @@ class Terms(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def _json_text(values: tuple[str, ...]) -> str:
+    """Return texts as the content of a JSON array, without its brackets. Cached, because many entries share terms."""
     return json.dumps(values)[1:-1]
 
 
 class Entry(NamedTuple):
-    """An entry as it is stored.
+    """A stored entry.
 
     Attributes:
-        number: from 1.
-        account: number of the account that it charges; None for none.
-        time: microseconds since 1970, UTC.
-        terms: number of the terms.
-        total: what the account has spent with it, as text.
-        charges: of the account, with it.
-        hash: of it.
+        number: Number of the entry, from 1.
+        account: Number of the account that the entry charges. None if it charges nobody.
+        time: Microseconds since 1970, UTC.
+        terms: Number of the terms.
+        total: The account's total spending, including this entry, as exact text.
+        charges: Number of the account's charges, including this one.
+        hash: SHA-256 of the entry and of the previous entry's hash; see :meth:`compute_hash`.
     """
 
     number: int
@@ -203,19 +209,23 @@ class Entry(NamedTuple):
     hash: bytes
 
     def compute_hash(self, previous: bytes, account: AccountKey | None, terms: Terms) -> bytes:
-        """Return the hash: SHA-256 of the canonical text, a JSON array that begins with the previous hash.
+        """Return the entry's hash: SHA-256 of its canonical text, a JSON array that begins with the previous hash.
 
         Args:
-            previous: the hash of the entry before; :data:`BEGINNING` for the first.
-            account: that it charges; None for none: three empty texts in the array.
-            terms: what it says.
+            previous: The hash of the entry before; :data:`BEGINNING` for the first.
+            account: The account that the entry charges. None (three empty texts in the array) if it charges nobody.
+            terms: The entry's terms.
         """
+        # This text is part of the file format: if it changed, the hashes of existing ledgers would be invalid.
         account_text = _json_text(account or ("", "", ""))
         head = f'["{previous.hex()}", {self.number}, {self.time}, {account_text}, {_json_text(terms)}'
         return hashlib.sha256(f'{head}, "{self.total}", {self.charges}]'.encode("utf-8", "surrogateescape")).digest()
 
     def follows(self, previous: object, account: AccountKey | None, terms: Terms | None) -> bool:
-        """Return whether the entry is unchanged and follows an entry of that hash."""
+        """Return whether the entry is unchanged, and follows an entry with the hash ``previous``.
+
+        ``account`` and ``terms`` are the rows with the numbers in the entry; None if there is no valid row.
+        """
         # SQLite stores a value of any type in any column.
         numbers = (self.number, self.time, self.terms, self.charges, self.account or 0)
         has_valid_types = isinstance(self.total, str) and all(isinstance(n, int) for n in numbers)

@@ -1,6 +1,6 @@
 """Export charges as events of other accountants: OpenDP and Google's dp-accounting, if they are installed.
 
-Both count pure differential privacy. Epsilon per unit of distance has no event there.
+Both accountants count pure differential privacy. Neither has an event for epsilon per unit of distance.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ LARGEST_EPSILON = 700
 
 
 def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
-    """Count how often each epsilon was charged, for pure or local differential privacy only."""
+    """Return how often each epsilon was charged, for charges of pure or local differential privacy.
+
+    Raises:
+        UsageError: A charge is of a notion other than differential privacy, or there are no charges.
+    """
     spent: Counter[Fraction] = Counter()
     for cost in costs:
+        # The class of the charge's notion of privacy; `object` fails the test below.
         kind = registry().kind("notion", cost.notion).load() if cost.notion else object
         if not issubclass(kind, PureDP | LocalDP):
             actual = f"charges of {cost.notion or 'no notion'}, {cost.unit}"
@@ -38,7 +43,7 @@ def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
                 f"ledger: charges must be of differential privacy, which is all that other libraries count, "
                 f"got {actual}"
             )
-        assert cost.epsilon is not None  # of these notions
+        assert cost.epsilon is not None  # costs of these notions have an epsilon
         spent[cost.epsilon] += 1
     if not spent:
         raise UsageError("ledger: the subject must have a charge to export, got none")
@@ -46,7 +51,15 @@ def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
 
 
 def _import_module(name: str, distribution: str) -> Any:
-    """Import an accountant, or say what to install."""
+    """Import the module of an accountant.
+
+    Args:
+        name: Name of the module.
+        distribution: What to install if it is missing, for the message.
+
+    Raises:
+        UsageError: The module cannot be imported.
+    """
     try:
         return import_module(name)
     except ImportError as error:
@@ -54,15 +67,18 @@ def _import_module(name: str, distribution: str) -> Any:
 
 
 def to_opendp(costs: Iterable[Cost]) -> Measurement:
-    """Return charges as one OpenDP measurement; its ``map(1)`` is the epsilon of all charges together.
+    """Return charges as one OpenDP measurement; its ``map(1)`` is the total epsilon of all charges.
 
-    It is a composition (``make_composition``) of one measurement for each charge. Data sets are at distance 0, or at 1
-    if one individual differs; invoked, it reveals nothing about its argument. Epsilons are doubles, rounded up.
+    The result is a composition (``make_composition``) of one measurement for each charge. Data sets are at distance 0,
+    or at 1 if one individual differs. When invoked, the measurement reveals nothing about its argument. Epsilons are
+    doubles, rounded up.
     """
     opendp = _import_module("opendp.prelude", "opendp")
+    # OpenDP requires these opt-ins for measurements that users define.
     opendp.enable_features("contrib", "honest-but-curious")
 
     def make_measurement(epsilon: float) -> Measurement:
+        """Return a measurement that states the cost ``epsilon`` and returns 0 for every data set."""
         return opendp.m.make_user_measurement(
             opendp.atom_domain(T=bool),
             opendp.discrete_distance(),
@@ -80,13 +96,13 @@ def to_opendp(costs: Iterable[Cost]) -> Measurement:
 def to_dp_accounting(costs: Iterable[Cost]) -> object:
     """Return charges as one ``dp_accounting.ComposedDpEvent``.
 
-    Each is a randomized response between two answers at its epsilon, which dominates every mechanism with that epsilon
-    (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4), for accountants of the relation REPLACE_ONE. Noise is rounded
-    down.
+    Each charge becomes a randomized response between two answers at the charge's epsilon, which dominates every
+    mechanism with that epsilon (Kairouz, Oh, Viswanath, ICML 2015, Theorem 3.4). The event is for accountants of the
+    relation REPLACE_ONE. Noise is rounded down.
 
     Raises:
-        UsageError: another notion than differential privacy, a charge of more than 700, or no dp-accounting with such
-            events is installed.
+        UsageError: A charge is of a notion other than differential privacy, an epsilon exceeds 700, or no dp-accounting
+            with such events is installed.
     """
     events = _import_module("dp_accounting", "dp-accounting")
     spent = spent_purely(costs)
@@ -97,11 +113,12 @@ def to_dp_accounting(costs: Iterable[Cost]) -> object:
     for epsilon, times in spent.items():
         if epsilon > LARGEST_EPSILON:
             raise UsageError(f"epsilon of a charge must be at most {LARGEST_EPSILON} for dp-accounting, got {epsilon}")
-        # one by one: PLDAccountant 0.6 counts a self-composed response once
+        # One event for each charge: PLDAccountant 0.6 counts a self-composed response once.
         responses += [answers(noise_parameter=_noise_parameter(epsilon), num_buckets=2)] * times
     return events.ComposedDpEvent(responses)
 
 
 def _noise_parameter(epsilon: Fraction) -> float:
-    """Return how often randomized response between two answers is random: 2 / (1 + exp(epsilon)), rounded down."""
+    """Return the probability that randomized response answers at random: 2 / (1 + exp(epsilon)), rounded down."""
+    # Less noise means a larger privacy loss, so rounding down is safe. The last factor covers the error of exp.
     return 2.0 / (1.0 + math.exp(float_up(epsilon))) * (1.0 - 2.0**-48)

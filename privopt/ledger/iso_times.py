@@ -28,28 +28,28 @@ class IsoTime:
 
     Attributes:
         moment: The date and time to the whole second. It is naive if the text has no offset.
-        beyond: The rest in seconds, less than 3600: decimals of the last unit written. In a leap second, which follows
-            the 60th of its minute, it is 1 and more.
+        excess_seconds: Seconds after ``moment``, less than 3600, from the decimals of the last unit written. In a leap
+            second, which follows the 60th second of its minute, it is at least 1.
         is_leap_second: Whether the text names a leap second.
     """
 
     moment: datetime
-    beyond: Fraction
+    excess_seconds: Fraction
     is_leap_second: bool = False
 
     @property
     def second(self) -> datetime:
-        """The second that the time lies in. That of a leap second is the one before, which is of the same day."""
-        return self.moment if self.is_leap_second else self.moment + timedelta(seconds=int(self.beyond))
+        """The second that the time lies in. For a leap second, this is the second before, which is on the same day."""
+        return self.moment if self.is_leap_second else self.moment + timedelta(seconds=int(self.excess_seconds))
 
 
 def read_iso_time(text: str) -> IsoTime | None:
-    """Read a date or time in any common form of ISO 8601; return None if the text is neither.
+    """Parse a date or time in any common form of ISO 8601. Return None if the text is neither.
 
     Weeks (2020-W53-5), days of the year (2021-003), the basic form (20210103T100000Z), 24:00 and leap seconds are
-    read.
+    accepted.
 
-    >>> read_iso_time("2026-03-29T01:30:00.25+01:00").beyond
+    >>> read_iso_time("2026-03-29T01:30:00.25+01:00").excess_seconds
     Fraction(1, 4)
     >>> read_iso_time("2020-W53-5T10:00Z").moment.isoformat(), read_iso_time("2021003T24").moment.isoformat()
     ('2021-01-01T10:00:00+00:00', '2021-01-04T00:00:00')
@@ -63,8 +63,9 @@ def read_iso_time(text: str) -> IsoTime | None:
     part = match["part"]
     # Decimals are of the last unit written: 10.5 is half past ten.
     unit = 1 if match["second"] else 60 if match["minute"] else 3600
-    beyond = Fraction(unit * int(part), 10 ** len(part)) if part else Fraction(0)
-    is_midnight = hour == 24 and minute == second == 0 and beyond == 0
+    excess_seconds = Fraction(unit * int(part), 10 ** len(part)) if part else Fraction(0)
+    is_midnight = hour == 24 and minute == second == 0 and excess_seconds == 0
+    # UTC inserts leap seconds after 23:59:59, which is minute 59 in every zone with an offset of whole hours.
     is_time = hour < 24 and minute < 60 and (second < 60 or (second == 60 and minute == 59))
     if not (is_midnight or is_time):
         return None
@@ -73,15 +74,16 @@ def read_iso_time(text: str) -> IsoTime | None:
         moment = midnight + timedelta(hours=hour, minutes=minute, seconds=min(second, 59))
     except (ValueError, OverflowError):  # a day that no calendar has, or one beyond the years 1 to 9999
         return None
-    return IsoTime(moment, beyond + (second == 60), second == 60)
+    return IsoTime(moment, excess_seconds + (second == 60), second == 60)
 
 
 def _read_date(match: re.Match[str]) -> date:
-    """Return the day of a match, or raise ValueError if there is no such day."""
+    """Return the day named by a match of the pattern, or raise a ValueError if there is no such day."""
     year = int(match["year"])
     if match["week"]:
         return date.fromisocalendar(year, int(match["week"]), int(match["weekday"]))
     if match["ordinal"]:
+        # Day 366 of a common year, and day 000, lie in another year.
         day = date(year, 1, 1) + timedelta(days=int(match["ordinal"]) - 1)
         if day.year != year:
             raise ValueError(f"a year of fewer than {match['ordinal']} days")
@@ -90,7 +92,11 @@ def _read_date(match: re.Match[str]) -> date:
 
 
 def _read_offset(match: re.Match[str]) -> timezone | None:
-    """Return the offset of a match, or None if it has none; raise ValueError if no zone is so far from UTC."""
+    """Return the offset from UTC in a match of the pattern, or None if there is no offset.
+
+    Raises:
+        ValueError: The offset is too large for a time zone.
+    """
     if not match["offset"]:
         return None
     if not match["sign"]:

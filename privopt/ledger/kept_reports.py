@@ -1,8 +1,8 @@
-"""Stored first reports: one for each subject and place, repeated ever after (docs/mathematics.md, T3).
+"""Stored first reports: one for each subject and place, which is repeated at every later visit.
 
-They lie in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. ``reports`` has the reports,
-and ``key`` the key under which subjects and places are hashed: an unkeyed hash of one of a thousand places would reveal
-the place. Nothing is shared between places, subjects or mechanisms.
+They are stored in a folder next to the ledger, ``FILE.sticky/``, which only its owner can enter. The file ``reports``
+has the reports, and ``key`` the key under which subjects and places are hashed, because an unkeyed hash of one of a
+thousand places would reveal the place. Nothing is shared between places, subjects or mechanisms.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ FORM: Final = Form(
         "CREATE TABLE ledger (beginning BLOB NOT NULL, seal BLOB NOT NULL)",
     ),
 )
-"""Entry and charge are number and hash of the entry that a report was charged by; a seal is the rest's HMAC."""
+"""``place`` and ``subject`` are keyed hashes. ``entry`` and ``charge`` are number and hash of the ledger's entry that
+charged a report. ``seal`` is an HMAC of the row's other values."""
 
 SEQUENCE: Final = (
     "what holds of all reports of a subject: which places they are of is protected, epsilon times the sum of the "
@@ -52,20 +53,22 @@ WITHIN: Final = (
 
 
 class KeptReports(LogFile):
-    """The stored reports next to a ledger. The store is created if there is none.
+    """The store of the first reports of subjects at places, next to a ledger. The store is created if it is missing.
 
     Args:
-        ledger: that charged them, open.
-        make: False to refuse a folder that is not there.
+        ledger: The open ledger that charged the reports.
+        make: Whether the folder may be missing. If False, a missing folder is refused.
 
     Raises:
-        UsageError: the folder is none, another user's, or others may enter it.
-        StoppedError: it cannot be made.
-        InputError: they are another ledger's.
-        InputError, DoesNotHoldError, StoppedError: see :class:`privopt.files.log_file.LogFile`.
+        UsageError: The folder is missing although it must exist, is not a folder, belongs to another user, or is open
+            to others.
+        StoppedError: The folder cannot be created.
+        InputError: The reports belong to another ledger.
+        InputError, DoesNotHoldError, StoppedError: See :class:`privopt.files.log_file.LogFile`.
     """
 
     def __init__(self, ledger: Ledger, *, make: bool = True) -> None:
+        """Open or create the store, and check that it belongs to the ledger."""
         self.ledger = ledger
         self.folder = ledger.path.with_name(f"{ledger.path.name}.sticky")
         if not make and not self.folder.is_dir():
@@ -74,6 +77,7 @@ class KeptReports(LogFile):
             private_folder(self.folder, closed=True)
         except OSError as error:
             raise StoppedError(f"{self.folder}: {error.strerror or error}; nothing written") from error
+        # The key comes first: opening a new store calls `begin`, which writes a seal.
         self._key = key_at(self.folder / "key", make=True)
         super().__init__(self.folder / "reports", FORM)
         try:
@@ -83,12 +87,12 @@ class KeptReports(LogFile):
             raise
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Bind the new store to its ledger."""
+        """Write the hash of the ledger's first entry into a new store, to record which ledger it belongs to."""
         beginning = self.ledger.beginning
         connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._make_seal(beginning)))
 
     def _check_ledger(self) -> None:
-        """Refuse the store of another ledger, whose charges this ledger does not have."""
+        """Refuse a store that belongs to another ledger, because this ledger lacks its charges."""
         with self.reading() as connection:
             rows = connection.execute("SELECT * FROM ledger").fetchall()
         if len(rows) != 1 or not self._is_sealed(rows[0]):
@@ -98,16 +102,16 @@ class KeptReports(LogFile):
             raise InputError([Fault(str(self.folder), "", actual, expectation)])
 
     def _keyed_hash(self, *parts: str) -> bytes:
-        """Return the keyed hash of texts; JSON keeps lists of parts apart."""
+        """Return the HMAC of a list of texts, joined as JSON so that different lists have different hashes."""
         return hmac.new(self._key, json.dumps(parts).encode("ascii"), hashlib.sha256).digest()
 
     def _make_seal(self, *values: bytes | int) -> bytes:
-        """Return the seal of a row: an HMAC of its values."""
+        """Return the seal of a row: an HMAC of its values, which shows that nobody without the key changed them."""
         texts = [value.hex() if isinstance(value, bytes) else str(value) for value in values]
         return self._keyed_hash("seal", *texts)
 
     def _is_sealed(self, row: tuple[object, ...]) -> bool:
-        """Return whether a row has the seal of its values."""
+        """Return whether the last value of a row is the seal of the others."""
         *values, seal = row
         sealed_values = [value for value in values if isinstance(value, (bytes, int))]
         return (
@@ -120,16 +124,21 @@ class KeptReports(LogFile):
     def visits(
         self, mechanism: str, visits: Sequence[tuple[str, str]], near: Sequence[Sequence[str]] | None = None
     ) -> Iterator[Visits]:
-        """Find the stored reports of visits. No other process draws for a new place until the block ends.
+        """Yield the visits with their stored reports, and store the reports that the block adds (:meth:`Visits.keep`).
+
+        No other process draws a report for a new place until the block ends.
 
         Args:
-            mechanism: what is drawn from, as charged: another one keeps reports of its own.
-            visits: subject, as the ledger names it, and place, a fixed function of the position, of each.
-            near: further places of each visit whose kept report is given too, fixed functions of the position likewise.
+            mechanism: SHA-256 that identifies the release in charges. Each release has its own reports.
+            visits: For each visit, the subject's name in the ledger, and the place. A place must be a fixed function of
+                the position.
+            near: For each visit, further places whose stored report may be given. These too must be fixed functions of
+                the position.
         """
         digests: dict[tuple[str, str], bytes] = {}
 
         def digest_of(subject: str, place: str) -> bytes:
+            """Return the keyed hash of a subject at a place, under which its report is stored."""
             if (subject, place) not in digests:
                 digests[subject, place] = self._keyed_hash(mechanism, subject, place)
             return digests[subject, place]
@@ -137,14 +146,15 @@ class KeptReports(LogFile):
         # Visits to the same place share one digest, and with it one report.
         keys = [digest_of(*visit) for visit in visits]
         nearby = [
-            [digest_of(subject, place) for place in of]
-            for (subject, _), of in zip(visits, near or [()] * len(keys), strict=True)
+            [digest_of(subject, nearby_place) for nearby_place in nearby_places]
+            for (subject, _), nearby_places in zip(visits, near or [()] * len(keys), strict=True)
         ]
+        # Locked from the lookup to the insertion, so that two processes cannot draw two reports for one place.
         with self.writing() as connection:
             stored: dict[bytes, tuple[int, Mark]] = {}
             for digest in digests.values():
                 row = connection.execute("SELECT * FROM reports WHERE place = ?", (digest,)).fetchone()
-                # A changed report would be repeated ever after, so that every row is checked on use.
+                # A changed report would be repeated ever after, so every row is checked on use.
                 if row is not None and not self._is_sealed(row):
                     raise DoesNotHoldError(f"{self.path}: changed: a kept report is not as it was written")
                 if row is not None:
@@ -155,7 +165,7 @@ class KeptReports(LogFile):
                 digest: (report, mark[0]) for digest, (report, mark) in stored.items() if mark in standing
             }
             uncharged = {digest: report for digest, (report, mark) in stored.items() if mark not in standing}
-            block = Visits(keys=keys, near=nearby, kept=charged_reports, uncharged=uncharged)
+            block = Visits(keys=keys, nearby_keys=nearby, stored=charged_reports, uncharged=uncharged)
             yield block
             subject_hashes = {digest: self._keyed_hash("subject", subject) for (subject, _), digest in digests.items()}
             rows = [(digest, subject_hashes[digest], report, *mark) for digest, (report, mark) in block.new.items()]
@@ -165,10 +175,14 @@ class KeptReports(LogFile):
             )
 
     def forget(self, subject: str) -> int:
-        """Remove the stored reports of a subject: its next visits are drawn, and charged, again.
+        """Remove the stored reports of a subject, whose next visits are drawn, and charged, again.
 
         Returns:
             The number of removed reports.
+
+        Raises:
+            StoppedError: The reports are removed, but another process reads the store, so that their bytes remain in
+                its write-ahead log.
         """
         with self.writing() as connection:
             cursor = connection.execute(
@@ -176,7 +190,13 @@ class KeptReports(LogFile):
             )
         # The removed bytes would remain in the write-ahead log.
         with translated_errors(self.path):
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            is_busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        # SQLite raises no error if it waited in vain for another process.
+        if is_busy:
+            raise StoppedError(
+                f"{self.path}: {cursor.rowcount:,} reports removed, but another process reads this file, so that their "
+                "bytes remain in its log; repeat the command after that process has ended"
+            )
         return cursor.rowcount
 
 
@@ -184,35 +204,40 @@ class KeptReports(LogFile):
 class Visits:
     """Visits, and the stored reports of their places.
 
-    If several places of a visit have reports, the earliest one is given: one from before these visits, or one of an
-    earlier visit among them. An earlier visit counts whether its charge is granted or not, so that places alone
-    determine which visits are charged.
+    If several places of a visit have reports, the earliest one is given: a report stored before these visits, or the
+    report of an earlier visit among them. An earlier visit counts whether or not its charge is granted, so that places
+    alone determine which visits are charged.
 
     Attributes:
-        keys: of each visit, equal for the same subject and place.
-        near: of each visit, keys of further places whose stored report is given too.
-        kept: by key, the report and the number of the ledger's entry by which it was charged.
-        uncharged: stored reports whose charge the ledger does not have, as after a restored backup: such a report is
-            charged again before it is repeated.
-        new: the reports that were charged now, and their entries.
-        first: the visits to be charged, by number: no report is stored of their place, nor of one nearby.
+        keys: The key of each visit, equal for the same subject and place.
+        nearby_keys: For each visit, the keys of further places whose stored report may be given.
+        stored: The stored report of each key, and the number of the ledger entry that charged for it.
+        uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
+            report is charged again before it is repeated.
+        new: The reports that were charged in this block, and their entries, by key.
+        first: The numbers of the visits to be charged, for which neither a stored report nor an earlier visit of the
+            same place or a place nearby exists.
     """
 
     keys: list[bytes]
-    near: list[list[bytes]]
-    kept: dict[bytes, tuple[int, int]]
+    nearby_keys: list[list[bytes]]
+    stored: dict[bytes, tuple[int, int]]
     uncharged: dict[bytes, int]
     new: dict[bytes, tuple[int, Mark]] = field(factory=dict, init=False)
     first: list[int] = field(factory=list, init=False)
     _given: list[bytes] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
+        """Decide for each visit which place's report is given, and which visits must be charged."""
+        # The number of the visit by which a new place is charged, by the place's key.
         first_visits: dict[bytes, int] = {}
-        for number, (key, nearby_keys) in enumerate(zip(self.keys, self.near, strict=True)):
-            stored_keys = [candidate for candidate in (key, *nearby_keys) if candidate in self.kept]
+        for number, (key, nearby_keys) in enumerate(zip(self.keys, self.nearby_keys, strict=True)):
+            stored_keys = [candidate for candidate in (key, *nearby_keys) if candidate in self.stored]
+            # Earlier visits of this block count as well, so that a new place is charged and drawn once.
             requested_keys = [candidate for candidate in (key, *nearby_keys) if candidate in first_visits]
+            # The earliest report: of stored ones that with the lowest number of its charge.
             if stored_keys:
-                self._given.append(min(stored_keys, key=lambda candidate: self.kept[candidate][1]))
+                self._given.append(min(stored_keys, key=lambda candidate: self.stored[candidate][1]))
             elif requested_keys:
                 self._given.append(min(requested_keys, key=first_visits.__getitem__))
             else:
@@ -221,11 +246,15 @@ class Visits:
         self.first = list(first_visits.values())
 
     def keep(self, number: int, report: int, mark: Mark) -> None:
-        """Store the report of a visit that was charged. An earlier report of its place is not replaced."""
+        """Store the report of visit ``number``, for which the entry ``mark`` was charged.
+
+        A stored report of the same place whose charge was lost is not replaced.
+        """
         key = self.keys[number]
+        # A stored report whose charge was lost is repeated, and the newly drawn one dropped: a second one would leak.
         self.new[key] = self.uncharged.get(key, report), mark
 
     def report(self, number: int) -> int | None:
-        """Return the report of a visit; None if nothing was charged."""
+        """Return the report that is given for visit ``number``, or None if the charge for its place was refused."""
         key = self._given[number]
-        return self.new[key][0] if key in self.new else self.kept.get(key, (None,))[0]
+        return self.new[key][0] if key in self.new else self.stored.get(key, (None,))[0]

@@ -1,4 +1,4 @@
-"""A ledger of what subjects have spent: an odometer, and a filter before every draw (docs/mathematics.md, T1, T2)."""
+"""A ledger of what subjects have spent: a privacy odometer, and a filter before every draw (docs/guide/repeated.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from privopt.ledger.balances import SCHEMA, LedgerTransaction, Mark
 from privopt.ledger.check_chain import check_chain, head_of
 from privopt.ledger.entries import BEGINNING, AccountKey, Limit, Terms, micros_of, sum_of
 from privopt.ledger.periods import Calendar
-from privopt.ledger.subject_names import PLAIN, Names, key_at, subject_name
+from privopt.ledger.subject_names import PLAIN, Names, derive_column_key, key_at, subject_name
 
 __all__ = ["FORM", "Ledger"]
 
@@ -33,10 +33,10 @@ FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
 
 @define(eq=False)
 class Ledger(LogFile):
-    """What each subject has spent, in one file that only grows.
+    """A record of what each subject has spent, in one append-only file.
 
-    A subject has an account in each unit that notions add up: epsilon, rho, or epsilon with delta. All charges are for
-    one relation of neighbours (:attr:`unit`): what another one bounds does not add up to them.
+    A subject has an account in each unit in which costs add up: epsilon, rho, or epsilon with delta. All charges are
+    for one neighbouring relation (:attr:`unit`), because costs under different relations do not add up.
 
     ::
 
@@ -45,24 +45,25 @@ class Ledger(LogFile):
         ledger.charge("anna", Cost(epsilon="0.5", unit="per km", purpose="morning of May 1"))
         ledger.account("anna").left
 
-    Every entry holds the SHA-256 of the one before, what its subject has spent with it, exactly, and when. A charge is
-    durable before :meth:`charge` returns: draw after it. Several processes may charge at once; each transaction waits
-    up to a minute for the others. Charging and asking take O(log n) each for n entries, and rely on no entry whose hash
-    they have not recomputed; :meth:`check` recomputes all. Opening reads all plain names. A process has a ledger of its
-    own: one that is open does not survive a fork, nor does it go to another thread.
+    Every entry holds the SHA-256 of the one before, the subject's exact total including this entry, and the time. A
+    charge is durable before :meth:`charge` returns, so draw only after the call. Several processes may charge at once;
+    each transaction waits up to a minute for the others. Charging and reading an account take O(log n) for n entries,
+    and rely only on entries whose hash they have recomputed; :meth:`check` recomputes all hashes. Opening reads all
+    plain names. Each process and each thread must open its own ledger: an open one does not survive a fork, and cannot
+    be passed to another thread.
 
     Attributes:
-        path: of the file; if there is none, the first limit or charge makes it, for its owner alone.
-        key: file with the key under which subjects' names are hashed (HMAC-SHA256), made with the first name; None for
-            names as they are. A ledger names all subjects in one way.
-        make: False to refuse a path where there is nothing.
-        clock: nanoseconds since 1970, UTC.
+        path: The ledger's file. If it is missing, the first limit or charge creates it, accessible to its owner alone.
+        key: File of the key under which subjects' names are hashed (HMAC-SHA256), created with the first name. None if
+            names are stored as they are. A ledger names all subjects in the same way.
+        make: Whether the file may be missing. If False, a path without a file is refused.
+        clock: Returns the nanoseconds since 1970, UTC.
 
     Raises:
-        InputError: no ledger, or a key that is none.
-        DoesNotHoldError: a ledger that is not as it was written.
-        UsageError: it may not be written; a key that others may read, or another than this ledger's.
-        StoppedError: the disk, or another process, is in the way.
+        InputError: The file is not a ledger, or the key's file has no key.
+        DoesNotHoldError: The ledger was changed after it was written.
+        UsageError: The ledger is not writable, other users may read the key, or the key is not this ledger's.
+        StoppedError: The disk failed, or another process kept writing for more than a minute.
     """
 
     form: Form = field(default=FORM, init=False, repr=False)
@@ -71,6 +72,7 @@ class Ledger(LogFile):
     _label: str = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
+        """Open the file, and check that its charges were made under the key."""
         super().__attrs_post_init__()
         try:
             with self._open_for_reading() as book:
@@ -80,18 +82,19 @@ class Ledger(LogFile):
             raise
 
     def _check_key(self, book: LedgerTransaction) -> None:
-        """Refuse a key other than that of the charges so far. A missing key is created at the first charge."""
+        """Refuse a key other than the one used for the charges so far. A missing key is created at the first charge."""
         self._label = book.names
         if self.key is None:
             return
         if self._label == PLAIN:
             raise InputError([Fault(str(self.path), "subjects", "a key to hash them", "plain names, as charged")])
+        # Otherwise nothing was charged yet and the key does not exist: it is created with the first name.
         if self._label or self.key.exists() or not self.make:
             book.check_names(self._names.label)
 
     @cached_property
     def _names(self) -> Names:
-        """How subjects are named. A missing key is created with the first name."""
+        """The way in which subjects are named. A missing key is created with the first name."""
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
@@ -102,13 +105,13 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_reading(self, *, make: bool = False) -> Iterator[LedgerTransaction]:
-        """Open a transaction that reads."""
+        """Open a transaction that reads one state of the ledger. ``make`` creates a missing file."""
         with self.reading(make=make) as connection:
             yield LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
 
     @contextmanager
     def _open_for_writing(self) -> Iterator[LedgerTransaction]:
-        """Open a transaction that writes when the block ends without an error."""
+        """Open a transaction that is committed when the block ends without an error."""
         with self.writing() as connection:
             book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
             yield book
@@ -117,19 +120,22 @@ class Ledger(LogFile):
     # --- charging -----------------------------------------------------------------------------------------
 
     def charge(self, subject: str, cost: Cost, *, alone: bool = False, period: str | None = None) -> None:
-        """Charge one report to a subject, durably, before it is drawn.
+        """Charge one report to a subject, durably. Draw the report only afterwards.
 
         Args:
-            subject: whom it is about; names of one form are one (:func:`privopt.declare.name_forms.folded`).
-            cost: of the report.
-            alone: refuse if the ledger knows another subject, for a name that no one chose.
-            period: that it is charged to, as :class:`~privopt.ledger.periods.Calendar` names it; None for that of now
-                if the limit is by the calendar.
+            subject: The person whom the report is about. Spellings of a name that differ only in form are one subject
+                (:func:`privopt.declare.name_forms.fold_subject_name`).
+            cost: Cost of the report.
+            alone: Whether to refuse if the ledger has another subject. Set this for a default name that the user did
+                not choose.
+            period: Calendar period that is charged, as :class:`~privopt.ledger.periods.Calendar` names it. None for the
+                current one, if the limit is by the calendar.
 
         Raises:
-            BudgetSpentError: it would pass the limit; nothing was charged: draw nothing.
-            InputError: another unit or key than the ledger's.
-            UsageError: no name of a subject, or one that is not alone though it must be; nothing was charged.
+            BudgetSpentError: The charge would exceed the limit. Nothing was charged, and nothing may be drawn.
+            InputError: The unit of the cost, or the key, is not the ledger's.
+            UsageError: The name is not valid, or ``alone`` is set and the ledger has another subject. Nothing was
+                charged.
         """
         with self._open_for_charging(cost) as (book, terms, limit):
             name = self._names.of(subject)
@@ -141,12 +147,14 @@ class Ledger(LogFile):
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
-        """Return the error of a refused charge: what was asked for, and what the subject has left."""
+        """Return the error for a refused charge, which says what was requested and what the subject has left."""
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
         remaining = account.left_text
         actual = "no budget" if remaining is None else f"asked for {request} where {remaining} is left{within}"
-        return BudgetSpentError(f"{self.path}: subject {cut(subject)}: budget spent: {actual}; nothing was charged")
+        return BudgetSpentError(
+            f"{self.path}: subject {self.label_of(subject)}: budget spent: {actual}; nothing was charged"
+        )
 
     def charge_each(
         self,
@@ -156,44 +164,46 @@ class Ledger(LogFile):
         times: Sequence[int] | None = None,
         closed: dict[AccountKey, int] | None = None,
     ) -> list[bool]:
-        """Charge many reports, in order and in one transaction that is durable when this returns.
+        """Charge many reports in order, in one transaction that is durable when this method returns.
 
         Args:
-            subjects: whom each report is about; the same one may come again.
-            cost: of each.
-            periods: that each is charged to, as :class:`~privopt.ledger.periods.Calendar` names them; None for that of
-                now if the limit is by the calendar.
-            times: by how much each one's cost is multiplied: 0 charges nothing and counts as none; None for once.
-            closed: of accounts the least of ``times`` that was refused: no report of that cost, or of more, is charged.
-                Refusals are added to it. None if each report is looked at by itself.
+            subjects: The subject of each report. The same subject may occur many times.
+            cost: Cost of one report.
+            periods: Calendar period that each report is charged to, as :class:`~privopt.ledger.periods.Calendar` names
+                it. None for the current one, if the limit is by the calendar.
+            times: The factor by which the cost of each report is multiplied, 1 by default. 0 charges nothing.
+            closed: For each account, the smallest of ``times`` that was refused before. Reports with that factor or a
+                larger one are refused, and new refusals are added here. None to decide each report by itself.
 
         Returns:
-            Of each report whether it was charged; the others would have passed the limit: they must not be drawn.
+            For each report whether it was charged. The others would have exceeded the limit, and must not be drawn.
 
         Raises:
-            InputError: another unit or key than the ledger's; nothing was charged.
+            InputError: The unit of the cost, or the key, is not the ledger's. Nothing was charged.
         """
-        return [mark is not None for mark in self.booked(subjects, cost, periods, times, closed)]
+        return [mark is not None for mark in self.charge_rows(subjects, cost, periods, times, closed)]
 
     def charge_times(self, subject: str, times: int, cost: Cost) -> int:
-        """Charge many reports to one subject, in one transaction, up to the first that would pass the limit.
+        """Charge many reports to one subject, in one transaction, up to the first that would exceed the limit.
 
         Args:
-            subject: whom all are about.
-            times: reports.
-            cost: of each.
+            subject: The subject of all reports.
+            times: Number of reports.
+            cost: Cost of each report.
 
         Returns:
-            How many were charged; no others may be drawn.
+            The number of reports that were charged. No more than these may be drawn.
 
         Raises:
-            InputError: another unit or key than the ledger's; nothing was charged.
+            InputError: The unit of the cost, or the key, is not the ledger's. Nothing was charged.
         """
+        # In one transaction, so that no other process can use up the limit between two of the reports.
         with self._open_for_charging(cost) as (book, terms, limit):
             key = book.key_of(self._names.of(subject), None, limit, cost.account)
+            # The number of charges before the first one that is refused.
             return next((count for count in range(times) if not book.charge(key, terms, limit)), times)
 
-    def booked(
+    def charge_rows(
         self,
         subjects: Sequence[str],
         cost: Cost,
@@ -201,9 +211,10 @@ class Ledger(LogFile):
         times: Sequence[int] | None = None,
         closed: dict[AccountKey, int] | None = None,
     ) -> list[Mark | None]:
-        """Charge like :meth:`charge_each`; returns each report's entry, None for those that were refused.
+        """Charge like :meth:`charge_each`, and return the mark (number and hash) of the entry of each report.
 
-        Rows of no report are charged nothing, whatever their subject and period, and get the mark before all entries.
+        The mark of a refused report is None. Rows with 0 ``times`` are not charged, whatever their subject and period,
+        and get the mark (0, :data:`BEGINNING`).
         """
         # Terms, names and accounts are looked up once for each different value, since tables repeat them.
         rows = list(zip(subjects, periods or [None] * len(subjects), strict=True))
@@ -221,6 +232,7 @@ class Ledger(LogFile):
                     marks.append((0, BEGINNING))
                     continue
                 key = keys[row]
+                # After a refusal, reports of that cost or more are refused in the same account without a lookup.
                 refused_count = count + 1 if closed is None else closed.get(key, count + 1)
                 is_charged = count < refused_count and book.charge(key, terms_by_count[count], limit)
                 if closed is not None and not is_charged:
@@ -230,7 +242,15 @@ class Ledger(LogFile):
 
     @contextmanager
     def _open_for_charging(self, cost: Cost) -> Iterator[tuple[LedgerTransaction, Terms, Limit | None]]:
-        """Open a transaction that charges a cost, after checking its relation, its unit and the names."""
+        """Open a transaction for charges of a cost, after checking its relation, its unit and the names.
+
+        Yields:
+            The transaction, the terms of one charge, and the limit in force (None without one).
+
+        Raises:
+            InputError: The charges so far are for another relation, there is a limit for another unit but not for this
+                one, or subjects are named in another way.
+        """
         with self._open_for_writing() as book:
             relation = book.relation
             if relation not in (None, cost.unit):
@@ -244,6 +264,7 @@ class Ledger(LogFile):
                 )
                 expectation += f'privopt budget {self.path} --set AMOUNT --unit "{cost.account}")'
                 raise InputError([Fault(str(self.path), "unit", f"a charge of {cost.account}", expectation)])
+            # The first charge fixes how subjects are named: named in two ways, a person would have two budgets.
             if not book.names:
                 book.add(Terms(kind="names", purpose=self._names.label))
             book.check_names(self._names.label)
@@ -253,7 +274,7 @@ class Ledger(LogFile):
 
     @property
     def unit(self) -> str | None:
-        """The relation that all amounts are for: whom, or which distance; None before the first charge."""
+        """The unit of all amounts, such as "per client" or "per km". None before the first charge."""
         with self._open_for_reading() as book:
             return book.relation
 
@@ -264,7 +285,7 @@ class Ledger(LogFile):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The units that have charges or limits; epsilon if there are none."""
+        """The units (epsilon, rho, or epsilon with delta) that have charges or limits; epsilon if there are none."""
         with self._open_for_reading() as book:
             units = book.units("charge") | book.units("limit")
         return tuple(unit for unit in UNITS if unit in units) or (EPSILON,)
@@ -279,21 +300,21 @@ class Ledger(LogFile):
         zone: str = "UTC",
         unit: str | None = None,
     ) -> None:
-        """Set or change the limit. A limit is an entry like every other, so that raising it leaves a trace.
+        """Set or change the limit. A limit is an entry like any other, so raising it leaves a trace.
 
         Args:
-            amount: that each subject may spend, exactly: text, whole number or rational.
-            delta: in addition, where epsilon and delta add up.
-            unit: one of :data:`privopt.interfaces.cost.UNITS`; None: that of the charges, which must be one.
-            hours: in each window of that length, however it lies; what all windows together add up to is not limited.
-                None: once, for ever, or by the calendar.
-            per: in each calendar ``"day"``, ``"week"`` or ``"month"`` in which reports' own times lie; None for no
-                calendar.
-            zone: of the calendar, such as Europe/Rome.
+            amount: The exact amount that each subject may spend, as text, integer or rational.
+            delta: The delta that each subject may spend in addition, if the unit is epsilon with delta.
+            unit: One of :data:`privopt.interfaces.cost.UNITS`. None for the unit of the charges, if they have only one.
+            hours: Length of a sliding window: the amount may be spent in every window of that length. The total over
+                all windows is not limited. None if the limit is for all time, or by the calendar.
+            per: ``"day"``, ``"week"`` or ``"month"``: the amount may be spent in each such calendar period, in which
+                the reports' own times lie. None for no calendar.
+            zone: Time zone of the calendar, such as Europe/Rome.
 
         Raises:
-            UsageError: no such amounts, both a window and a calendar, or another calendar than that of charges that
-                there are: they would have to be counted again.
+            UsageError: An amount is not valid, both a window and a calendar are given, or there are charges under
+                another calendar, which would have to be recounted.
         """
         if unit is None and delta is None and len(units := self.units) > 1:
             rule = "the unit of the limit must be given (--unit)"
@@ -312,7 +333,11 @@ class Ledger(LogFile):
             book.add(Terms.of_limit(limit))
 
     def _select_unit(self, unit: str | None) -> str:
-        """Return the given unit, or the first one of the ledger."""
+        """Return the given unit, or by default the ledger's first one (:attr:`units`).
+
+        Raises:
+            UsageError: There is no such unit.
+        """
         selected = self.units[0] if unit is None else unit
         if selected not in UNITS:
             raise UsageError(f"unit must be one of {', '.join(UNITS)}, got {cut(repr(selected))}")
@@ -321,16 +346,16 @@ class Ledger(LogFile):
     def account(
         self, subject: str, *, hours: Amount | None = None, period: str | None = None, unit: str | None = None
     ) -> Account:
-        """Return what a subject has spent, and has left.
+        """Return what a subject has spent and has left.
 
         Args:
-            subject: as the caller calls it; one that was never charged has spent nothing.
-            hours: ``spent`` is what it was in the window of that length that ends now; None: in all.
-            period: to report on, if the limit is by the calendar; None for the current one.
-            unit: of the account; None: the first of :attr:`units`.
+            subject: The subject, as the caller names it. A subject that was never charged has spent nothing.
+            hours: Length of the window, ending now, whose charges count as spent. None for all charges.
+            period: Calendar period to report on, if the limit is by the calendar. None for the current one.
+            unit: Unit of the account. None for the first of :attr:`units`.
 
         Raises:
-            UsageError: a unit that there is not.
+            UsageError: There is no such unit.
         """
         unit = self._select_unit(unit)
         with self._open_for_reading() as book:
@@ -339,7 +364,7 @@ class Ledger(LogFile):
             return book.account(book.key_of(name, period, limit, unit), subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
-        """Return every subject's account in a unit, by the ledger's names, and by period; see :meth:`account`."""
+        """Return every subject's account in a unit, sorted by the ledger's names and by period; see :meth:`account`."""
         unit = self._select_unit(unit)
         with self._open_for_reading() as book:
             limit, micros = book.limit_of(unit), micros_of(hours)
@@ -349,19 +374,28 @@ class Ledger(LogFile):
         """List the charges, oldest first.
 
         Args:
-            subject: whose; None for everybody's.
+            subject: The subject whose charges to list, as the caller names it. None for all subjects.
         """
         with self._open_for_reading() as book:
             return book.charges(None if subject is None else self._names.of(subject))
 
     def purposes(self) -> list[str]:
-        """Return the different purposes of charges."""
+        """Return the distinct purposes of all charges (:attr:`Cost.purpose`)."""
         with self._open_for_reading() as book:
             rows = book.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
             return [purpose for (purpose,) in rows]
 
+    def count_charges(self, mechanism: str) -> int:
+        """Return the number of charges for reports of a release, by its SHA-256 (:attr:`Cost.mechanism`)."""
+        query = (
+            "SELECT count(*) FROM entries e JOIN terms t ON t.id = e.terms WHERE t.kind = 'charge' AND t.mechanism = ?"
+        )
+        with self._open_for_reading() as book:
+            (count,) = book.connection.execute(query, (mechanism,)).fetchone()
+        return int(count)
+
     def charges_for(self, purpose: str) -> dict[AccountKey, list[Fraction]]:
-        """Return epsilon, or rho, of each charge for a purpose, oldest first, by account."""
+        """Return the amounts (epsilon or rho) that were charged for a purpose, oldest first, by account."""
         query = (
             "SELECT a.subject, a.unit, a.period, t.amount FROM entries e JOIN terms t ON t.id = e.terms "
             "JOIN accounts a ON a.id = e.account WHERE t.purpose = ? ORDER BY e.number"
@@ -373,38 +407,56 @@ class Ledger(LogFile):
         return amounts_by_account
 
     def name_of(self, subject: str) -> str:
-        """Return the ledger's name for a subject: its normal form, or a keyed hash of that."""
+        """Return the ledger's name for a subject: the name's normal form, or a keyed hash of it."""
         return self._names.of(subject)
 
+    def column_key(self) -> bytes:
+        """Return the key under which columns of published tables are hashed, derived from the ledger's key.
+
+        Raises:
+            UsageError: The ledger has no key.
+        """
+        if self._names.key is None:
+            raise UsageError(f"{self.path}: must hash its subjects under a key (--hash-subjects KEYFILE), got none")
+        return derive_column_key(self._names.key)
+
+    def label_of(self, subject: str) -> str:
+        """Return the subject's name in messages, which is its name in the ledger: a hash if the ledger has a key."""
+        return cut(self.name_of(subject))
+
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:
-        """Return the entries that this ledger has. Entries of another ledger, or lost with a backup, are left out."""
+        """Return the marks (number and hash of an entry) whose entries exist in this ledger.
+
+        An entry can be missing because it belongs to another ledger, or was lost when a backup was restored.
+        """
         with self._open_for_reading() as book:
+            # Number and hash, because another ledger has entries of the same numbers.
             return {(number, digest) for number, digest in set(marks) if book.hash_of(number) == digest}
 
     @property
     def beginning(self) -> bytes:
-        """The hash of the first entry, which identifies the ledger, because the entry has a random text."""
+        """The hash of the first entry. It identifies the ledger, because the entry contains a random text."""
         with self._open_for_reading(make=True) as book:
             return book.hash_of(1)
 
     @property
     def head(self) -> str:
-        """Number and hash of the last entry, ``N:HASH``. Stored elsewhere, it shows whether the end was cut off."""
+        """Number and hash of the last entry, ``N:HASH``. A stored copy reveals later whether entries were cut off."""
         with self._open_for_reading(make=True) as book:
             assert book.head is not None  # every ledger has the entry that it began with
             return f"{book.head.number}:{book.head.hash.hex()}"
 
     def check(self, *, head: str | None = None, progress: Progress | None = None) -> None:
-        """Recompute every hash and every total, and ask the database for its own check.
+        """Recompute every hash and every total, and run the database's own check.
 
         Args:
-            head: of this ledger at an earlier time (:attr:`head`); nothing else shows that entries were cut off at the
+            head: The ledger's :attr:`head` at an earlier time. Nothing else reveals that entries were cut off at the
                 end.
-            progress: called with how many entries are done.
+            progress: Called with the number of entries that are checked.
 
         Raises:
-            DoesNotHoldError: something was changed; the entry is named.
-            UsageError: ``head`` is not N:HASH.
+            DoesNotHoldError: Something was changed. The message names the entry.
+            UsageError: ``head`` is not of the form ``N:HASH``.
         """
         with self._open_for_reading() as book:
             check_chain(book.connection, self.path, head=None if head is None else head_of(head), progress=progress)

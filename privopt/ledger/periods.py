@@ -1,4 +1,4 @@
-"""Calendar periods: the day, week or month, in a time zone, in which a row's own time lies."""
+"""Calendar periods: the day, week or month, in a time zone, that contains a row's time."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ SYSTEMS_OWN: Final = frozenset({"localtime", "posixrules", "Factory"})
 
 
 def _week_name(day: date) -> str:
+    """Return the name of a day's ISO week. The week's year can differ from the day's year around New Year."""
     year, week, _ = day.isocalendar()
     return f"{year:04d}-W{week:02d}"
 
@@ -39,11 +40,13 @@ _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}
 
 
 def _check_period(instance: object, attribute: object, value: str) -> None:
+    """Refuse a kind of period other than those of :data:`PERIODS` (a validator of attrs)."""
     if value not in PERIODS:
         raise UsageError(f"per must be one of {', '.join(PERIODS)}, got {cut(repr(value))}")
 
 
 def _check_zone(instance: object, attribute: object, value: str) -> None:
+    """Refuse a time zone that is unknown, or that differs between machines (a validator of attrs)."""
     try:
         is_known = ZoneInfo(value).key not in SYSTEMS_OWN
     except (OSError, ValueError, KeyError):  # ZoneInfoNotFoundError is a KeyError; a name may be a path, or none
@@ -61,10 +64,10 @@ class Calendar:
 
     Attributes:
         per: ``"day"``, ``"week"`` (ISO 8601, from Monday) or ``"month"``.
-        zone: name in the IANA database of time zones.
+        zone: Name of the zone in the IANA database of time zones.
 
     Raises:
-        UsageError: a period or a zone that is not known.
+        UsageError: The period or the zone is unknown.
     """
 
     per: str = field(validator=_check_period)
@@ -72,17 +75,21 @@ class Calendar:
 
     @property
     def text(self) -> str:
-        """The calendar as an entry of a limit has it, such as ``day Europe/Rome``."""
+        """The calendar as text in the entry of a limit, such as ``day Europe/Rome``."""
         return f"{self.per} {self.zone}"
 
     @classmethod
     def from_text(cls, text: str) -> Self | None:
-        """Read what :attr:`text` wrote; None for an entry without a calendar."""
+        """Parse a calendar from its :attr:`text`; None for an entry without a calendar."""
         per, _, zone = text.partition(" ")
         return cls(per, zone) if per in PERIODS else None
 
     def period_at(self, moment: date | datetime) -> str:
-        """Name the period of a moment. With an offset it is an instant, without one a time of the calendar's zone."""
+        """Return the name of the period that contains a moment.
+
+        A time with an offset is an instant. A date, or a time without an offset, is taken in the calendar's zone.
+        """
+        # A date, or a time without an offset, belongs to the calendar's zone already.
         if isinstance(moment, datetime):
             if moment.tzinfo is not None:
                 moment = moment.astimezone(ZoneInfo(self.zone))
@@ -93,7 +100,7 @@ class Calendar:
         """Refuse a text that does not name a period of this calendar.
 
         Raises:
-            UsageError: It does not.
+            UsageError: The text does not name a period.
         """
         try:
             # Only the canonical name of a period is accepted: another one would have an account of its own.
@@ -106,7 +113,7 @@ class Calendar:
             )
 
     def period_now(self, micros: int) -> str:
-        """Name the period of an instant, in microseconds since 1970, UTC."""
+        """Return the name of the period that contains an instant, given in microseconds since 1970, UTC."""
         return self.period_at(_EPOCH + timedelta(microseconds=micros))
 
     def __str__(self) -> str:
@@ -114,20 +121,21 @@ class Calendar:
 
 
 def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
-    """Name the period of each row of a column of times; None if a row has no usable time.
+    """Return the name of the period of each row of a column of times; None for a row without a usable time.
 
     Args:
-        column: ISO 8601 text, dates, or timestamps. Those without an offset are times of the calendar's zone.
-        calendar: whose periods.
+        column: ISO 8601 texts, dates or timestamps. Values without an offset are taken in the calendar's zone.
+        calendar: The calendar that names the periods.
 
     Raises:
-        InputError: a column of numbers, which may count from anywhere.
+        InputError: The column has numbers, whose unit and origin are unknown, or times outside the years 1 to 9999.
     """
     if column.dtype.is_numeric() or column.dtype in (nw.Boolean, nw.Duration, nw.Time):
         expectation = "dates and times as ISO 8601 text (2026-05-01T09:00:00+02:00), dates or timestamps"
         raise InputError([Fault(TABLE, f"column {column.name}", "numbers", expectation)])
     if column.dtype in (nw.Date, nw.Datetime):
         try:
+            # NaT, the missing time of pandas, is a datetime that does not equal itself.
             moments = [value if isinstance(value, date) and value == value else None for value in column.to_list()]
         except (ValueError, OverflowError):
             expectation = "dates and times of the years 1 to 9999"
@@ -139,11 +147,12 @@ def periods_of(column: nw.Series[Any], calendar: Calendar) -> list[str | None]:
         time_by_text = {text: read_iso_time(text) for text in dict.fromkeys(texts) if text is not None}
         iso_times = [None if text is None else time_by_text[text] for text in texts]
         moments = [None if iso_time is None else iso_time.second for iso_time in iso_times]
-    # no cache by moment: the two times of an hour that clocks repeat are equal and are different instants
+    # Not cached by moment: in the hour that clocks repeat, two different instants compare equal.
     return [None if moment is None else _period_or_none(calendar, moment) for moment in moments]
 
 
 def _period_or_none(calendar: Calendar, moment: date) -> str | None:
+    """Return the name of the period of a moment, or None if the moment cannot be converted to the calendar's zone."""
     try:
         return calendar.period_at(moment)
     except (OverflowError, ValueError):  # within a day of the first or last year; pandas' missing time

@@ -1,4 +1,4 @@
-"""Names of subjects in a ledger: their normal form, or a keyed hash of it."""
+"""Names of subjects in a ledger: the normal form, or a keyed hash of it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from typing import Final
 
 from attrs import field, frozen
 
-from privopt.declare.name_forms import MAX_TEXT_CHARACTERS, fault_of, folded
+from privopt.declare.name_forms import MAX_TEXT_CHARACTERS, fault_of, fold_subject_name
 from privopt.errors import Fault, InputError, UsageError, cut
+from privopt.files.new_folder import claim_folder
 from privopt.files.regular import Unreadable, open_private, read_bytes
-from privopt.files.working_folder import claim_folder
 
 PLAIN: Final = "plain"
-"""What a ledger says where subjects are named as they are."""
+"""The label of a ledger in which subjects are named as they are, not hashed."""
 
 _KEY_BYTES: Final = 32
 
 
 def subject_name(subject: str) -> str:
-    """Return a subject's name in the normal form under which it is charged (:func:`folded`).
+    """Return a subject's name in the normal form under which it is charged (:func:`fold_subject_name`).
 
     Raises:
-        UsageError: not text, or text that shows nothing, is too long, or holds control characters, halves of
-            characters, or characters that Unicode has not assigned or left to private use.
+        UsageError: The subject is not a text, is blank or too long, or has control characters, lone surrogates, or
+            characters that Unicode has not assigned or reserves for private use.
     """
-    name = folded(subject) if isinstance(subject, str) else ""
+    name = fold_subject_name(subject) if isinstance(subject, str) else ""
     fault = fault_of(name)
     if name and fault is None:
         return name
     expectation = f"subject must be text of 1 to {MAX_TEXT_CHARACTERS:,} characters that can be seen"
-    raise UsageError(
-        f"{expectation}, got {fault or cut(repr(subject))}. Rename the subject in its table, or in the call"
-    )
+    # Only blanks are repeated: a ledger with a key is asked by names that nobody else may read.
+    actual = fault or (cut(repr(subject)) if isinstance(subject, str) else f"a value of type {type(subject).__name__}")
+    raise UsageError(f"{expectation}, got {actual}. Rename the subject in its table, or in the call")
 
 
 @frozen
@@ -48,42 +48,66 @@ class Names:
     ('anna', 64)
 
     Attributes:
-        key: 32 bytes, under which names are hashed (HMAC-SHA256); None if they are not.
+        key: 32 bytes, under which names are hashed (HMAC-SHA256); None if names are not hashed.
     """
 
     key: bytes | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
-        """The ledger's text for this way of naming: a fingerprint of the key, never the key."""
+        """The text by which the ledger records this way of naming: a fingerprint of the key, never the key itself."""
         if self.key is None:
             return PLAIN
+        # The HMAC of a fixed text: equal keys have equal labels, and a label does not reveal its key.
         return f"hmac-sha256 {hmac.new(self.key, b'privopt ledger', hashlib.sha256).hexdigest()[:32]}"
 
     def of(self, subject: str) -> str:
-        """Return the ledger's name for a subject."""
+        """Return the ledger's name for a subject: the name's normal form, or the HMAC of it in hexadecimal."""
         name = subject_name(subject)
         return name if self.key is None else hmac.new(self.key, name.encode("utf-8"), hashlib.sha256).hexdigest()
 
 
+def derive_column_key(key: bytes) -> bytes:
+    """Derive the key for names in published tables from the key of a file.
+
+    A ledger may hash its subjects under the same file's key. Because the derived key differs, a person's hash in a
+    published table is not the person's name in the ledger, and nobody without the key can link the two.
+    """
+    # No subject's name contains U+0000. Otherwise a subject of this name would have the derived key as its name in the
+    # ledger, where everybody who reads the ledger could see it.
+    return hmac.new(key, b"\0privopt column", hashlib.sha256).digest()
+
+
+def hash_name(key: bytes, name: str) -> str:
+    """Return the keyed hash that replaces a name in a published table, as 32 hexadecimal digits.
+
+    Names are normalised as in a ledger, so that all spellings of one subject have the same hash.
+
+    >>> hash_name(bytes(32), "007") == hash_name(bytes(32), "7"), len(hash_name(bytes(32), "7"))
+    (True, 32)
+    """
+    # 128 bits: two of 2**40 names have the same hash with a probability below 2**-48.
+    return hmac.new(key, fold_subject_name(name).encode("utf-8"), hashlib.sha256).hexdigest()[:32]
+
+
 def key_at(path: Path, *, make: bool) -> bytes:
-    """Return the 32 bytes of a key from its file, which only its owner may read.
+    """Return the 32 bytes of a key from its file, which only the owner may read.
 
     Args:
-        path: of the file.
-        make: draw one from the operating system's entropy if there is none.
+        path: The key's file.
+        make: Whether to draw a key from the operating system's entropy if the file is missing.
 
     Raises:
-        InputError: there is none, or something else.
-        UsageError: others may read it, or its folder is not there.
-        StoppedError: it cannot be written.
+        InputError: The file is missing, or has no key.
+        UsageError: Other users may read the file, or its folder is missing.
+        StoppedError: The file cannot be written.
     """
     if make and not path.exists():
         _create_key(path)
     try:
         text = read_bytes(path, largest=1024).decode("ascii", "replace").strip()
     except Unreadable as error:
-        raise InputError([Fault(str(path), "", error.found, "the key under which subjects are hashed")]) from None
+        raise InputError([Fault(str(path), "", error.actual, "the key under which subjects are hashed")]) from None
     # Whoever has the key can hash a list of names, and find each subject's account.
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
@@ -98,7 +122,7 @@ def key_at(path: Path, *, make: bool) -> bytes:
 
 
 def _create_key(path: Path) -> None:
-    """Create a key file, completely before it has its name. If another process is first, its key stays."""
+    """Create a key file atomically. If another process created the file first, that process's key stays."""
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} of the key must exist")
     with claim_folder(path) as work:

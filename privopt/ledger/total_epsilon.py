@@ -1,4 +1,4 @@
-"""Convert accounts in several units to one (epsilon, delta), by a bound for every mechanism, rounded up."""
+"""Convert accounts in several units to one (epsilon, delta), by an upper bound that holds for every mechanism."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from privopt.numbers.gaussian import epsilon_of
 def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction | None = None) -> Fraction | None:
     """Return an epsilon for which all of a subject's accounts together are (epsilon, delta)-differentially private.
 
-    Pure DP of epsilon is epsilon^2 / 2 of zero-concentrated DP, and rho of it is converted by the bound of Canonne,
-    Kamath and Steinke (2020, corollary 13), which every rho-zCDP mechanism meets: the Gaussian's own curve is lower.
-    Epsilons of pure DP are added as they are, or as rho, whichever gives the smaller total. Deltas of approximate DP
-    add up; what is left of ``delta`` is for the conversion.
+    A mechanism that is pure DP with epsilon is also rho-zero-concentrated DP (zCDP) with rho = epsilon^2 / 2. Any
+    rho-zCDP mechanism is converted to (epsilon, delta) by the bound of Canonne, Kamath and Steinke (2020, corollary
+    13); for Gaussian noise alone a smaller epsilon would suffice. Epsilons of pure DP are added unchanged, or as rho,
+    whichever gives the smaller total. Deltas of approximate DP add up; the rest of ``delta`` is spent on the
+    conversion.
 
     Args:
-        sums: what was spent, or is limited, by unit.
-        delta: of the total, above 0 and below 1.
-        squares: sum of the squares of the epsilons of pure DP that were added up; None: the square of their sum, an
-            upper bound.
+        sums: What was spent, or what the limits are, by unit.
+        delta: The delta of the total, above 0 and below 1.
+        squares: Sum of the squares of the epsilons of pure DP that were added up. By default the square of their sum,
+            which is an upper bound.
 
     Returns:
         The total, rounded up at its sixth digit; None if no delta is left.
@@ -39,6 +40,7 @@ def total_epsilon(sums: Mapping[str, Sum], delta: Fraction, *, squares: Fraction
     if remaining_delta < 0 or (remaining_delta == 0 and rho):
         return None
     totals = []
+    # Each total is a valid epsilon for the pure and the concentrated accounts, so the smallest may be taken.
     if rho == 0:
         totals.append(pure)
     if remaining_delta > 0:

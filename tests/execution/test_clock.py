@@ -11,8 +11,8 @@ from attrs import evolve
 
 from privopt.errors import SolverError, StoppedError
 from privopt.execution import processes, serial, threads
-from privopt.execution.clock import DaemonCall, OutOfTime, Ticket, check, clock, granted, limit, slices
-from privopt.execution.limits import in_threads
+from privopt.execution.clock import DaemonCall, OutOfTime, Ticket, cap_time_limit, check, clock, limit, slices
+from privopt.execution.resources import in_threads
 
 
 class Fake:
@@ -24,10 +24,10 @@ class Fake:
         return self.time
 
 
-def test_a_scope_swallows_its_own_end_and_no_other():
+def test_scope_swallows_only_its_own_end():
     fake = Fake()
     with limit(10.0, now=fake) as outer:
-        with outer.share(0.5) as inner:
+        with outer.limit_to_share(0.5) as inner:
             assert inner.left == 5.0
             fake.time = 5.0
             check("anything")
@@ -45,85 +45,85 @@ def test_a_scope_swallows_its_own_end_and_no_other():
 
 def test_ends_only_shrink():
     fake = Fake()
-    with limit(5.0, now=fake), limit(50.0) as inner, limit(None) as none:
-        assert inner.left == none.left == clock().left == 5.0
+    with limit(5.0, now=fake), limit(50.0) as inner, limit(None) as unlimited:
+        assert inner.left == unlimited.left == clock().left == 5.0
         fake.time = 4.0
-        assert none.left == 1.0
+        assert unlimited.left == 1.0
         fake.time = 7.0
-        assert none.left == 0.0
+        assert unlimited.left == 0.0
 
 
-def test_what_a_solver_may_take_is_what_is_left():
+def test_solvers_get_the_remaining_time():
     fake = Fake()
-    assert granted() is None
-    assert granted(3.0) == 3.0
+    assert cap_time_limit() is None
+    assert cap_time_limit(3.0) == 3.0
     with limit(2.0, now=fake) as scope:
-        assert granted() == granted(3.0) == 2.0
-        assert granted(1.0) == 1.0
+        assert cap_time_limit() == cap_time_limit(3.0) == 2.0
+        assert cap_time_limit(1.0) == 1.0
         fake.time = 2.0
-        granted()
+        cap_time_limit()
     assert scope.expired
 
 
-def test_a_message_says_what_was_not_done():
-    with pytest.raises(StoppedError, match="came before all was priced"):
+def test_message_says_what_was_not_done():
+    with pytest.raises(StoppedError, match="all was priced"):
         raise OutOfTime(clock(), "all was priced")
 
 
-def test_another_thread_cancels_what_runs_in_threads():
-    seen = []
+def test_other_thread_cancels_threaded_work():
+    is_same_clock = []
     with limit(100.0) as around:
 
         def work() -> None:
             while True:
-                seen.append(clock() is around)
+                is_same_clock.append(clock() is around)
                 check()
                 time.sleep(0.001)
 
         running = DaemonCall(work)
-        while not seen:
+        while not is_same_clock:
             time.sleep(0.001)
         around.cancel()
         assert running.wait(10.0)
-    assert all(seen)
+    assert all(is_same_clock)
     with pytest.raises(OutOfTime):
         running.result()
     assert not around.expired  # the thread's block was ended, not this one
 
 
-def test_a_thread_hands_over_what_it_returns():
+def test_thread_returns_its_result():
     running = DaemonCall(lambda: 7)
     assert running.wait(10.0)
     assert running.result() == 7
     assert not DaemonCall(threading.Event().wait).wait(0.0)
 
 
-def test_a_look_costs_little():
+def test_reading_the_clock_is_cheap():
     with limit(100.0), limit(100.0), limit(100.0) as deep:
         best = math.inf
         for _ in range(5):
-            began = time.thread_time()
+            start_seconds = time.thread_time()
             for _ in range(1_000):
                 deep.check()
-            best = min(best, time.thread_time() - began)
+            best = min(best, time.thread_time() - start_seconds)
     assert best < 5e-3  # five microseconds each
 
 
 @pytest.mark.parametrize("make", [lambda: serial(), lambda: threads(2), lambda: processes(1)])
-def test_executors_take_the_callers_time_along(make):
+def test_executors_take_the_time_of_the_caller(make):
     with make() as executor:
-        assert executor.submit("a", _left).result() == math.inf
+        assert executor.submit("a", _seconds_left).result() == math.inf
         with limit(60.0):
-            assert 50.0 < executor.submit("a", _left).result() <= 60.0
+            assert 50.0 < executor.submit("a", _seconds_left).result() <= 60.0
         with limit(0.0) as scope:
-            executor.submit("a", _left).result()
+            executor.submit("a", _seconds_left).result()
             check()
         assert scope.expired
 
 
-def test_a_worker_sees_the_same_end():
+def test_worker_has_the_same_end():
     with processes(1) as executor:
-        executor.submit("a", _left).result()
+        executor.submit("a", _seconds_left).result()
         with limit(2.0) as scope:
             end = executor.submit("a", _end).result()
             assert abs(end - scope.end) < 0.05
@@ -134,17 +134,17 @@ def test_a_worker_sees_the_same_end():
         assert scope.expired
 
 
-def test_elsewhere_a_ticket_is_worth_the_seconds_that_were_left():
+def test_ticket_is_worth_the_remaining_seconds():
     with limit(5.0):
         ticket = Ticket.now()
     time.sleep(0.05)
-    assert ticket.left <= 4.95
-    assert evolve(ticket, machine=ticket.machine + "-other").left == pytest.approx(5.0, abs=0.02)
+    assert ticket.seconds_left <= 4.95
+    assert evolve(ticket, machine=ticket.machine + "-other").seconds_left == pytest.approx(5.0, abs=0.02)
     with pytest.raises(StoppedError, match="_until_the_end"):
         Ticket(0.05, "elsewhere", 0.0).call(_until_the_end)
 
 
-def _left() -> float:
+def _seconds_left() -> float:
     return clock().left
 
 
@@ -158,19 +158,19 @@ def _until_the_end() -> None:
         time.sleep(0.01)
 
 
-def test_work_in_threads_ends_when_its_time_has_come(monkeypatch):
+def test_threaded_work_ends_in_time(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    fake, begun, gone_on = Fake(), [], threading.Event()
+    fake, started_tasks, gone_on = Fake(), [], threading.Event()
 
     def slow(first: int, _end: int) -> None:
-        begun.append(first)
+        started_tasks.append(first)
         fake.time = 1.0
         gone_on.wait(0.05)
 
     with limit(0.5, now=fake) as scope:
         in_threads(slow, 10_000)
     assert scope.expired
-    assert 1 <= len(begun) <= 2  # of 8: one is with each thread, at most
+    assert 1 <= len(started_tasks) <= 2  # of 8: one is with each thread, at most
     with limit(100.0):
         assert sum(in_threads(lambda a, b: b - a, 1000)) == 1000
     with limit(0.0) as scope:
@@ -178,7 +178,7 @@ def test_work_in_threads_ends_when_its_time_has_come(monkeypatch):
     assert scope.expired
 
 
-def test_a_method_that_says_it_is_late_while_there_is_time_is_no_end():
+def test_early_timeout_of_a_method_is_no_end():
     with threads(1) as executor, limit(60.0), pytest.raises(SolverError):
         executor.submit("a", _fails).result()
 
@@ -187,7 +187,7 @@ def _fails() -> None:
     raise SolverError("no")
 
 
-def test_slices_are_whole_and_look_at_the_clock():
+def test_slices_are_complete_and_check_the_clock():
     assert list(slices(0)) == []
     spans = list(slices(1000))
     assert [a for a, _ in spans] == [0, *(b for _, b in spans[:-1])]

@@ -44,25 +44,27 @@ def address(request, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("address", [2], indirect=True)
-def test_a_cluster_keeps_keys_with_workers_and_survives_a_death(address, tmp_path):
+def test_cluster_keeps_keys_and_survives_a_death(address, tmp_path):
     with from_url(f"dask://{address}") as executor:
         assert executor.jobs == 2
         pids = [[executor.submit(key, os.getpid).result() for _ in range(2)] for key in "abc"]
         assert all(len(set(row)) == 1 for row in pids)
         assert len({row[0] for row in pids}) == 2
-        held = executor.hold(np.arange(1000.0))
-        assert executor.submit("a", np.dot, held, held).result() == np.dot(np.arange(1000.0), np.arange(1000.0))
+        reference = executor.hold(np.arange(1000.0))
+        assert executor.submit("a", np.dot, reference, reference).result() == np.dot(
+            np.arange(1000.0), np.arange(1000.0)
+        )
         assert list(executor.map(pow, range(5), [3] * 5)) == [n**3 for n in range(5)]
         with pytest.raises(TypeError):
             executor.submit("a", abs, "x").result()
         marker = tmp_path / "died"
         code = f"import os; p = {str(marker)!r}; os.path.exists(p) or (open(p, 'w').close(), os.kill(os.getpid(), 9))"
         assert executor.submit("a", exec, code, {}).result(timeout=3000) is None
-        assert executor.submit("a", np.sum, held).result(timeout=3000) == 499500
+        assert executor.submit("a", np.sum, reference).result(timeout=3000) == 499500
 
 
 @pytest.mark.parametrize("address", [1], indirect=True)
-def test_a_task_whose_data_died_with_the_worker_is_sent_again(address, tmp_path):
+def test_task_with_lost_data_is_sent_again(address, tmp_path):
     """The cluster cancels it ("lost dependencies"), which is no answer."""
     marker = tmp_path / "died"
     code = (
@@ -71,14 +73,14 @@ def test_a_task_whose_data_died_with_the_worker_is_sent_again(address, tmp_path)
         "assert held == 41"
     )
     with from_url(f"dask://{address}") as executor:
-        held = executor.hold({"held": 41})
-        assert executor.submit("a", len, held).result(timeout=3000) == 1
-        assert executor.submit("a", exec, code, held).result(timeout=3000) is None
+        reference = executor.hold({"held": 41})
+        assert executor.submit("a", len, reference).result(timeout=3000) == 1
+        assert executor.submit("a", exec, code, reference).result(timeout=3000) is None
         assert marker.exists()
-        assert executor.submit("a", len, held).result(timeout=3000) >= 1
+        assert executor.submit("a", len, reference).result(timeout=3000) >= 1
 
 
-def test_nobody_answers(monkeypatch):
-    monkeypatch.setattr("privopt.execution.cluster._PATIENCE", 0.2)
+def test_unreachable_cluster(monkeypatch):
+    monkeypatch.setattr("privopt.execution.cluster._PATIENCE_SECONDS", 0.2)
     with pytest.raises(UsageError, match="no Dask scheduler"):
         from_url("dask://127.0.0.1:9")

@@ -14,16 +14,16 @@ import threadpoolctl
 from helpers.grids import by_pairs
 from helpers.toys import grid_text
 
-from privopt.execution import compiled, limits, processes
-from privopt.execution.limits import VARIABLES, allowed_threads, limited_to
-from privopt.run.options import Options
+from privopt.execution import compiled, processes, resources
+from privopt.execution.resources import VARIABLES, allowed_threads, limited_to
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt_metric_dp.solvers import interior_point_state as interior_state
 
 PROBLEM = grid_text(16, 17, within=1.0)
 
 
-def test_a_block_limits_what_is_loaded_and_what_is_loaded_later_and_ends(monkeypatch):
+def test_block_limits_all_libraries_and_ends(monkeypatch):
     monkeypatch.setenv(VARIABLES[0], "5")
     monkeypatch.delenv(VARIABLES[1], raising=False)
     assert np.linalg.inv(np.eye(3))[0, 0] == 1.0  # linear algebra is loaded
@@ -35,22 +35,22 @@ def test_a_block_limits_what_is_loaded_and_what_is_loaded_later_and_ends(monkeyp
     assert VARIABLES[1] not in os.environ
 
 
-def test_without_a_word_of_it_as_many_as_processors(monkeypatch):
-    for stated in ("", "many"):
-        monkeypatch.setenv(VARIABLES[0], stated)
+def test_default_is_the_number_of_processors(monkeypatch):
+    for value in ("", "many"):
+        monkeypatch.setenv(VARIABLES[0], value)
         monkeypatch.setattr(os, "cpu_count", lambda: 3)
         assert allowed_threads() == 3
         monkeypatch.setattr(os, "cpu_count", lambda: 64)
         assert allowed_threads() == 8
 
 
-def test_a_worker_process_takes_one_thread():
+def test_worker_process_uses_one_thread():
     with processes(1) as executor:
         assert executor.submit("a", allowed_threads).result() == 1
 
 
 @by_pairs("method, jobs", ["star", "interior-point"], [1, 2, None])
-def test_structured_solvers_take_as_many_threads_as_jobs(tmp_path, monkeypatch, method, jobs):
+def test_solvers_use_as_many_threads_as_jobs(tmp_path, monkeypatch, method, jobs):
     sizes = []
 
     class Watched(ThreadPoolExecutor):
@@ -58,16 +58,16 @@ def test_structured_solvers_take_as_many_threads_as_jobs(tmp_path, monkeypatch, 
             sizes.append(workers)
             super().__init__(workers)
 
-    monkeypatch.setattr(limits, "ThreadPoolExecutor", Watched)
+    monkeypatch.setattr(resources, "ThreadPoolExecutor", Watched)
     pool = interior_state.in_threads
     monkeypatch.setattr(interior_state, "in_threads", lambda workers: sizes.append(workers) or pool(workers))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.delenv(VARIABLES[0], raising=False)
     (tmp_path / "p.toml").write_text(PROBLEM)
     solve("optimal-lp", tmp_path / "p.toml", tmp_path / "out", Options(method=method, gap=0.1, jobs=jobs))
-    taken = 8 if jobs is None else jobs
-    assert set(sizes) <= ({taken} if taken > 1 else set())
-    assert sizes or taken == 1 or method == "interior-point"
+    thread_count = 8 if jobs is None else jobs
+    assert set(sizes) <= ({thread_count} if thread_count > 1 else set())
+    assert sizes or thread_count == 1 or method == "interior-point"
 
 
 BARE = """
@@ -84,7 +84,7 @@ for value in sum(found, []):
 """
 
 
-def test_where_no_folder_can_be_written_kernels_are_compiled_all_the_same():
+def test_kernels_compile_without_a_cache_folder():
     subprocess.run([sys.executable, "-c", BARE], check=True)
 
 
@@ -125,22 +125,22 @@ for (one, loss), (other, again) in zip(few, [answers() for _ in range(2)]):
 
 
 @pytest.mark.slow
-def test_few_steps_are_interpreted_with_the_same_answers_bit_by_bit_where_they_count():
+def test_interpreted_steps_give_the_same_bits():
     subprocess.run([sys.executable, "-c", FEW_STEPS], check=True)
 
 
-def test_a_function_is_found_by_others_once_all_that_it_calls_are_made(monkeypatch):
+def test_function_is_visible_once_compiled(monkeypatch):
     names = {"jit": compiled.jit}
     exec("@jit()\ndef inner(x):\n    return x + 1\n@jit()\ndef outer(x):\n    return inner(x)\n", names)
-    outer, seen = names["outer"], []
+    outer, states = names["outer"], []
 
-    def made(function, options):
-        seen.append((outer._ready, names["outer"] is outer))
+    def record_and_compile(function, options):
+        states.append((outer._ready, names["outer"] is outer))
         return function
 
-    monkeypatch.setattr(compiled, "_dispatcher", made)
+    monkeypatch.setattr(compiled, "_make_dispatcher", record_and_compile)
     assert outer(1) == 2
-    assert seen == [(None, True), (None, True)]
+    assert states == [(None, True), (None, True)]
     assert outer._ready is names["outer"] is outer.py_func
     assert names["inner"](1) == 2
 
@@ -166,7 +166,7 @@ def kernel(tmp_path):
     return tmp_path / "kernel.py"
 
 
-def test_code_is_kept_where_numba_keeps_it(kernel, monkeypatch, tmp_path):
+def test_code_is_cached_where_numba_caches_it(kernel, monkeypatch, tmp_path):
     import numba
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "code"))
@@ -175,8 +175,10 @@ def test_code_is_kept_where_numba_keeps_it(kernel, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_another_process_finds_the_code_that_is_kept(kernel, tmp_path):
-    kept = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
+def test_other_process_uses_the_cached_code(kernel, tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "code")}
     command = [sys.executable, str(kernel)]
-    hits = [subprocess.run(command, capture_output=True, text=True, check=True, env=kept).stdout for _ in range(2)]
+    hits = [
+        subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout for _ in range(2)
+    ]
     assert hits == ["0\n", "1\n"]

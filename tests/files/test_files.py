@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.mentions import assert_mentions
 from helpers.toys import write_toy
 
 from privopt.errors import InputError, UsageError
@@ -18,25 +19,25 @@ from privopt.files.regular import LARGEST, Unreadable, open_private, private_fol
 from privopt_metric_dp.matrix.release import MatrixRelease
 
 
-def zipped(*members, how=zipfile.ZIP_DEFLATED):
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", how) as archive, warnings.catch_warnings():
+def zip_members(*members, compression=zipfile.ZIP_DEFLATED):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", compression) as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zipfile warns of a name that stands twice
         for name, contents in members:
             archive.writestr(name, contents)
-    return out.getvalue()
+    return stream.getvalue()
 
 
 def npy(array):
-    out = io.BytesIO()
-    np.save(out, array)
-    return out.getvalue()
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
 
 
 def header(shape):
-    out = io.BytesIO()
-    np.lib.format.write_array_header_1_0(out, {"descr": "<u8", "fortran_order": False, "shape": shape})
-    return out.getvalue()
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<u8", "fortran_order": False, "shape": shape})
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -48,70 +49,68 @@ def header(shape):
         (lambda path: path.symlink_to("nowhere"), "exist"),
     ],
 )
-def test_solve_refuses_pipes_devices_and_folders_at_once(privopt, tmp_path, make, word):
+def test_solve_refuses_pipes_devices_and_folders(privopt, tmp_path, make, word):
     problem = write_toy(tmp_path / "toy")
     (problem.parent / "points.csv").unlink()
     make(problem.parent / "points.csv")
-    done = privopt("solve", "exponential", problem, "--out", tmp_path / "out", "--quiet")
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith(
-        "problem.toml: records.points: expected a file, its path relative to the problem file, got 'points.csv', which"
-    )
-    assert word in done.stderr
-    assert done.stderr.count("\n") == 1
+    completed = privopt("solve", "exponential", problem, "--out", tmp_path / "out", "--quiet")
+    assert completed.returncode == 2, completed.stderr
+    assert_mentions(completed.stderr, "problem.toml: records.points: expected a file", "'points.csv'")
+    assert word in completed.stderr
+    assert completed.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_a_problem_file_that_is_a_pipe_is_refused(privopt, tmp_path):
+def test_refuses_pipe_as_problem_file(privopt, tmp_path):
     os.mkfifo(tmp_path / "problem.toml")
-    done = privopt("solve", "exponential", tmp_path / "problem.toml", "--out", tmp_path / "out", "--quiet")
-    assert done.returncode == 2
-    assert done.stderr == "problem.toml: expected a problem file in TOML, got a pipe\n"
+    completed = privopt("solve", "exponential", tmp_path / "problem.toml", "--out", tmp_path / "out", "--quiet")
+    assert completed.returncode == 2
+    assert_mentions(completed.stderr, "problem.toml", "got a pipe\n")
 
 
-def test_an_input_too_large_is_refused_before_it_is_read(tmp_path):
+def test_refuses_large_input_unread(tmp_path):
     path = tmp_path / "huge.npy"
     with path.open("wb") as stream:
         stream.truncate(LARGEST + 1)  # holes: nothing is written
-    with pytest.raises(Unreadable, match=r"8,589,934,593 bytes, more than the 8,589,934,592"):
+    with pytest.raises(Unreadable, match=r"8,589,934,593 bytes.*8,589,934,592"):
         read_bytes(path)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs a file that does not say its length")
-def test_a_file_of_another_length_than_it_says_is_refused():
-    with pytest.raises(Unreadable, match="changes while it is read"):
+def test_refuses_file_of_wrong_length():
+    with pytest.raises(Unreadable, match="while it is"):
         read_bytes(Path("/proc/self/status"))
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 5000])
-def test_odd_names_are_refused_and_raise_nothing_else(tmp_path, name):
+def test_refuses_invalid_names_cleanly(tmp_path, name):
     with pytest.raises(Unreadable, match="which"):
         read_bytes(tmp_path / name)
 
 
-def test_a_small_archive_that_unpacks_to_much_allocates_little(tmp_path):
+def test_refuses_zip_bombs_without_memory(tmp_path):
     bomb = tmp_path / "mechanism.npz"
-    bomb.write_bytes(zipped(("weights.npy", header((4096, 4096)) + bytes(4096 * 4096 * 8))))
+    bomb.write_bytes(zip_members(("weights.npy", header((4096, 4096)) + bytes(4096 * 4096 * 8))))
     assert bomb.stat().st_size < 200_000
     tracemalloc.start()
-    with pytest.raises(InputError, match=r"more than [\d,]+ bytes of arrays"):
+    with pytest.raises(InputError, match=r"more than [\d,]+ bytes"):
         MatrixRelease.load(bomb)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 10**7
 
 
-def test_a_header_that_says_more_than_there_is_allocates_nothing(tmp_path):
+def test_large_header_allocates_nothing(tmp_path):
     lie = tmp_path / "mechanism.npz"
-    lie.write_bytes(zipped(("weights.npy", header((10**6, 10**6)) + bytes(64)), how=zipfile.ZIP_STORED))
+    lie.write_bytes(zip_members(("weights.npy", header((10**6, 10**6)) + bytes(64)), compression=zipfile.ZIP_STORED))
     with pytest.raises(InputError, match=r"its header says 8,000,000,000,000"):
         MatrixRelease.load(lie)
-    with pytest.raises(ValueError, match=r"64 bytes of values, where its header says 8,000,000,000,000"):
+    with pytest.raises(ValueError, match=r"64 bytes.*8,000,000,000,000"):
         parse_npy(header((10**6, 10**6)) + bytes(64))
 
 
-def test_an_archive_with_a_name_twice_is_refused():
-    raw = zipped(("a.npy", npy(np.arange(3))), ("a.npy", npy(np.arange(4))))
+def test_refuses_archive_with_duplicate_name():
+    raw = zip_members(("a.npy", npy(np.arange(3))), ("a.npy", npy(np.arange(4))))
     with pytest.raises(ValueError, match="'a' twice"):
         parse_npz(io.BytesIO(raw), largest=10**6)
 
@@ -119,29 +118,29 @@ def test_an_archive_with_a_name_twice_is_refused():
 @pytest.mark.parametrize(
     ("raw", "word"),
     [
-        (zipped(("notes.txt", b"x")), "not an array"),
-        (zipped(("a.npy", npy(np.arange(3))), how=zipfile.ZIP_LZMA), "not as solve writes members"),
-        (zipped(("a.npy", npy(np.array([None])))), "type object"),
-        (zipped(("a.npy", b"garbage")), "magic string"),
+        (zip_members(("notes.txt", b"x")), "not an array"),
+        (zip_members(("a.npy", npy(np.arange(3))), compression=zipfile.ZIP_LZMA), "solve writes members"),
+        (zip_members(("a.npy", npy(np.array([None])))), "type object"),
+        (zip_members(("a.npy", b"garbage")), "magic string"),
         (b"garbage", "zip"),
     ],
 )
-def test_archives_that_numpy_does_not_write_are_refused(raw, word):
+def test_refuses_archives_unlike_numpy(raw, word):
     with pytest.raises(ValueError, match=word):
         parse_npz(io.BytesIO(raw), largest=10**6)
 
 
 @pytest.mark.parametrize("array", [np.arange(12.0).reshape(3, 4), np.asfortranarray(np.ones((2, 3))), np.zeros((0, 4))])
-def test_arrays_come_back_as_they_were_written(array, tmp_path):
+def test_arrays_round_trip(array, tmp_path):
     np.testing.assert_array_equal(parse_npy(npy(array)), array)
     np.savez(tmp_path / "a.npz", one=array, ids=np.array(["x", "yy"]))
-    found = read_npz(tmp_path / "a.npz", "arrays")
-    np.testing.assert_array_equal(found["one"], array)
-    assert found["ids"].tolist() == ["x", "yy"]
+    arrays = read_npz(tmp_path / "a.npz", "arrays")
+    np.testing.assert_array_equal(arrays["one"], array)
+    assert arrays["ids"].tolist() == ["x", "yy"]
 
 
-def test_private_files_are_private_from_their_first_byte(tmp_path):
-    before = os.umask(0)
+def test_private_files_are_private_at_once(tmp_path):
+    old_umask = os.umask(0)
     try:
         private_folder(tmp_path / "p" / "part-0")
         with open_private(tmp_path / "p" / "part-0" / "x.npz") as stream:
@@ -149,12 +148,12 @@ def test_private_files_are_private_from_their_first_byte(tmp_path):
             assert stat.S_IMODE(part.stat().st_mode) == 0o600
             stream.write(b"secret")
     finally:
-        os.umask(before)
+        os.umask(old_umask)
     assert stat.S_IMODE((tmp_path / "p" / "part-0").stat().st_mode) == 0o700
     assert [path.name for path in (tmp_path / "p" / "part-0").iterdir()] == ["x.npz"]
 
 
-def test_no_link_is_followed_where_private_files_are_written(tmp_path):
+def test_private_files_follow_no_link(tmp_path):
     (tmp_path / "mine").write_text("kept")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "out.partial").symlink_to("elsewhere")
@@ -170,6 +169,6 @@ def test_no_link_is_followed_where_private_files_are_written(tmp_path):
 
 
 @pytest.mark.parametrize("values", [[[0.5, None]], [["a", 1.0]], [[0.25, 0.75]]])
-def test_array_of_objects_is_refused_with_its_type(values):
+def test_names_the_type_of_object_arrays(values):
     with pytest.raises(UsageError, match="type object"):
         npy_bytes(np.array(values, dtype=object))

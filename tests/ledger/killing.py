@@ -15,7 +15,7 @@ from privopt.interfaces.cost import Cost
 from privopt.ledger.ledger import Ledger
 
 
-def forked(work):
+def fork_work(work):
     child = os.fork()
     if child == 0:
         try:
@@ -29,7 +29,7 @@ def cost(purpose):
     return Cost(epsilon="0.1", unit="per km", purpose=purpose)
 
 
-def write_until_killed(path, reports, begun):
+def write_until_killed(path, reports, pipe_end):
     """Charge, then report: ever again, one report at a time and several."""
     handle = os.open(reports, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     with Ledger(path) as ledger:
@@ -38,16 +38,16 @@ def write_until_killed(path, reports, begun):
             count = random.randint(1, 40)
             ledger.charge_each([f"s{n % 7}" for n in range(count)], cost(name))
             os.write(handle, f"{name} {count}\n".encode())
-            os.write(begun, b".")
+            os.write(pipe_end, b".")
 
 
 def kill(path, reports, times):
     random.seed(1)
-    seen, charged = 0, {}
+    report_count, counts_by_report = 0, {}
     for turn in range(times):
-        reading, begun = os.pipe()
-        child = forked(lambda begun=begun: write_until_killed(path, reports, begun))
-        os.close(begun)
+        reading, write_end = os.pipe()
+        child = fork_work(lambda write_end=write_end: write_until_killed(path, reports, write_end))
+        os.close(write_end)
         if turn % 2:  # else it may be killed while it makes or opens the ledger
             assert os.read(reading, 1), "the writer ended"
         time.sleep(random.uniform(0.0, 0.06))
@@ -58,25 +58,25 @@ def kill(path, reports, times):
             continue
         with Ledger(path) as ledger:
             ledger.check()
-            charged = {}
+            counts_by_report = {}
             for charge in ledger.charges():
-                charged[charge.cost.purpose] = charged.get(charge.cost.purpose, 0) + 1
+                counts_by_report[charge.cost.purpose] = counts_by_report.get(charge.cost.purpose, 0) + 1
         lines = reports.read_text().splitlines() if reports.exists() else []
         for line in lines:
             name, count = line.split()
-            assert charged[name] == int(count), f"{line}: {charged.get(name)} charges"
-        seen = len(lines)
-    print(seen, sum(charged.values()))
+            assert counts_by_report[name] == int(count), f"{line}: {counts_by_report.get(name)} charges"
+        report_count = len(lines)
+    print(report_count, sum(counts_by_report.values()))
 
 
-def race(path, writers, each):
+def race(path, writers, repetitions):
     def work():
         with Ledger(path) as ledger:
-            granted = sum(sum(ledger.charge_each(["anna"] * 3, cost("race"))) for _ in range(each))
-        os._exit(granted)
+            granted_count = sum(sum(ledger.charge_each(["anna"] * 3, cost("race"))) for _ in range(repetitions))
+        os._exit(granted_count)
 
     total = 0
-    for child in [forked(work) for _ in range(writers)]:
+    for child in [fork_work(work) for _ in range(writers)]:
         total += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(total)
 

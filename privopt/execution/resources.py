@@ -1,0 +1,209 @@
+"""The memory and threads that this process may use, and the division of work among its threads.
+
+On Linux, free memory is read from /proc/meminfo, and limits come from ulimit and from control groups (cgroups v1 and
+v2), which containers and batch systems set. On other systems, only physical memory and ulimit are considered.
+``--jobs`` limits the threads.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from pathlib import Path
+from typing import Final, TypeVar
+
+from privopt.execution.clock import check
+
+GB: Final = 10**9
+"""The number of bytes in a gigabyte of ``--memory``."""
+PROGRAM_BYTES: Final = 240_000_000
+"""The least number of bytes that a process holds after loading the libraries for solving."""
+PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+UNLIMITED: Final = 1 << 62
+"""Limits of at least this many bytes count as no limit, because cgroup v1 states a huge number if there is none."""
+
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+def resident() -> int:
+    """Return the number of bytes of physical memory that this process currently holds (its resident set)."""
+    try:
+        return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
+    except OSError:  # not Linux: the peak is an upper bound
+        # macOS counts bytes, other systems kibibytes.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+def available() -> int:
+    """Return the number of bytes that this process may still allocate: the minimum of free memory and all limits."""
+    return max(0, min(_free_bytes(), _bytes_under_rlimits(), _bytes_under_cgroups()))
+
+
+def _free_bytes() -> int:
+    """Return the machine's free memory in bytes from /proc/meminfo, or all physical memory if that file is missing."""
+    try:
+        lines = (_PROC / "meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PHYS_PAGES") * PAGE
+
+
+def _bytes_under_rlimits() -> int:
+    """Return the bytes that ulimit still permits: the minimum for address space (-v) and private memory (-d)."""
+    try:
+        fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
+    except OSError:
+        fields = [resident()] * 7
+    # Fields of statm, in pages: 0 is the size of the address space, 5 is data and stack (proc(5)).
+    used_by_limit = {resource.RLIMIT_AS: fields[0], resource.RLIMIT_DATA: fields[5]}
+    remaining_bytes = [UNLIMITED]
+    for name, used_bytes in used_by_limit.items():
+        limit, _ = resource.getrlimit(name)
+        if limit != resource.RLIM_INFINITY:
+            remaining_bytes.append(limit - used_bytes)
+    return min(remaining_bytes)
+
+
+def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int:
+    """Return the bytes that this process's control groups still permit: the minimum over all levels.
+
+    Inactive file caches count as free, because the kernel drops them when memory is short.
+
+    Args:
+        lines: The contents of /proc/self/cgroup, for tests; by default the file is read.
+        root: The folder of the control groups, for tests.
+    """
+    try:
+        text = (_PROC / "self/cgroup").read_text() if lines is None else lines
+    except OSError:
+        return UNLIMITED
+    remaining_bytes = UNLIMITED
+    for line in text.splitlines():
+        # A line: number of the hierarchy, its controllers (none in v2), the group's path within it.
+        _, controllers, name = line.split(":", 2)
+        is_v1 = controllers == "memory" or "memory" in controllers.split(",")
+        if not (is_v1 or not controllers):
+            continue
+        hierarchy = root / "memory" if is_v1 else root
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if is_v1 else ("memory.max", "memory.current")
+        folder = hierarchy / name.strip("/")
+        # A limit of any group above holds for this process too.
+        for group in [folder, *folder.parents]:
+            if group == hierarchy.parent:
+                break
+            remaining_bytes = min(remaining_bytes, _bytes_left_in_group(group, *names))
+    return remaining_bytes
+
+
+def _bytes_left_in_group(group: Path, limit_file: str, usage_file: str) -> int:
+    """Return the bytes that a control group still permits: its limit less its usage, without inactive file caches.
+
+    ``limit_file`` and ``usage_file`` are the names of the group's files, which differ between v1 and v2.
+    """
+    try:
+        limit = (group / limit_file).read_text().strip()
+        if not limit.isdigit() or int(limit) >= UNLIMITED:
+            return UNLIMITED
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        cache = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
+        return int(limit) - int((group / usage_file).read_text()) + cache
+    except (OSError, ValueError):  # the group is not visible, as inside a container
+        return UNLIMITED
+
+
+T = TypeVar("T")
+
+VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment variables that linear algebra libraries read when they are loaded."""
+
+
+def allowed_threads() -> int:
+    """Return the number of threads to use: ``OMP_NUM_THREADS`` if set, otherwise one per processor, at most 8."""
+    environment_value = os.environ.get(VARIABLES[0], "")
+    return max(1, int(environment_value)) if environment_value.isdecimal() else min(8, os.cpu_count() or 1)
+
+
+@contextmanager
+def limited_to(jobs: int | None) -> Iterator[None]:
+    """Limit the threads of this process in a block, including those of linear algebra libraries.
+
+    The limit holds for the whole process, because pool threads do not see context variables of the thread that created
+    the pool.
+
+    Args:
+        jobs: The number of threads; None for no further limit (see :func:`allowed_threads`).
+    """
+    if jobs is None:
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    # Both are needed: the variables reach libraries that are loaded later, threadpoolctl those that are loaded already.
+    original_environ = {name: os.environ.get(name) for name in VARIABLES}
+    os.environ.update(dict.fromkeys(VARIABLES, str(jobs)))
+    try:
+        with threadpool_limits(limits=jobs):
+            yield
+    finally:
+        for name, value in original_environ.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
+    """Return spans ``(a, b)`` of at most ``block`` elements that divide ``range(count)``.
+
+    The spans are small enough that there are at least about ``parts`` of them.
+
+    >>> spans(10, 4, 2)
+    [(0, 4), (4, 8), (8, 10)]
+    """
+    size = max(1, min(block, -(-count // max(1, parts))))  # count / parts, rounded up
+    return [(start, min(count, start + size)) for start in range(0, count, size)]
+
+
+def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int = 64) -> list[T]:
+    """Call a function on spans ``a, b`` of ``range(count)`` in threads, and return the results in order.
+
+    Args:
+        function: A function of the two ends of a span, which should release the GIL. Spans must not depend on each
+            other.
+        count: The length of the range. If it is 0, the function is not called.
+        min_span: The shortest range that is divided. A shorter range is a single span in the caller's thread.
+
+    Raises:
+        OutOfTime: The deadline of a scope has passed. Spans that have not started are cancelled.
+    """
+    workers = allowed_threads()
+    check()
+    if count < min_span or workers == 1:
+        return [function(0, count)] if count else []
+    # Four spans a thread, because spans of equal length may take different times.
+    with ThreadPoolExecutor(workers) as pool:
+        futures = [
+            pool.submit(copy_context().run, _call_in_time, function, start, end)
+            for start, end in spans(count, count, 4 * workers)
+        ]
+        try:
+            results = []
+            for future in futures:
+                results.append(future.result())
+                check()
+        finally:
+            for future in futures:
+                future.cancel()
+    return results
+
+
+def _call_in_time(function: Callable[[int, int], T], start: int, end: int) -> T:
+    """Return the function's result for a span; raise OutOfTime if the deadline passed while the span was waiting."""
+    check()
+    return function(start, end)

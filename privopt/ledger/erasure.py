@@ -1,0 +1,102 @@
+"""Erase the data of a subject who asks for deletion, as far as a ledger can, and say what stays and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+
+from privopt.errors import number_of
+from privopt.ledger.batches import count_batch_keys
+from privopt.ledger.kept_reports import KeptReports
+from privopt.ledger.ledger import Ledger
+
+__all__ = ["Erasure", "erase_subject"]
+
+
+@frozen(kw_only=True)
+class Erasure:
+    """What was erased about a subject, and what stays.
+
+    Attributes:
+        label: The subject's name in the ledger: a hash, if the ledger has a key.
+        kept_reports: Number of stored reports that were removed.
+        charges: Number of charges that stay.
+        erased: Sentences on what was removed.
+        remaining: Sentences on what stays, and why.
+    """
+
+    label: str
+    kept_reports: int
+    charges: int
+    erased: tuple[str, ...]
+    remaining: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``privopt budget --erase ID --json`` prints."""
+        return {
+            "subject": self.label,
+            "erased": {"kept_reports": self.kept_reports, "text": list(self.erased)},
+            "remaining": {"charges": self.charges, "text": list(self.remaining)},
+        }
+
+
+def erase_subject(book: Ledger, subject: str) -> Erasure:
+    """Remove a subject's data as far as possible: the reports that ``apply --sticky`` stores.
+
+    Charges cannot be removed. Each entry holds the hash of the one before, so the ledger would no longer verify.
+    Besides, an account without its charges would give the same person the whole budget again.
+
+    Args:
+        book: The open ledger.
+        subject: The subject, as the users' tables name it.
+
+    Raises:
+        InputError: The key is not the ledger's: its hashes would match no subject.
+        UsageError: The text is not a valid name of a subject.
+    """
+    book.account(subject)  # refuses a key other than the ledger's
+    label, charge_count = book.label_of(subject), len(book.charges(subject))
+    kept_count = 0
+    if book.path.with_name(f"{book.path.name}.sticky").is_dir():
+        with KeptReports(book, make=False) as stored_reports:
+            kept_count = stored_reports.forget(book.name_of(subject))
+    erased = f"{number_of(kept_count, 'kept report')}: which reports were given at which of its places"
+    remaining = [
+        "tables that were written before: delete its rows there and in the original tables; a published report stays "
+        "as private as it was promised",
+    ]
+    if charge_count:
+        contents = "amounts, times and purposes, no place"
+        reason = (
+            "each entry holds the hash of the one before, and without its charges a person would have the whole budget "
+            "again"
+        )
+        remaining.insert(0, f"{number_of(charge_count, 'charge')} in the ledger ({contents}): {reason}")
+        remaining.append(_describe_name(book))
+    if batch_count := count_batch_keys(book.path):
+        keys, batches = ("the keys", "batches") if batch_count > 1 else ("the key", "batch")
+        remaining.append(
+            f"{keys} of {batch_count:,} unfinished {batches} next to the ledger, with which a guess of a row's place "
+            "can be tested against its report: finish each such batch, or delete its key (--forget-batch NAME)"
+        )
+    return Erasure(
+        label=label,
+        kept_reports=kept_count,
+        charges=charge_count,
+        erased=(erased,),
+        remaining=tuple(remaining),
+    )
+
+
+def _describe_name(book: Ledger) -> str:
+    """Return a sentence on who can still tell to whom the charges belong."""
+    if book.key is None:
+        return (
+            "its name, in clear, in each of these entries: an entry with another name has another hash; a new ledger "
+            "with --hash-subjects holds no names"
+        )
+    return (
+        f"a hash instead of its name in these entries: only who has {book.key} and the subject's id can tell whose "
+        "they are; once the key is destroyed, for all subjects, nobody can, and nothing more can be charged"
+    )
