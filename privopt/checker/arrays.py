@@ -1,4 +1,9 @@
-"""Arrays in NumPy's files, read without NumPy."""
+"""Read NumPy's ``.npy`` and ``.npz`` files with the standard library alone.
+
+The formats are those of NEP 1 (``.npy``) and of ZIP archives without encryption (``.npz``). The reader is stricter than
+NumPy: it refuses whatever two programs could read differently, because then a checker and a user would see two
+different releases.
+"""
 
 from __future__ import annotations
 
@@ -29,146 +34,186 @@ LETTERS = {
     "u4": "I",
     "u8": "Q",
 }
-"""Types of values, and what ``struct`` calls them."""
+"""Format characters of ``struct`` by NumPy's name of a value type."""
 
 STORED, DEFLATED = 0, 8
-"""Ways of compression that an archive may use."""
+"""The compression methods that an archive may use, as ZIP numbers them."""
 
 MAX_UNPACKED_RATIO = 8
-"""An archive may hold so many times its own bytes; more is refused before it is unpacked."""
+"""Bytes that an archive may unpack to, as a multiple of its own size. More is refused before it is unpacked."""
 
 
 class Array:
     """An array of an ``.npy`` file.
 
     Attributes:
-        kind: type of its values as NumPy writes it, ``"<"`` omitted; ``"U"`` for text.
-        shape: its sides.
-        flat: its values, row by row.
-        rows: of a matrix its rows, else empty.
+        kind: Type of the values as NumPy writes it, without ``"<"``; ``"U"`` for text.
+        shape: The length along each axis.
+        flat: The values, row by row.
+        rows: The rows of a matrix; empty for an array of another dimension.
     """
 
     def __init__(self, raw: bytes, name: str) -> None:
         """Read the bytes of a file.
 
+        Args:
+            raw: The bytes.
+            name: The array's name in messages.
+
         Raises:
-            RefusedError: they are not ``.npy`` file, or of a type that is unknown here.
+            RefusedError: The bytes are not an ``.npy`` file, or the type of the values is unknown here.
         """
+        # Version 1.0 alone, whose header states its length in two bytes. NumPy writes later versions only for headers
+        # that need one.
         size = 10 + int.from_bytes(raw[8:10], "little")
         need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
-        head = ast.literal_eval(raw[10:size].decode("latin-1"))
-        descr, turned = str(head["descr"]), head["fortran_order"]
-        self.shape: tuple[int, ...] = head["shape"]
+        # literal_eval, because the header is a Python literal. It runs no code. ``descr`` is the type of the values:
+        # byte order, a letter and the size of a value, such as "<u8".
+        header = ast.literal_eval(raw[10:size].decode("latin-1"))
+        descr, is_fortran = str(header["descr"]), header["fortran_order"]
+        self.shape: tuple[int, ...] = header["shape"]
         is_text, unit = re.fullmatch(r"<U\d+", descr), int(re.sub(r"\D", "", descr) or 0)
-        known = (is_text or descr[1:] in LETTERS) and unit
-        sound = type(turned) is bool and type(self.shape) is tuple and len(head) == 3
-        what = f"values of type {descr}, shape {self.shape}"
-        need(known and sound, f"{name}: {what}: unknown here", 2)
+        is_known_type = (is_text or descr[1:] in LETTERS) and unit
+        is_valid_header = type(is_fortran) is bool and type(self.shape) is tuple and len(header) == 3
+        description = f"values of type {descr}, shape {self.shape}"
+        need(is_known_type and is_valid_header, f"{name}: {description}: unknown here", 2)
         self.kind = "U" if is_text else descr.lstrip("<|" if unit > 1 else "<>|")
         body = raw[size:]
-        self.flat: Sequence[Any] = _texts(body, unit) if is_text else _numbers(body, descr, unit)
-        fits = math.prod(self.shape) == len(self.flat)
-        need(fits, f"{name}: not as long as its header says", 2)
-        if turned and len(self.shape) == 2:  # stored column by column
+        self.flat: Sequence[Any] = _decode_texts(body, unit) if is_text else _unpack_numbers(body, descr, unit)
+        has_right_length = math.prod(self.shape) == len(self.flat)
+        need(has_right_length, f"{name}: not as long as its header says", 2)
+        # Stored column by column. In one dimension both orders are the same.
+        if is_fortran and len(self.shape) == 2:
             rows = self.shape[0]
             self.flat = [value for i in range(rows) for value in self.flat[i::rows]]
         self.rows: list[tuple[Any, ...]] = []
         if len(self.shape) == 2 and self.shape[1] > 0:
             width = self.shape[1]
             starts = range(0, len(self.flat), width)
-            self.rows = [tuple(self.flat[at : at + width]) for at in starts]
+            self.rows = [tuple(self.flat[start : start + width]) for start in starts]
 
 
-def _texts(body: bytes, unit: int) -> list[str]:
+def _decode_texts(body: bytes, unit: int) -> list[str]:
+    """Decode the texts in an array's bytes. Each has ``unit`` characters of 4 bytes, padded with zero characters."""
     letters = body.decode("utf-32-le")
-    return [letters[at : at + unit].rstrip("\0") for at in range(0, len(letters), unit)]
+    return [letters[start : start + unit].rstrip("\0") for start in range(0, len(letters), unit)]
 
 
-def _numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
+def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
+    """Decode the numbers in an array's bytes.
+
+    Args:
+        body: The bytes.
+        descr: Byte order and type of a number, such as ``"<u8"``.
+        unit: Bytes of a number.
+    """
+    # "|" stands for types of one byte, which have no order.
     order = ">" if descr[0] == ">" else "<"
     return struct.unpack(f"{order}{len(body) // unit}{LETTERS[descr[1:]]}", body)
 
 
 def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Array]:
-    """Read the arrays of an archive in the order of ``wanted``, then those of ``maybe`` it has.
+    """Read the arrays of an archive, in the order of ``wanted``, followed by those of ``maybe`` that it has.
 
     Args:
-        path: of the archive.
-        wanted: a word for each array, ``name:type:sides``, a regular expression; no other array may
-            be there.
-        maybe: likewise, for arrays that may be absent.
-        more: bytes that the arrays may have besides eight times the archive's; 0 allows at most
-            the archive's own.
+        path: The archive.
+        wanted: One word for each array, ``name:type:dimensions``, each a regular expression. No other array may be in
+            the archive.
+        maybe: The same for arrays that may be absent.
+        more: Bytes that the arrays may have in addition to eight times the size of the archive. If 0, they may have at
+            most the size of the archive.
 
     Raises:
-        RefusedError: no archive, or one of damaged arrays. Bytes outside of members, in which other
-            programs may find one. A name twice, more than it may hold, or other arrays.
+        RefusedError: The file is not an archive of intact arrays, has bytes outside its members, contains a name twice,
+            unpacks to too many bytes, or has other arrays than expected.
     """
     try:
-        found = _arrays(path, more)
+        arrays_by_name = _read_arrays(path, more)
     except RefusedError:
         raise
-    except Exception:  # bytes that no one meant so may raise anything
+    except Exception:  # zipfile, ast and struct raise many types of errors for damaged bytes
         raise RefusedError(f"{path.name}: no archive of whole arrays, as np.savez writes", 2) from None
-    holds = " ".join(sorted(f"{name}:{each.kind}:{len(each.shape)}" for name, each in found.items()))
-    parts = wanted.split() + [part for part in maybe.split() if part.split(":")[0] in found]
+    contents = " ".join(sorted(f"{name}:{array.kind}:{len(array.shape)}" for name, array in arrays_by_name.items()))
+    parts = wanted.split() + [part for part in maybe.split() if part.split(":")[0] in arrays_by_name]
+    # Both sides are sorted, so that the order of the members in the archive does not matter.
     pattern = " ".join(sorted(parts))
-    need(re.fullmatch(pattern, holds), f"{path.name}: expected arrays {wanted}, got {holds!r}", 2)
-    return [found[part.split(":")[0]] for part in parts]
+    need(re.fullmatch(pattern, contents), f"{path.name}: expected arrays {wanted}, got {contents!r}", 2)
+    return [arrays_by_name[part.split(":")[0]] for part in parts]
 
 
-def _arrays(path: Path, more: int) -> dict[str, Array]:
-    """Return all arrays of an archive by name."""
-    found: dict[str, Array] = {}
-    left = (MAX_UNPACKED_RATIO if more else 1) * path.stat().st_size + more
+def _read_arrays(path: Path, more: int) -> dict[str, Array]:
+    """Return all arrays of an archive by name, after checking that no two programs could read it differently.
+
+    Args:
+        path: The archive.
+        more: Bytes that the arrays may have in addition to eight times the size of the archive; if 0, they may have at
+            most the size of the archive.
+
+    Raises:
+        RefusedError: A name occurs twice, a member is compressed by another method, or the arrays are too large.
+    """
+    arrays_by_name: dict[str, Array] = {}
+    remaining_bytes = (MAX_UNPACKED_RATIO if more else 1) * path.stat().st_size + more
+    # Each stated size is subtracted before its member is unpacked, so that a ZIP bomb costs no memory.
     with zipfile.ZipFile(path) as archive:
         _check_layout(path, archive)
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
-            left -= info.file_size
-            sound = name not in found and info.compress_type in (STORED, DEFLATED) and left >= 0
-            need(sound, f"{path.name}: {name}: twice, or too large", 2)
-            info.file_size += 1  # were there more than is stated, this much would be read, and have another sum
+            remaining_bytes -= info.file_size
+            is_acceptable = (
+                name not in arrays_by_name and info.compress_type in (STORED, DEFLATED) and remaining_bytes >= 0
+            )
+            need(is_acceptable, f"{path.name}: {name}: twice, or too large", 2)
+            # One byte more than stated: if the member were longer than its header says, the extra byte would be read,
+            # and the CRC of the member would not match.
+            info.file_size += 1
             contents = archive.open(info).read(info.file_size)
-            found[name] = Array(contents, f"{path.name}: {name}")
-    return found
+            arrays_by_name[name] = Array(contents, f"{path.name}: {name}")
+    return arrays_by_name
 
 
 def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
-    """Refuse an archive in which other programs than ``zipfile`` may find other members.
+    """Refuse an archive in which other programs could find members that ``zipfile`` does not.
 
-    Members follow one another from the first byte on, then comes their directory, then the end
-    record, which has 76 bytes more in archives above 2 GiB (zip64).
+    The members must follow one another from the first byte. After them come their directory and the end record.
+    Archives above 2 GiB have 76 bytes of zip64 records before the end record.
+
+    Args:
+        path: The archive's file.
+        archive: The same file, opened by ``zipfile``.
 
     Raises:
-        RefusedError: anything else is there.
+        RefusedError: The archive has any other bytes.
     """
-    at, directory, members = 0, 0, archive.infolist()
+    # The fixed sizes are those of the ZIP specification (APPNOTE 4.3): 30 bytes of local header, 46 of central header.
+    offset, directory, members = 0, 0, archive.infolist()
     with path.open("rb") as file:
         for info in members:
+            # The lengths of name and extra field are at byte 26 of a local header.
             file.seek(info.header_offset + 26)
             name, extra = struct.unpack("<HH", file.read(4))
-            plain = info.orig_filename == info.filename and not info.flag_bits and not info.comment
-            sound = plain and info.header_offset == at
-            need(sound, f"{path.name}: {info.filename!r}: odd, or not behind the one before", 2)
-            at += 30 + name + extra + info.compress_size
+            is_plain = info.orig_filename == info.filename and not info.flag_bits and not info.comment
+            is_in_place = is_plain and info.header_offset == offset
+            need(is_in_place, f"{path.name}: {info.filename!r}: odd, or not behind the one before", 2)
+            offset += 30 + name + extra + info.compress_size
             directory += 46 + name + len(info.extra)
-        file.seek(at + directory + (76 if at >= 2**31 else 0))
-        places = len(members), len(members), directory, min(at, 2**32 - 1)
-        end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *places, 0)
+        file.seek(offset + directory + (76 if offset >= 2**31 else 0))
+        counts = len(members), len(members), directory, min(offset, 2**32 - 1)
+        # The end record as it must be: no comment, one disk, counts of members, size and place of the directory.
+        end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *counts, 0)
         need(file.read() == end, f"{path.name}: more than members, or another end", 2)
 
 
 def read_texts(path: Path, name: str) -> list[str]:
-    """Read one array of texts of an archive; anyone who reads all arrays checks the archive.
+    """Read one array of texts from an archive. Unlike :func:`read_npz`, do not check the rest of the archive.
 
     Raises:
-        RefusedError: it is not there, or too large.
+        RefusedError: The array is missing, occurs twice, is too large, or is not a list of texts.
     """
     with zipfile.ZipFile(path) as archive:
-        found = [info for info in archive.infolist() if info.filename == f"{name}.npy"]
-        sound = len(found) == 1 and found[0].file_size <= path.stat().st_size
-        need(sound, f"{path.name}: {name}: missing, twice, or too large", 2)
-        array = Array(archive.open(found[0]).read(), f"{path.name}: {name}")
+        matches = [info for info in archive.infolist() if info.filename == f"{name}.npy"]
+        is_acceptable = len(matches) == 1 and matches[0].file_size <= path.stat().st_size
+        need(is_acceptable, f"{path.name}: {name}: missing, twice, or too large", 2)
+        array = Array(archive.open(matches[0]).read(), f"{path.name}: {name}")
     need(array.kind == "U" and len(array.shape) == 1, f"{path.name}: {name}: no texts", 2)
     return [*array.flat]

@@ -1,4 +1,8 @@
-"""Compare result.json with what the files of a folder give."""
+"""Compare the claims of result.json with what the checker computed from the files of the folder.
+
+Every figure must be equal bit for bit, unless the checker's part for the guarantee declares that the solver computed
+the figure in doubles.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from privopt.checker.exact import need
 __all__ = ["compare"]
 
 RELATIVE_TOLERANCE = 1e-9
-"""Relative difference that is allowed where a figure was computed in doubles."""
+"""Relative difference that is allowed in figures that were computed in doubles."""
 
 
 def compare(
@@ -25,26 +29,28 @@ def compare(
     over: str | None = None,
     close: frozenset[str] = frozenset(),
 ) -> str:
-    """Compare guarantee, certificate and objective with what was found, sentences apart.
+    """Compare the guarantee, the certificate and the objective of result.json with what the checker computed.
 
     Args:
-        result: result.json.
-        promise: what ``guarantee`` must say.
-        measured: what ``certificate`` must say.
-        value: what ``objective.value`` must be.
-        unit: what it is counted in.
-        gap: between value and bound, as they are stated; None without a bound.
-        over: what ``objective.bound_over`` must be; None where it must not be there.
-        close: those of the three whose figures may differ by a relative 1e-9; the others may by no
-            bit.
+        result: The contents of result.json.
+        promise: What ``guarantee`` must contain besides the statement. Without an epsilon, ``epsilon`` and
+            ``epsilon_text`` are None.
+        measured: What ``certificate`` must contain.
+        value: What ``objective.value`` must be.
+        unit: The unit of the value.
+        gap: Relative gap between the stated value and bound; None without a bound.
+        over: What ``objective.bound_over`` must be; None if the key must be absent.
+        close: Names of the parts whose figures may differ by a relative 1e-9. All other figures must be equal.
 
     Returns:
         The guarantee in a few words.
 
     Raises:
-        RefusedError: something differs, or ``status`` is not what the gap makes of it.
+        RefusedError: A figure differs, or ``status`` does not follow from the gap.
     """
-    bound, asked = result["objective"]["lower_bound"], result["asked"]["gap"]
+    # Free text cannot be computed: the statement and the arithmetic are copied from result.json, and must only exist.
+    # The bound is copied as well: the part has checked that the proof shows it, and the gap is computed from it.
+    bound, requested_gap = result["objective"]["lower_bound"], result["asked"]["gap"]
     guarantee = {**promise, "statement": str(result["guarantee"]["statement"])}
     if "seeded" in result["guarantee"]:
         guarantee |= {"seeded": True, "warning": "seeded, not private"}
@@ -53,24 +59,37 @@ def compare(
     objective = {"value": value, "lower_bound": bound, "gap": gap, "unit": unit}
     if over is not None:
         objective["bound_over"] = over
-    found = {"objective": objective, "guarantee": guarantee, "certificate": certificate}
-    for where, wanted in found.items():
-        odd = result[where].keys() ^ wanted.keys()
-        need(not odd, f"{where}: {sorted(odd)}", 1 if odd <= wanted.keys() else 2)
-        for key, right in wanted.items():
-            _compare_one(f"{where}.{key}", result[where][key], right, loose=where in close)
-    met = gap is not None and gap <= asked and over != "chosen"
-    status = "optimal" if met else "feasible"
-    sound = status == result["status"] and type(asked) is not bool and 0 < asked < 1
-    need(sound, f"status {status!r}, gap {asked!r}")
+    expected_parts = {"objective": objective, "guarantee": guarantee, "certificate": certificate}
+    for part, expected in expected_parts.items():
+        unmatched_keys = result[part].keys() ^ expected.keys()
+        # A key that is missing makes a claim fail; a key that is unknown here cannot be checked.
+        need(not unmatched_keys, f"{part}: {sorted(unmatched_keys)}", 1 if unmatched_keys <= expected.keys() else 2)
+        for key, expected_value in expected.items():
+            _compare_figure(f"{part}.{key}", result[part][key], expected_value, loose=part in close)
+    # A bound over the chosen outputs says nothing of others, so it cannot make a release optimal.
+    meets_gap = gap is not None and gap <= requested_gap and over != "chosen"
+    status = "optimal" if meets_gap else "feasible"
+    # True and False are integers in Python, and could pass as gaps.
+    is_consistent = status == result["status"] and type(requested_gap) is not bool and 0 < requested_gap < 1
+    need(is_consistent, f"status {status!r}, gap {requested_gap!r}")
     return f"{promise['scope']}, epsilon {promise['epsilon_text']} {promise['unit']}; {status}"
 
 
-def _compare_one(name: str, stated: object, right: object, *, loose: bool) -> None:
-    """Refuse a figure that differs, or is of another type; 1 and 1.0 are one."""
-    if isinstance(right, float) and type(stated) in (int, float):
+def _compare_figure(name: str, stated: object, expected: object, *, loose: bool) -> None:
+    """Refuse a figure of result.json that differs from the expected one or has another type.
+
+    Args:
+        name: The figure's name in messages.
+        stated: The figure in result.json. An integer may stand for a double, since JSON writes 1.0 also as 1.
+        expected: The figure as the checker computed it.
+        loose: Whether the figure may differ by :data:`RELATIVE_TOLERANCE`.
+
+    Raises:
+        RefusedError: The figures differ.
+    """
+    if isinstance(expected, float) and type(stated) in (int, float):
         assert isinstance(stated, int | float)
-        same = math.isclose(stated, right, rel_tol=RELATIVE_TOLERANCE if loose else 0.0)
+        is_equal = math.isclose(stated, expected, rel_tol=RELATIVE_TOLERANCE if loose else 0.0)
     else:
-        same = type(stated) is type(right) and stated == right
-    need(same, f"{name}: {str(stated)[:99]!r} is claimed, {str(right)[:99]!r} found")
+        is_equal = type(stated) is type(expected) and stated == expected
+    need(is_equal, f"{name}: {str(stated)[:99]!r} is claimed, {str(expected)[:99]!r} found")

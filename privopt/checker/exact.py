@@ -1,8 +1,7 @@
-"""Exact arithmetic: a real is a whole number of 2**-256ths, rounded in the direction that refuses.
+"""The checker's arithmetic: reals are whole multiples of 2**-256, rounded so that an error can only refuse a claim.
 
-``ONE`` is the real 1. A function called ``..._down`` returns no more than the real it represents,
-one called ``..._up`` no less. Decimals of the problem's files mean what is written
-(:func:`rational`).
+``ONE`` is the real 1. A function called ``..._down`` returns at most the exact value, one called ``..._up`` at least
+the exact value. Decimals of the problem's files are read as exact rationals (:func:`rational`).
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ BITS = 256
 ONE = 1 << BITS
 
 RADIUS_KM = 6371
-"""Of the sphere that positions in degrees lie on, km."""
+"""Radius of the sphere on which positions in degrees lie, in km."""
 
 FLAT = 45 * ONE
-"""Log-ratios are cut here: exp(45) is above 2**64, and no ratio of two weights is."""
+"""Log ratios are cut here. exp(45) exceeds 2**64, and no ratio of two weights does."""
 
 CONTEXT = decimal.Context(prec=120)
-"""Decimal arithmetic whose exponential and logarithm are rounded correctly, to 120 digits."""
+"""Decimal arithmetic with correctly rounded exponential and logarithm, to 120 digits."""
 
 TINY = Fraction(1, 10**110)
-"""More than what 120 digits lose, as a share."""
+"""Bound of the relative error of a result of 120 digits, with room to spare."""
 
 
 class RefusedError(Exception):
-    """A claim that does not hold, or a form that is unknown here.
+    """A claim does not hold, or has a form that the checker does not know.
 
     Attributes:
-        code: 1 where a claim does not hold, 2 where it cannot be checked.
+        code: Exit code: 1 if a claim does not hold, 2 if it cannot be checked.
     """
 
     def __init__(self, why: str, code: int) -> None:
@@ -61,10 +60,15 @@ class RefusedError(Exception):
 
 
 def need(holds: object, why: str, code: int = 1) -> None:
-    """Refuse unless something holds.
+    """Refuse a claim unless a condition holds.
+
+    Args:
+        holds: The condition, true or false.
+        why: The reason of a refusal, for the user.
+        code: The exit code of a refusal: 1 if the claim is false, 2 if it cannot be checked.
 
     Raises:
-        RefusedError: it does not.
+        RefusedError: The condition does not hold.
     """
     if not holds:
         raise RefusedError(why, code)
@@ -78,70 +82,78 @@ def low(value: Fraction) -> int:
 def down(value: Fraction) -> float:
     """Round a rational down to a double."""
     nearest = float(value)
+    # A conversion to double rounds to the nearest one, which may be above the value.
     return nearest if nearest <= value else math.nextafter(nearest, -math.inf)
 
 
 def rational(value: object) -> Fraction:
-    """Read a decimal as the rational that it means.
+    """Convert a decimal to the rational number it stands for.
 
     Raises:
-        RefusedError: it is not a decimal, or one of over 999 digits, or beyond 10**999.
+        RefusedError: The text is not a decimal, has more than 999 digits, or has an exponent of more than three digits.
     """
+    # The limits keep Fraction from working out a number of millions of digits ("1e999999999").
     digits = r"(\d{1,999}\.?\d{0,999}|\.\d{1,999})"
-    sound = re.fullmatch(rf"[+-]?{digits}([eE][+-]?\d{{1,3}})?", str(value), re.ASCII)
-    need(sound, f"expected a number, got {str(value)[:40]!r}", 2)
+    is_decimal = re.fullmatch(rf"[+-]?{digits}([eE][+-]?\d{{1,3}})?", str(value), re.ASCII)
+    need(is_decimal, f"expected a number, got {str(value)[:40]!r}", 2)
     return Fraction(str(value))
 
 
 def number(value: object) -> Fraction:
-    """Read a number of a TOML or JSON file as the rational that it means.
+    """Convert a number of a TOML or JSON file to the rational number it stands for.
 
     Raises:
-        RefusedError: it is none.
+        RefusedError: The value is not a number.
     """
+    # TOML decimals arrive as Decimal. repr of a double is the shortest decimal that reads back as the same double, and
+    # repr of a text or a Boolean is refused by rational().
     return rational(value if type(value) in (int, decimal.Decimal) else repr(value))
 
 
 def exp_down(x: int) -> int:
-    """Return exp(x) for x >= 0, or less by a share of 2e-110 and one 2**-256th at most."""
+    """Return a lower bound of exp(x) for x >= 0, too small by at most a relative 2e-110 and 2**-256."""
     return ONE if x == 0 else low(_exp(x) * (1 - TINY))
 
 
 def exp_up(x: int) -> int:
-    """Return exp(x) for x >= 0, or more by a share of 2e-110 and one 2**-256th at most."""
+    """Return an upper bound of exp(x) for x >= 0, too large by at most a relative 2e-110 and 2**-256."""
     return ONE if x == 0 else low(_exp(x) * (1 + TINY)) + 1
 
 
 def _exp(x: int) -> Fraction:
+    """Return exp(x) for a real x in 2**-256ths, with a relative error below :data:`TINY`."""
     return Fraction(CONTEXT.exp(CONTEXT.divide(x, ONE)))
 
 
 def log_down(x: Fraction) -> Fraction:
-    """Return ln(x) for x >= 1, or less by a share of 2e-110."""
+    """Return a lower bound of ln(x) for x >= 1, too small by at most a relative 2e-110."""
     return Fraction(CONTEXT.ln(CONTEXT.divide(x.numerator, x.denominator))) * (1 - TINY)
 
 
 def _arctangent_of_inverse(n: int, times: int) -> int:
     """Return ``times`` arctan(1 / n), in 2**-320ths."""
+    # Gregory's series arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - ...: 2 - m % 4 is its sign for odd m. The first term
+    # left out has 1 / n**281.
     return sum((2 - m % 4) * (times << 320) // (n**m * m) for m in range(1, 280, 2))
 
 
 PI = (_arctangent_of_inverse(5, 16) + _arctangent_of_inverse(239, -4)) >> 64
-"""By Machin's formula, 16 arctan(1/5) - 4 arctan(1/239)."""
+"""Pi by Machin's formula, 16 arctan(1/5) - 4 arctan(1/239)."""
 
 
 def radians(degrees: Fraction) -> int:
-    """Return degrees in radians."""
+    """Convert degrees to radians, in 2**-256ths."""
     return low(degrees / 180) * PI >> BITS
 
 
 def cosine(x: int) -> int:
-    """Return the cosine of |x| < 12, to 2**-228, by its power series.
+    """Return the cosine of |x| < 12, with an error of at most 2**-228, by its power series.
 
     Raises:
-        RefusedError: x is larger.
+        RefusedError: The absolute value of x is 12 or more.
     """
     need(abs(x) < 12 * ONE, "problem: a place farther than once around", 2)
+    # 1 - x^2/2! + x^4/4! - ...: each term follows from the one before. Those beyond 158 are too small for x < 12.
     term = total = ONE
     for n in range(2, 160, 2):
         term = -(term * x * x >> 2 * BITS) // (n * (n - 1))
@@ -150,14 +162,17 @@ def cosine(x: int) -> int:
 
 
 def arcsine_of_root(h: int) -> int:
-    """Return asin(sqrt(h)) for h known to 2**-225, to 2**-110.
+    """Return asin(sqrt(h)), with an error of at most 2**-110 if h has an error of at most 2**-225.
 
-    The angle is halved 8 times by sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)), then the power series
-    converges fast.
+    The angle is halved 8 times by sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)). After that the power series converges
+    fast.
     """
+    # ``square`` is sin(t)^2 in 2**-512ths, which leaves digits for the roots. h may lie slightly outside [0, 1] by
+    # rounding.
     square = min(max(h, 0), ONE) << BITS
     for _ in range(8):
         square = (square << BITS) // (2 * (ONE + math.isqrt(ONE * ONE - square)))
+    # asin(y) = y + y^3 / (2 * 3) + 3 y^5 / (2 * 4 * 5) + ..., then 8 halvings are undone by the factor 2^8.
     term = total = math.isqrt(square)
     for n in range(1, 19, 2):
         term = (term * square >> 2 * BITS) * n * n // ((n + 1) * (n + 2))

@@ -1,4 +1,9 @@
-"""Checksums of a folder's files, and the problem in it (proof.md: Programs that check)."""
+"""Check the checksums of a folder, and read the problem in it (docs/reference/proof.md: Programs that check).
+
+A part of the checker (its code for one kind of guarantee) reads files of the problem only through :class:`Problem`,
+which records their names. A file that the part did not read is refused in the end, because readers could take it for
+part of the claim.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ import math
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,40 +25,43 @@ from privopt.checker.exact import need
 __all__ = ["Problem", "check_sums", "is_line"]
 
 UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
-"""Files that the sums omit, next to those in ``private/``."""
+"""Files without a checksum, in addition to those in ``private/``."""
 
 
 def check_sums(folder: Path) -> list[str]:
-    """Return the names of all files of a folder, whose sums are those in SHA256SUMS.
+    """Check the files of a folder against its SHA256SUMS, and return the names of all files.
 
-    No link, pipe or device is opened.
+    Names are relative to the folder, and include files without a checksum (:data:`UNLISTED`, ``private/``). Links,
+    pipes and devices are never opened.
 
     Raises:
-        RefusedError: a file is missing, is there and not listed, or is another; a name has line
-            ends or backslashes.
+        RefusedError: A file is missing, is not listed or differs, or a name contains line ends or backslashes.
     """
     need(folder.is_dir(), f"{folder}: no folder", 2)
     need((folder / "SHA256SUMS").exists(), f"{folder}: no SHA256SUMS: nothing that privopt wrote", 2)
     names: list[str] = []
     for path in folder.rglob("*"):
+        # lstat does not follow links. They are refused, because a link could point out of the folder, or to a device.
         name, mode = path.relative_to(folder).as_posix(), path.lstat().st_mode
         is_file, is_folder = stat.S_ISREG(mode), stat.S_ISDIR(mode)
-        full = is_folder and any(path.iterdir())
-        need(is_file or full, f"{name!r}: expected a regular file")
-        once = not {*name} & {"\\", "\n", "\r"}
-        need(once, f"{name!r}: a name that sums can list in two ways", 2)
+        is_filled_folder = is_folder and any(path.iterdir())
+        need(is_file or is_filled_folder, f"{name!r}: expected a regular file")
+        is_unambiguous = not {*name} & {"\\", "\n", "\r"}
+        need(is_unambiguous, f"{name!r}: a name that sums can list in two ways", 2)
         if is_file:
             names.append(name)
     listed = sorted({name for name in names if not name.startswith("private/")} - UNLISTED)
-    sums = [f"{_sum((folder / name).read_bytes())}  {name}\n" for name in listed]
-    written = (folder / "SHA256SUMS").read_bytes().decode("utf-8", "surrogateescape")
-    differing = set(written.splitlines(keepends=True)) ^ set(sums)
-    odd = sorted({line[66:].strip() for line in differing})[:5]
-    need(written == "".join(sums), f"not as SHA256SUMS lists them: {odd}")
+    sums = [f"{_sha256((folder / name).read_bytes())}  {name}\n" for name in listed]
+    sums_text = (folder / "SHA256SUMS").read_bytes().decode("utf-8", "surrogateescape")
+    # Lines that only one side has. A line is 64 digits, two blanks and a name; at most 5 names are shown.
+    differing = set(sums_text.splitlines(keepends=True)) ^ set(sums)
+    differing_names = sorted({line[66:].strip() for line in differing})[:5]
+    need(sums_text == "".join(sums), f"not as SHA256SUMS lists them: {differing_names}")
     return names
 
 
-def _sum(contents: bytes) -> str:
+def _sha256(contents: bytes) -> str:
+    """Return the SHA-256 of the contents in hexadecimal digits."""
     return hashlib.sha256(contents).hexdigest()
 
 
@@ -61,93 +69,137 @@ class Problem:
     """The problem file in ``problem/``, and the files that it names.
 
     Attributes:
-        folder: ``problem/``.
-        tables: what the problem file says; decimals as they are written.
-        used: names of the files that were read; others in ``problem/`` are of no use, and are
-            refused.
-        most_weights: as many weights as mechanism.npz could hold by its size: what a problem says
-            is held to it before anything is made of it.
+        folder: The folder ``problem/``.
+        names: Names of all files of the release's folder.
+        tables: The contents of the problem file, with decimals as :class:`~decimal.Decimal`.
+        used: Names of the files that were read. Any other file in ``problem/`` is refused.
+        most_weights: The largest number of weights that fits into mechanism.npz, given its size. Sizes stated in the
+            problem are compared with this number before anything of that size is built.
     """
 
     def __init__(self, folder: Path, stated: Mapping[str, Any], names: list[str]) -> None:
-        """Read the problem file of a folder, whose files are ``names``, where result.json names it.
+        """Read the problem file that result.json names.
+
+        Args:
+            folder: The release's folder.
+            stated: The table ``problem`` of result.json.
+            names: Names of all files of the folder.
 
         Raises:
-            RefusedError: it is not there, or not the one whose sum is stated.
+            RefusedError: The file is missing, or its checksum is not the stated one.
         """
         self.folder, self.names, file = folder / "problem", names, str(stated["file"])
         self.most_weights = sum(p.stat().st_size // 8 for p in folder.glob("mechanism.npz"))
-        there = f"problem/{file}" in names and "/" not in file
-        need(there, f"problem.file: {file!r} is not in problem/", 2)
-        raw, self.used = (self.folder / file).read_bytes(), {f"problem/{file}"}
-        need(_sum(raw) == stated["sha256"], "problem.sha256: not that of the problem file")
-        self.tables: dict[str, Any] = tomllib.loads(raw.decode("utf-8-sig"), parse_float=Decimal)
+        is_listed = f"problem/{file}" in names and "/" not in file
+        need(is_listed, f"problem.file: {file!r} is not in problem/", 2)
+        contents, self.used = (self.folder / file).read_bytes(), {f"problem/{file}"}
+        need(_sha256(contents) == stated["sha256"], "problem.sha256: not that of the problem file")
+        self.tables: dict[str, Any] = tomllib.loads(contents.decode("utf-8-sig"), parse_float=Decimal)
 
     def allow(self, tables: set[str]) -> None:
-        """Refuse tables that are unknown here; a title and a purpose may precede them.
+        """Refuse a problem with tables other than the given ones. A title and a purpose are always allowed.
+
+        A table that the checker does not know could change the meaning of the claim.
 
         Raises:
-            RefusedError: another one is there.
+            RefusedError: The problem has another table.
         """
         heading = {name for name in ("title", "purpose") if is_line(self.tables.get(name))}
-        odd = sorted(self.tables.keys() - tables - heading)
-        need(not odd, f"problem: {odd}: unknown here", 2)
+        unknown_tables = sorted(self.tables.keys() - tables - heading)
+        need(not unknown_tables, f"problem: {unknown_tables}: unknown here", 2)
 
-    def table(self, name: str, keys: str) -> dict[str, Any]:
-        """Return a table that has no other keys than those named.
+    def set_aside(self, tables: Set[str]) -> None:
+        """Accept tables on which no claim depends, and the files that they name.
+
+        Such a table belongs to one mechanism, and says how a release was found, for example from which matrix. None of
+        these tables is read, so what the checker says holds for any contents. Every text in them may be a file's name.
+
+        Args:
+            tables: Names of the problem's tables, or of its title and purpose.
 
         Raises:
-            RefusedError: another one is there.
+            RefusedError: The title or the purpose is not one line of text, or another value is no table.
         """
-        odd = sorted(self.tables[name].keys() - {*keys.split()})
-        need(not odd, f"[{name}]: {odd}: unknown here", 2)
+        for name in sorted(tables):
+            value, is_heading = self.tables[name], name in ("title", "purpose")
+            is_known = is_line(value) if is_heading else isinstance(value, dict)
+            need(is_known, f"problem: {name}: expected {'one line of text' if is_heading else 'a table'}", 2)
+        unread: list[Any] = [self.tables[name] for name in tables]
+        while unread:
+            value = unread.pop()
+            if isinstance(value, dict):
+                unread += value.values()
+            elif isinstance(value, list):
+                unread += value
+            elif isinstance(value, str):
+                self.used.add(f"problem/{value}")
+
+    def table(self, name: str, keys: str) -> dict[str, Any]:
+        """Return a table of the problem file, which must have no keys other than the given ones.
+
+        Args:
+            name: The table's name, such as ``"privacy"``.
+            keys: The known keys, separated by blanks.
+
+        Raises:
+            RefusedError: The table has another key.
+        """
+        unknown_keys = sorted(self.tables[name].keys() - {*keys.split()})
+        need(not unknown_keys, f"[{name}]: {unknown_keys}: unknown here", 2)
         return dict(self.tables[name])
 
     def read(self, name: object) -> bytes:
         """Return the bytes of a file next to the problem file.
 
         Raises:
-            RefusedError: it is not there.
+            RefusedError: The folder has no such file.
         """
-        there = f"problem/{name}" in self.names
-        need(there, f"problem: expected the name of a file beside it, got {name!r}", 2)
+        is_listed = f"problem/{name}" in self.names
+        need(is_listed, f"problem: expected the name of a file beside it, got {name!r}", 2)
         self.used.add(f"problem/{name}")
         return (self.folder / str(name)).read_bytes()
 
     def array(self, name: object, *shape: int) -> Array:
-        """Return a matrix of doubles, none NaN, of that shape where one is given.
+        """Return a matrix of numbers that doubles represent exactly, none of them NaN or plus infinity.
+
+        Args:
+            name: Name of the ``.npy`` file.
+            shape: The shape that the matrix must have; any if empty.
 
         Raises:
-            RefusedError: it is none.
+            RefusedError: The file does not hold such a matrix.
         """
-        found = Array(self.read(name), f"problem/{name}")
-        fits = len(found.shape) == 2 and found.shape == (shape or found.shape)
-        fits = fits and found.kind.lstrip(">")[0] in "fiu"
-        doubles = fits and all(float(x) == x < math.inf for x in found.flat)
-        need(doubles, f"problem/{name}: expected doubles {shape}, got {found.shape}", 2)
-        return found
+        matrix = Array(self.read(name), f"problem/{name}")
+        # Without a given shape the matrix is compared with its own, so that any passes.
+        has_shape = len(matrix.shape) == 2 and matrix.shape == (shape or matrix.shape)
+        has_shape = has_shape and matrix.kind.lstrip(">")[0] in "fiu"
+        # Integers beyond 2**53 may differ from their double, and NaN differs from itself.
+        holds_doubles = has_shape and all(float(x) == x < math.inf for x in matrix.flat)
+        need(holds_doubles, f"problem/{name}: expected doubles {shape}, got {matrix.shape}", 2)
+        return matrix
 
     def columns(self, file: object) -> dict[Any, list[str]]:
         """Return the columns of a CSV file by the names in its header.
 
-        A name that occurs twice cannot be asked for: its columns are under (name, number).
+        A name that occurs twice is ambiguous, so its columns are stored under (name, number).
 
         Raises:
-            RefusedError: the file has no row, or one that is not as long as the header.
+            RefusedError: The file has no row, or a row that is not as long as the header.
         """
         text = io.StringIO(self.read(file).decode("utf-8-sig"), newline="\n")
-        head, *rows = [list(map(_stripped, line)) for line in csv.reader(text, strict=True)]
-        sound = rows and head and {*map(len, rows)} == {len(head)}
-        need(sound, f"problem/{file}: expected rows like its header", 2)
-        names = [n if head.count(n) == 1 else (n, k) for k, n in enumerate(head)]
+        header, *rows = [list(map(_strip_blanks, line)) for line in csv.reader(text, strict=True)]
+        is_table = rows and header and {*map(len, rows)} == {len(header)}
+        need(is_table, f"problem/{file}: expected rows like its header", 2)
+        names = [n if header.count(n) == 1 else (n, k) for k, n in enumerate(header)]
         return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def is_line(text: object) -> bool:
-    """Return whether it is one line of at most 200 printable characters, as titles are."""
+    """Return whether a value is a text of one line, of at most 200 printable characters, as titles are."""
     return isinstance(text, str) and bool(text.strip()) and text.isprintable() and len(text) <= 200
 
 
-def _stripped(cell: str) -> str:
-    """Return a cell without blanks around it; separators of files, groups and records stay."""
+def _strip_blanks(cell: str) -> str:
+    """Strip a cell of a CSV file as privopt does: remove surrounding blanks, but keep the characters 0x1C to 0x1F."""
+    # str.strip would remove these separators too, because Python counts them as blanks.
     return re.sub(r"^[^\S\x1c-\x1f]+|[^\S\x1c-\x1f]+\Z", "", cell)

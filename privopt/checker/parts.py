@@ -1,8 +1,9 @@
-"""Find the installed part for each kind of guarantee, without importing any.
+"""Find the installed part of the checker for each kind of guarantee, without importing any part.
 
-A distribution registers a part by an entry point: the name is a kind of guarantee, the value is
-``module:Part``. A kind that two entry points claim has no part: a distribution that is installed
-later must not be able to replace the part that another one brings.
+A distribution registers a part by an entry point: the name is a kind of guarantee, or ``KIND.MECHANISM`` for a
+mechanism that has a part of its own; the value is ``module:Part``. If two entry points have the same name, no part is
+chosen, because a distribution that is installed later must not be able to replace another one's part. A mechanism's own
+part takes precedence over that of the kind, whichever distribution brings it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from importlib.metadata import EntryPoint, entry_points
 
 from privopt.checker.exact import need
 
-__all__ = ["GROUP", "choose_part", "find_parts"]
+__all__ = ["GROUP", "choose_part", "find_parts", "part_name"]
 
 GROUP = "privopt.checkers"
-"""Group of entry points: kind of guarantee = ``module:Part`` that checks such releases."""
+"""Group of entry points: kind of guarantee, or KIND.MECHANISM = ``module:Part`` that checks such releases."""
 
 TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 """Module and attribute of a part."""
@@ -26,11 +27,12 @@ Claims = Mapping[str, tuple[EntryPoint, ...]]
 
 
 def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
-    """Return all entry points of parts by kind, in a fixed order.
+    """Return the entry points of the checker's parts, by the kind of guarantee that they check.
 
     Args:
-        points: The entry points to group. None stands for those that are installed.
+        points: The entry points to group. None stands for the installed ones.
     """
+    # Sorted, so that messages about two claims to one kind do not depend on the order of installation.
     claims: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP) if points is None else points, key=describe):
         claims[point.name] = (*claims.get(point.name, ()), point)
@@ -38,18 +40,29 @@ def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
 
 
 def describe(point: EntryPoint) -> str:
-    """Name the distribution of an entry point and what it points to."""
+    """Describe an entry point, for messages and sorting: its distribution's name and version, then its target."""
     dist = point.dist
     owner = "an unknown distribution" if dist is None else f"{dist.name} {dist.version}"
     return f"{owner} ({point.value})"
 
 
-def choose_part(claims: Claims, kind: str) -> str:
-    """Return the ``module:Part`` that checks a kind of guarantee.
+def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
+    """Return the name under which the part for a release is registered.
+
+    result.json names the mechanism, and may name a wrong one. Each part must therefore prove the claims of a kind from
+    the folder alone, whatever mechanism is named, and refuse a folder without the files that it reads.
+    """
+    mechanism_part = f"{kind}.{mechanism}"
+    return mechanism_part if mechanism_part in parts else kind
+
+
+def choose_part(claims: Claims, kind: str, mechanism: str = "") -> str:
+    """Return the ``module:Part`` that checks a kind of guarantee, preferring the mechanism's own part.
 
     Raises:
         RefusedError: No distribution claims the kind, several do, or the entry point is malformed.
     """
+    kind = part_name(claims, kind, mechanism)
     points = claims.get(kind, ())
     need(points, f"guarantee.kind {kind!r}: unknown here", 2)
     owners = " and ".join(map(describe, points))

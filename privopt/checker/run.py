@@ -1,4 +1,7 @@
-"""Check a folder by the part for its kind of guarantee, and print each claim."""
+"""Check a folder with the part for its kind of guarantee, and print whether each claim holds.
+
+This module is the checker's entry point. The checker relies only on the folder and the installed parts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any, Protocol
 
 from privopt.checker.exact import RefusedError, need, rational
 from privopt.checker.files import Problem, check_sums
-from privopt.checker.parts import choose_part, find_parts
+from privopt.checker.parts import choose_part, find_parts, part_name
 
 __all__ = ["Part", "Release", "check", "main"]
 
@@ -20,11 +23,11 @@ class Release(Protocol):
     """A release whose claims are checked."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the claims to check, in order: each returns a finding or raises RefusedError."""
+        """Return the claims to check by name, in order. Each function returns a finding or raises RefusedError."""
 
 
 Part = Callable[[Path, Problem, dict[str, Any]], Release]
-"""Reads a release: of the folder, its problem, and what result.json says."""
+"""Reads a release of one kind of guarantee, from the folder, its problem and the contents of result.json."""
 
 
 def check(
@@ -32,47 +35,62 @@ def check(
     write_line: Callable[[str], object] = print,
     parts: Mapping[str, str] | None = None,
 ) -> int:
-    """Say of each claim whether it holds.
+    """Check each claim of a release, and write a line about each.
 
     Args:
-        folder: what ``privopt solve`` wrote.
-        write_line: called with a line for each claim.
-        parts: kinds of guarantees and what checks them; None for all that are installed.
+        folder: The folder that ``privopt solve`` wrote.
+        write_line: Function that is called with a line for each claim.
+        parts: ``module:Part`` by kind of guarantee, or by ``KIND.MECHANISM``, where ``Part`` is code that a plugin
+            brings to check its releases; None for all parts that are installed.
 
     Returns:
-        0 where all hold, and the release is private; 1 where one does not; 2 where it cannot be
-        read or is of a kind unknown here; 6 where all hold, but no privacy is claimed.
+        The exit code: 0 if all claims hold and the release is private, 1 if a claim does not hold, 2 if the folder
+        cannot be read or its kind of guarantee is unknown, and 6 if all claims hold but the noise was seeded, so that
+        no privacy is claimed.
     """
+    # Names the claim that is being checked when an error comes.
     claim = "files"
     try:
         names = check_sums(folder)
         result = _read_result(folder / "result.json")
         kind = result["guarantee"]["kind"]
-        need(parts is None or kind in parts, f"guarantee.kind {kind!r}: unknown here", 2)
-        target = choose_part(find_parts(), kind) if parts is None else parts[kind]
+        mechanism = str(result["mechanism"])
+        if parts is None:
+            target = choose_part(find_parts(), kind, mechanism)
+        else:
+            name = part_name(parts, kind, mechanism)
+            need(name in parts, f"guarantee.kind {kind!r}: unknown here", 2)
+            target = parts[name]
         module, _, attribute = target.partition(":")
         part: Any = import_module(module)
-        for name in attribute.split("."):
+        for name in attribute.split("."):  # a part may be nested, such as ``module:Class.method``
             part = getattr(part, name)
         problem = Problem(folder, result["problem"], names)
         release: Release = part(folder, problem, result)
         write_line(f"holds: files: {len(names)} as SHA256SUMS lists them")
+        # holds() returns a finding in words, or raises RefusedError.
         for claim, holds in release.claims().items():
             write_line(f"holds: {claim}: {holds()}")
-        odd = [n for n in names if n.startswith("problem/") and n not in problem.used]
-        need(not odd, f"{odd}: of no use")
+        # Parts note what they read, so this must come after all claims.
+        unused_files = [n for n in names if n.startswith("problem/") and n not in problem.used]
+        need(not unused_files, f"{unused_files}: of no use")
     except RefusedError as refused:
-        said = "does not hold" if refused.code == 1 else "cannot be checked"
-        write_line(f"{said}: {claim}: {refused}")
+        verdict = "does not hold" if refused.code == 1 else "cannot be checked"
+        write_line(f"{verdict}: {claim}: {refused}")
         return refused.code
-    except Exception as error:  # bytes that no one meant so may raise anything
+    except Exception as error:  # a forged folder can make a parser raise any type of error
         write_line(f"cannot be checked: {claim}: {type(error).__name__}: {error}")
         return 2
     return 6 if "seeded" in result["guarantee"] else 0
 
 
 def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
-    """Run ``python -I FILE.pyz DIR``; returns the exit code."""
+    """Run the checker for the arguments of a command line, and return the exit code of :func:`check`.
+
+    Args:
+        arguments: A single argument, the folder to check.
+        parts: ``module:Part`` by kind of guarantee, in a checker written as one file; None for all that are installed.
+    """
     if len(arguments) != 1:
         print("usage: give one folder that privopt wrote", file=sys.stderr)
         return 2
@@ -80,19 +98,27 @@ def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
 
 
 def _read_result(file: Path) -> dict[str, Any]:
-    """result.json, in which no name occurs twice and all numbers are finite."""
+    """Return the contents of result.json. A name must not occur twice in an object, and all numbers must be finite.
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    Raises:
+        RefusedError: A name occurs twice, or a number is not finite.
+    """
+    # Of two equal names json keeps the last and other readers the first: the claim would depend on its reader.
+    # parse_constant gets NaN and Infinity, which rational() refuses.
+
+    def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Build the dictionary of a JSON object from its names and values, and refuse a repeated name."""
         need(len(dict(pairs)) == len(pairs), "a name twice", 2)
         return dict(pairs)
 
-    def finite(text: str) -> float:
+    def parse_finite(text: str) -> float:
+        """Convert a JSON number with a point or an exponent. :func:`rational` refuses exponents of four digits."""
         return float(rational(text))
 
     result: dict[str, Any] = json.loads(
         file.read_text("utf8"),
-        object_pairs_hook=once,
+        object_pairs_hook=refuse_duplicates,
         parse_constant=rational,
-        parse_float=finite,
+        parse_float=parse_finite,
     )
     return result

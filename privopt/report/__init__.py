@@ -1,26 +1,26 @@
-"""Building blocks of reports: the frame of the page, sections, figures."""
+"""Building blocks of reports: the frame of the page, sections and figures."""
 
 from privopt.interfaces.reporting import Section
 from privopt.report.page import (
     drawing,
     figure_section,
+    format_value,
     page,
     pair_section,
-    shown,
     table,
     table_section,
 )
-from privopt.report.theme import svg, themed
+from privopt.report.theme import svg, use_theme
 
 __all__ = [
     "Section",
     "drawing",
     "figure_section",
+    "format_value",
     "page",
     "pair_section",
-    "shown",
     "svg",
     "table",
     "table_section",
-    "themed",
+    "use_theme",
 ]

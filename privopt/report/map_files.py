@@ -1,8 +1,8 @@
-"""Map results for geographic information systems: GeoJSON.
+"""Export map results as GeoJSON for geographic information systems.
 
-Geographic coordinates are degrees on WGS 84, as the format assumes. Planar ones have no place on Earth, and no reader
-may take kilometres for degrees: the file names an engineering system as its ``crs`` (GDAL, and so QGIS, reads that;
-``null`` it takes for degrees).
+Geographic coordinates are degrees on WGS 84, as the format assumes. Planar coordinates have no place on Earth, and no
+program must mistake kilometres for degrees. Therefore the file names an engineering coordinate system as its ``crs``,
+which GDAL (and so QGIS) reads. With ``null``, GDAL would assume degrees.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ ENDINGS: Final = (".geojson", ".json")
 def point_features(
     ids: Sequence[str], coordinates: Floats, columns: Mapping[str, Any], *, geographic: bool
 ) -> list[Feature]:
-    """Return a point for each id.
+    """Return a map feature for each id: a point with the id and further properties.
 
     Args:
-        ids: (N,).
-        coordinates: (N, 2), latitude and longitude in degrees, or x and y.
+        ids: (N,) ids.
+        coordinates: (N, 2) coordinates, latitude and longitude in degrees, or x and y.
         columns: (N,) properties by name.
-        geographic: whether the coordinates are degrees.
+        geographic: Whether the coordinates are degrees.
     """
+    # GeoJSON puts longitude first (RFC 7946, section 3.1.1); everywhere else privopt has latitude first.
     values = coordinates[:, ::-1] if geographic else coordinates
     named = {name: np.asarray(column).tolist() for name, column in columns.items()}
     return [
@@ -44,10 +45,10 @@ def point_features(
 
 
 def write_layer(layer: Layer, path: Path) -> None:
-    """Write a layer.
+    """Write a map layer to a file as GeoJSON.
 
     Raises:
-        UsageError: the file's name has the ending of another format.
+        UsageError: The file's extension is that of another format.
     """
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(f"--geo {path}: the ending must be {' or '.join(ENDINGS)}, got {path.suffix!r}")
@@ -55,19 +56,27 @@ def write_layer(layer: Layer, path: Path) -> None:
     if layer.kind == "planar":
         head["crs"] = {"type": "name", "properties": {"name": _plane(layer.unit)}}
         head["coordinates"] = f"planar, {layer.unit}: no place on Earth"
+    # _feature replaces values that are not finite, which JSON cannot hold; allow_nan=False refuses any other.
     head["features"] = [_feature(feature) for feature in layer.features]
     path.write_text(json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n", "utf-8")
 
 
 def _plane(unit: str) -> str:
-    """Return a plane without a place, as well-known text."""
+    """Return a planar coordinate system without a place on Earth, as well-known text (WKT 2).
+
+    Args:
+        unit: The unit of length. Kilometres are named; any other unit is written as "unknown".
+    """
     length = 'LENGTHUNIT["kilometre",1000]' if unit == "km" else 'LENGTHUNIT["unknown",1]'
     axes = 'CS[Cartesian,2],AXIS["x",east],AXIS["y",north]'
     return f'ENGCRS["planar coordinates",EDATUM["none"],{axes},{length}]'
 
 
 def _feature(feature: Feature) -> dict[str, Any]:
-    """Return a point or a line as GeoJSON has it; a number that is not finite is null."""
+    """Return a point or line as a GeoJSON object.
+
+    Numbers that are not finite become null, because JSON cannot express them.
+    """
     line = [list(position) for position in feature.path]
     return {
         "type": "Feature",

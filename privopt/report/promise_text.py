@@ -8,15 +8,31 @@ from privopt.specs import NOTHING
 
 
 def claim(result: Result) -> str:
-    """Return the promise in one sentence, in the words of its notion of privacy."""
+    """Return the guarantee of a release as one sentence, in the words of its notion of privacy.
+
+    For a release whose noise came from a seed the sentence says that it is not private.
+    """
     guarantee = result.guarantee
+    # A notion's promise is about fresh noise; it would be false of noise that anybody can draw again from the seed.
     if guarantee.seeded and guarantee.kind != NOTHING:
         return "This result is not private: its noise came from --seed, so anyone who knows the seed can remove it."
     words: str = registry().kind("notion", guarantee.kind).load().promise(result)
     return words
 
 
+def trust(result: Result) -> str:
+    """Return a sentence on who has to be trusted; empty if the notion does not say."""
+    words: str = registry().kind("notion", result.guarantee.kind).load().trust(result)
+    return words
+
+
+def exposed_to(result: Result) -> str:
+    """Return the observer to whom the release reveals what it hides from all others; empty if there is none."""
+    words: str = registry().kind("notion", result.guarantee.kind).load().exposed_to(result)
+    return words
+
+
 def limits(result: Result) -> tuple[list[str], list[str]]:
-    """Return what was checked of the release, and what was not: a line each."""
+    """Return the parts of the claim that were checked, and the parts that were not, one line each."""
     lines: tuple[list[str], list[str]] = registry().kind("notion", result.guarantee.kind).load().limits(result)
     return lines

@@ -1,16 +1,22 @@
-"""Style of figures, and writing them: colours for matplotlib and the page, inline SVG, .svg and .png files."""
+"""The style of figures (colours for matplotlib and the page), and their output as inline SVG, .svg and .png.
+
+Inline SVG refers to the page's CSS variables by :data:`NAMES`, so one figure works on both light and dark pages.
+matplotlib is imported only when a figure is drawn, because it takes long to load.
+"""
 
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from html import escape
 from itertools import pairwise
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from privopt.arrays import Figure
@@ -25,6 +31,7 @@ else:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Text; secondary text; lines; the accent; good and bad news; a warning; a pale background.
 INK: Final = "#1b1f24"
 SOFT: Final = "#57606a"
 LINE: Final = "#d0d7de"
@@ -37,7 +44,7 @@ PALE: Final = "#dbe7f3"
 NAMES: Final = {INK: "ink", SOFT: "soft", LINE: "line", MARK: "mark", GOOD: "good", BAD: "bad", WARM: "warm"} | {
     PALE: "pale"
 }
-"""Colours that follow the page, light or dark: those of report.css by the same name."""
+"""The colours that follow the page, light or dark. report.css defines them under the same names."""
 
 RULES: Final = {
     "text.color": INK,
@@ -47,86 +54,183 @@ RULES: Final = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.titlesize": "medium",
-    "axes.formatter.useoffset": False,  # a coordinate is to be read off its label
+    "axes.formatter.useoffset": False,  # coordinates must be readable from their labels alone
     "axes.prop_cycle": None,
     "figure.facecolor": "none",
     "font.size": 10,
     "grid.color": LINE,
     "legend.frameon": False,
-    "legend.fontsize": 9,
+    "legend.fontsize": 9.5,
     "xtick.color": SOFT,
     "ytick.color": SOFT,
-    "svg.fonttype": "none",
-    "text.parse_math": False,  # an id may hold a dollar sign
+    "svg.fonttype": "none",  # text stays text: it can be searched and read aloud, and takes less space than outlines
+    "text.parse_math": False,  # an id may contain a dollar sign
 }
 
 
 RIM: Final[dict[str, Any]] = {"edgecolors": SOFT, "linewidths": 0.5}
-"""Of dots whose colour is a value: without it the lowest vanish on a dark page, the highest on a light one."""
+"""The outline of dots whose colour is a value: without it some vanish on a dark page, others on a light one."""
 
-MIN_FIGURE_SCALE: Final = 0.83
-"""Share of its size that a figure keeps on a narrow page, which scrolls it then: its text is 9 pixels high at least."""
+NARROW_WIDTH: Final = 3.5
+"""Width in inches of the drawing for telephones: 336 pixels, as a page of 390 with a scroll bar leaves."""
+
+NARROW_LABEL: Final = 16
+"""Characters in a line of a name beside a bar on a narrow drawing."""
+
+POINTS_PER_CHARACTER: Final = 5.4
+"""Average width of a character of 10 points, to estimate where a label must be broken."""
+
+SERIES: Final = (MARK, "#c05600", INK, "#8a8f98")
+"""Colours of lines of one figure, in their order: apart also for readers who cannot tell red from green."""
 
 MOST_TICKS: Final = 8
+"""The most intervals between the ticks of an axis."""
 MIN_LABEL_GAP: Final = 0.25
-"""Least distance of two labels, as a share of a label's width: a browser's letters may be wider than matplotlib's."""
+"""Smallest gap between two labels, relative to a label's width: a browser's font may be wider than matplotlib's."""
 
 MAX_VECTOR_MARKS: Final = 1_000
-"""Marks beyond which a figure holds them as a picture: the maps of 2,032 places took 1 MB one by one, of 1.5."""
+"""If a figure has more marks, they are stored as a bitmap: as vectors, the maps of 2,032 places took 1 of 1.5 MB."""
 
 
-def themed(draw: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that draws a figure, in the report's colours whatever the caller's matplotlib is set to."""
+def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a function that draws a figure, so that the report's style replaces matplotlib's settings."""
 
     @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> T:
+    def draw_with_theme(*args: P.args, **kwargs: P.kwargs) -> T:
+        # Imported here, because matplotlib takes long to load. The colours of successive lines need cycler, too.
         import matplotlib as mpl
         from cycler import cycler
 
-        rules = RULES | {"axes.prop_cycle": cycler(color=[MARK, BAD, GOOD, WARM, SOFT])}
+        rules = RULES | {"axes.prop_cycle": cycler(color=SERIES)}
         with mpl.rc_context(rules):
             return draw(*args, **kwargs)
 
-    return drawn
+    return draw_with_theme
 
 
 def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
     """Return a figure of ``width`` by ``height`` inches, and its axes."""
     from matplotlib.figure import Figure
 
+    # Figure and not pyplot, which would keep every figure in memory and may open a window.
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
-def whole(axis: Axis) -> None:
-    """Put ticks at whole numbers alone, on an axis that counts."""
+def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str] = ()) -> int:
+    """Put a legend above all axes of a figure, where it covers no data, in as many columns as fit.
+
+    Args:
+        figure: The figure.
+        handles: The drawn objects that the entries show; by default all labelled ones in the axes, each label once.
+        labels: The texts of the handles.
+
+    Returns:
+        The number of lines of the legend.
+    """
+    if not handles:
+        entries: dict[str, Any] = {}
+        for axes in figure.axes:
+            entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+        labels, handles = list(entries), list(entries.values())
+    characters = int(figure.get_figwidth() * 72 / POINTS_PER_CHARACTER)
+    broken_labels = [fill(label, characters - 8) for label in labels]
+    # 8 characters for the sign before a label and the gap after it.
+    widest = 8 + max((len(line) for label in broken_labels for line in label.split("\n")), default=0)
+    columns = max(1, min(len(labels), characters // widest))
+    # Reading order is along a row, and a legend of several rows is filled column by column.
+    figure.legend(handles, broken_labels, loc="outside upper left", ncols=columns, borderaxespad=0.2)
+    return math.ceil(sum(label.count("\n") + 1 for label in broken_labels) / columns)
+
+
+@use_theme
+def make_narrow(figure: Figure) -> Figure:
+    """Rearrange a figure for a telephone: narrow, with axes below one another, and long texts wrapped.
+
+    The figure itself is changed, because copying a figure fails if a formatter is a function.
+    """
+    from matplotlib.collections import PathCollection
+    from matplotlib.gridspec import GridSpec
+    from matplotlib.ticker import FixedFormatter
+
+    scale, height = NARROW_WIDTH / figure.get_figwidth(), figure.get_figheight()
+    charts = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
+    if len(charts) > 1:
+        rows, x_label, y_label = GridSpec(len(charts), 1, figure=figure), charts[0].get_xlabel(), charts[0].get_ylabel()
+        for row, axes in enumerate(charts):
+            axes.set_subplotspec(rows[row])
+            axes.tick_params(labelleft=True)
+            axes.set_ylabel(y_label)
+            axes.set_xlabel(x_label if row == len(charts) - 1 else "")
+    is_map = any(axes.get_aspect() != "auto" for axes in charts)
+    if is_map:
+        # A map keeps its proportions, and its dots the share of it that they cover.
+        height = height * scale * len(charts) ** 1.4 + 0.7
+        for axes in charts:
+            for dots in axes.collections:
+                if isinstance(dots, PathCollection):
+                    dots.set_sizes(dots.get_sizes() * (scale * len(charts) ** 0.7) ** 2)
+    elif len(charts) > 1:
+        height *= 0.8 * len(charts)
+    line_count = 1
+    for axes in figure.axes:
+        axes.set_title(fill(axes.get_title(), 38))
+        axes.set_xlabel(fill(axes.get_xlabel(), 36))
+        axes.set_ylabel(fill(axes.get_ylabel(), max(16, int(8 * height / max(1, len(charts))))))
+        if isinstance(axes.yaxis.get_major_formatter(), FixedFormatter):
+            names = [fill(label.get_text(), NARROW_LABEL) for label in axes.get_yticklabels()]
+            axes.set_yticks(axes.get_yticks(), names)
+            line_count = max([line_count, *(1 + name.count("\n") for name in names)])
+    # Rows grow with the lines of their names; an inch is the axis and the legend.
+    figure.set_size_inches(NARROW_WIDTH, height if line_count == 1 else 1 + (height - 1) * (1 + 0.6 * (line_count - 1)))
+    for legend in list(figure.legends):
+        handles, labels = legend.legend_handles, [" ".join(text.get_text().split()) for text in legend.get_texts()]
+        legend.remove()
+        # A fifth of an inch a line, with room for one in the figure's height.
+        figure.set_figheight(figure.get_figheight() + 0.2 * (add_legend(figure, handles, labels) - 1))
+    figure.set_layout_engine("compressed" if is_map else "constrained")
+    return figure
+
+
+def use_whole_ticks(axis: Axis) -> None:
+    """Put ticks only at whole numbers, on an axis of counts."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))
 
 
-def svg(figure: Figure, title: str) -> str:
-    """Return a matplotlib figure as inline SVG that a screen reader can name and that follows the page's colours."""
+def svg(figure: Figure, title: str, *, name: str = "wide") -> str:
+    """Return a figure as inline SVG with a name for screen readers, in the colours of the page.
+
+    Args:
+        figure: The figure.
+        title: What a screen reader calls it.
+        name: Class of the element, by which report.css shows one of several drawings of a figure.
+    """
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     stream = io.StringIO()
-    _plain(figure)
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}), _any_character():
-        _thinned(figure)
+    _use_plain_numbers(figure)
+    # With a fixed salt and without a date, equal figures are equal bytes.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"{title} {name}"}), _any_character():
+        _thin_ticks(figure)
         FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _well_formed(text), flags=re.DOTALL)
-    unique = re.sub(r"\W+", "-", title.lower())
-    text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda found: found.group(1) + unique + "-", text)
-    text = re.sub(r"#[0-9a-f]{6}", lambda found: _named(found.group(0)), text)
-    narrowest = f'style="min-width:{MIN_FIGURE_SCALE * 72 * figure.get_figwidth():.0f}pt"'
-    return text.replace("<svg", f'<svg {narrowest} role="img" aria-label="{escape(title, quote=True)}"', 1)
+    # Ids of all figures share one page, and matplotlib numbers them from the start in each figure.
+    unique = re.sub(r"\W+", "-", f"{title} {name}".lower())
+    text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda match: match.group(1) + unique + "-", text)
+    text = re.sub(r"#[0-9a-f]{6}", lambda match: _colour_variable(match.group(0)), text)
+    return text.replace("<svg", f'<svg class="{name}" role="img" aria-label="{escape(title, quote=True)}"', 1)
 
 
-def _plain(figure: Figure) -> None:
-    """Numbers of logarithmic axes as text: matplotlib would write mathematics, which the rules above leave unread."""
+def _use_plain_numbers(figure: Figure) -> None:
+    """Set the formatters of logarithmic axes so that numbers are plain text such as 0.1.
+
+    Matplotlib would write them as math markup, which RULES turns off, so that dollar signs would appear.
+    """
     from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
 
     number = FuncFormatter(lambda value, _: f"{value:g}")
@@ -134,11 +238,15 @@ def _plain(figure: Figure) -> None:
         for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
             if isinstance(axis.get_major_formatter(), LogFormatter):
                 axis.set_major_formatter(number)
+                # Within one decade there may be no major tick at all, so that minor ticks need labels.
                 axis.set_minor_formatter(number if 0 < low < high <= 10 * low else NullFormatter())
 
 
-def _thinned(figure: Figure) -> None:
-    """Place the axes; take fewer ticks on horizontal axes whose labels overlap, turn them where two are too many."""
+def _thin_ticks(figure: Figure) -> None:
+    """Place the axes of a figure, and thin out the ticks of horizontal axes whose labels overlap.
+
+    If even the fewest ticks have labels that overlap, the labels are rotated.
+    """
     from matplotlib.ticker import MaxNLocator
 
     _lay_out(figure)
@@ -147,12 +255,16 @@ def _thinned(figure: Figure) -> None:
         locator = axis.get_major_locator()
         if not isinstance(locator, MaxNLocator):
             continue
+        # Fewer and fewer intervals between ticks, until no label reaches into the gap before the next one.
         for bins in range(MOST_TICKS, 1, -1):
-            axis.get_majorticklabels()  # brings ticks and labels up to date
-            low, high = sorted(axis.get_view_interval())
-            shown = [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-            ends = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in shown))
-            if all(right + MIN_LABEL_GAP * (right - left) <= after for (left, right), (after, _) in pairwise(ends)):
+            axis.get_majorticklabels()  # updates ticks and labels, which are computed lazily
+            lower, upper = sorted(axis.get_view_interval())
+            labels = [tick.label1 for tick in axis.get_major_ticks() if lower <= tick.get_loc() <= upper]
+            label_spans = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in labels))
+            if all(
+                label_end + MIN_LABEL_GAP * (label_end - label_start) <= next_start
+                for (label_start, label_end), (next_start, _) in pairwise(label_spans)
+            ):
                 break
             locator.set_params(nbins=bins)
             changed = True
@@ -164,35 +276,38 @@ def _thinned(figure: Figure) -> None:
 
 
 def _lay_out(figure: Figure) -> None:
-    """Place the axes so that nothing overlaps, without a drawing."""
+    """Place the axes of a figure so that nothing overlaps, without drawing the figure, which takes much longer."""
     layout = figure.get_layout_engine()
     if layout is not None:
         layout.execute(figure)
+    for axes in figure.axes:
+        axes.apply_aspect()  # with equal scales a map may be narrower than its cell, and has room for fewer labels
 
 
-def _named(colour: str) -> str:
-    """Return the page's variable for a colour, with the colour as fallback where the page is not around."""
+def _colour_variable(colour: str) -> str:
+    """Return the CSS variable of a colour, with the colour as fallback if the SVG is used outside of a page."""
     return f"var(--{NAMES[colour]},{colour})" if colour in NAMES else colour
 
 
 @contextmanager
 def _any_character() -> Iterator[None]:
-    """No warning of a character that matplotlib's own font lacks: browsers have others, and ids may hold anything."""
+    """Silence warnings about characters that matplotlib's font lacks, because browsers have other fonts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 
 
 def _well_formed(markup: str) -> str:
-    """SVG in which control characters of ids are escaped: XML has no place for them."""
+    """Return SVG with control characters escaped. These come from ids, and XML does not permit them."""
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a file of its own, .svg or .png, on white."""
-    _plain(figure)
+    """Write a figure to a file in the format of the file's extension, .svg or .png, on a white background."""
+    _use_plain_numbers(figure)
     with _any_character():
-        _thinned(figure)
+        _thin_ticks(figure)
+        # White, because an image file has no page whose colours it could follow.
         if path.suffix != ".svg":
             figure.savefig(path, facecolor="white", dpi=144)
             return

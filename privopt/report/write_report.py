@@ -1,4 +1,4 @@
-"""``privopt report``: one page from a DIR, and its figures as files."""
+"""``privopt report``: one page from a release folder DIR, and the page's figures as files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from privopt.errors import UsageError
 from privopt.files.new_folder import new_file, replace_in_release
 from privopt.files.release_folder import PRIVATE, REPORT
 from privopt.interfaces import Progress, Release
-from privopt.interfaces.cost import priced, sum_text
-from privopt.interfaces.reporting import open_reporting
+from privopt.interfaces.cost import cost_of_draw, sum_text
+from privopt.interfaces.reporting import Reporting, open_reporting
 from privopt.report import Section, page
 from privopt.report.map_files import write_layer
 from privopt.report.theme import save
@@ -24,58 +24,89 @@ __all__ = ["write_figures", "write_geo", "write_report"]
 
 
 def write_report(folder: Path, *, truth: bool = False, progress: Progress | None = None) -> Path:
-    """Write DIR/report.html, or DIR/private/report.html where it compares with the secrets.
+    """Write DIR/report.html, or DIR/private/report.html if the report compares the release with the secrets.
 
-    ``progress`` is called with what is being done.
+    Args:
+        folder: The release folder DIR, which is verified first.
+        truth: Whether to compare the release with the secrets.
+        progress: Called during long work, or None.
+
+    Returns:
+        The path of the page.
 
     Raises:
-        DoesNotHoldError: DIR does not hold.
+        DoesNotHoldError: A claim of DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: ``truth`` without ``private/``, the mechanism has nothing to compare, or DIR cannot be written.
+        UsageError: There is no ``private/`` for ``truth``, the mechanism has nothing to compare, or DIR cannot be
+            written.
     """
     opened = open_verified(folder, progress=progress)
     if progress is not None:
         progress("figures and tables of the report", 0, None, None)
     mechanism, problem, release, result = opened.mechanism, opened.problem, opened.release, opened.result
     compared: list[Section] = []
-    shown = open_reporting(mechanism)
+    reporting = open_reporting(mechanism)
     target = folder / REPORT
     if truth:
         private = folder / PRIVATE
         if not private.is_dir():
             raise UsageError(f"--truth: {folder} has no private/ to compare with")
-        compared = list(shown.report_truth(problem, release, result, private))
+        compared = list(reporting.report_truth(problem, release, result, private))
         if not compared:
             raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
-    check = shown.report_check(release, result, folder)
+    check = reporting.report_check(release, result, folder)
+    # Comparisons with the secrets come first, because they are what --truth asks for.
     sections = [
+        *reporting.report(problem, release, result),
         *compared,
         *_budget_of(opened),
-        *shown.report(problem, release, result),
         *([] if check is None else [check]),
     ]
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
-    warnings = tuple(collect_warnings(mechanism, problem, release, result))
+    headline, faults = _make_headline(reporting, opened)
+    # Collected again, because result.json does not contain them.
+    warnings = (*collect_warnings(mechanism, problem, release, result), *faults)
     text = page(
         result,
         sections,
-        summary=opened.registered.spec.summary,
+        headline=headline,
         heading=opened.heading,
         truth=truth,
         absent=absent,
         warnings=warnings,
-        in_readers_unit=partial(shown.in_readers_unit, problem, result),
+        in_readers_unit=partial(reporting.in_readers_unit, problem, result),
     )
+    # SHA256SUMS does not cover the page, so the folder verifies with or without it.
     replace_in_release(target, text.encode("utf-8"), folder.absolute())
     return target
 
 
+def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tuple[str, list[str]]:
+    """Return the first sentences of a report, and a warning if the plugin's code for them fails.
+
+    The sentences are empty for a release with a mark, such as "seeded, not private": its report begins with the
+    guarantee, which says that noise from a seed protects nobody.
+    """
+    if opened.result.mark:
+        return "", []
+    try:
+        return reporting.headline(opened.problem, opened.release, opened.result), []
+    except Exception as error:  # a plugin's code may raise anything, and the guarantee can begin the report as well
+        # The page may be published, so it names the type of the error but not its message.
+        fault = f"{type(error).__name__} in {type(reporting).__name__}.headline"
+        return "", [f"the first sentences of this page could not be made ({fault}); it begins with the guarantee"]
+
+
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Say what a release whose noise is drawn took of a budget; nothing of one from which reports are drawn later."""
+    """Return a list with a section on the privacy budget of a release that is itself a draw.
+
+    The list is empty if reports are drawn from the release later, or if a ledger cannot count its guarantee.
+    """
     result, release = opened.result, opened.release
     relation = opened.mechanism.privacy(opened.problem, result.method).relation
-    cost = priced(result.guarantee, relation, "", "", mark=result.mark)
+    cost = cost_of_draw(result.guarantee, relation, "", "", mark=result.mark)
+    # If the release can be sampled, each report costs budget when it is drawn, and the release itself costs none.
     if isinstance(cost, str) or type(release).sample is not Release.sample:
         return []
     lead = (
@@ -87,13 +118,18 @@ def _budget_of(opened: OpenedFolder) -> list[Section]:
 
 
 def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:
-    """Write the report's figures as SVG and PNG into ``target``, which is made where it is missing: all or none.
+    """Write all of the report's figures as SVG and PNG into the folder ``target``, or none if an error occurs.
+
+    Args:
+        folder: The release folder DIR, which is verified first.
+        target: The folder for the files, created if it is missing.
+        progress: Called during long work, or None.
 
     Raises:
-        DoesNotHoldError: DIR does not hold.
+        DoesNotHoldError: A claim of DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: the mechanism draws no figures, or ``target`` is none that can be written.
-        StoppedError: they could not be written, or an interrupt came.
+        UsageError: The mechanism draws no figures, or ``target`` cannot be written.
+        StoppedError: Writing failed, or the user interrupted it.
     """
     opened = open_verified(folder, progress=progress)
     if progress is not None:
@@ -104,25 +140,26 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
     if not figures:
         raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
     written = [target / f"{name}{ending}" for name in figures for ending in (".svg", ".png")]
-    with ExitStack() as made:  # all are made before the first gets its name
+    with ExitStack() as new_files:  # every file is complete before the first gets its name
         for path in written:
-            save(figures[path.stem], made.enter_context(new_file(path, force=True, option="--figures")))
+            save(figures[path.stem], new_files.enter_context(new_file(path, force=True, option="--figures")))
     return written
 
 
 def write_geo(folder: Path, target: Path, *, progress: Progress | None = None) -> Path:
-    """Write what a map shows of the release as GeoJSON.
+    """Write the release's map layer as GeoJSON.
 
     Raises:
-        DoesNotHoldError: DIR does not hold.
+        DoesNotHoldError: A claim of DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: the release has no places, the ending is of another format, or ``target`` cannot be written.
-        StoppedError: it could not be written, or an interrupt came.
+        UsageError: The release has no places, the file's extension is of another format, or ``target`` is not a valid
+            path.
+        StoppedError: Writing failed, or the user interrupted it.
     """
     opened = open_verified(folder, progress=progress)
     layer = open_reporting(opened.mechanism).geo(opened.problem, opened.release, opened.result)
     if layer is None:
         raise UsageError(f"--geo: {opened.registered.spec.name} has no coordinates on a map here")
-    with new_file(target, force=True, option="--geo") as made:
-        write_layer(layer, made)
+    with new_file(target, force=True, option="--geo") as unfinished:
+        write_layer(layer, unfinished)
     return target

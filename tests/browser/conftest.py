@@ -3,13 +3,13 @@
 from importlib.resources import files
 
 import pytest
-from helpers.browser import opened_browser
+from helpers.browser import open_browser
 
 
 @pytest.fixture(scope="module")
 def browser():
-    with opened_browser() as opened:
-        yield opened
+    with open_browser() as running_browser:
+        yield running_browser
 
 
 class Watched:
@@ -19,9 +19,9 @@ class Watched:
         self.page = page
         self.complaints = []
         self.requests = []
-        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("request", lambda asked: self.requests.append(asked.url))
+        page.on("request", lambda request: self.requests.append(request.url))
 
     def open(self, path):
         self.page.goto(path.as_uri())
@@ -35,7 +35,7 @@ class Watched:
 
 
 @pytest.fixture
-def watched(browser):
+def watch_page(browser):
     """Make a page in one of the colour schemes; the network is off."""
     contexts = []
 

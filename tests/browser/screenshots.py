@@ -22,8 +22,8 @@ from helpers.client_exports import release_of  # noqa: E402
 from helpers.examples import EXAMPLES  # noqa: E402
 
 from privopt.report.write_report import write_report  # noqa: E402
-from privopt.run.options import Options  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
+from privopt.run.task import Options  # noqa: E402
 from privopt_clients.export import export  # noqa: E402
 from privopt_tables.studies.curve_page import write_curves  # noqa: E402
 from privopt_tables.studies.draft_problem import init  # noqa: E402
@@ -32,20 +32,20 @@ OUT = HERE.parents[1] / "docs" / "img"
 
 SHOTS: dict[str, tuple[str, str, int | None, int]] = {
     "report-metric": ("optimal-lp", "light", None, 2),
-    "report-metric-maps": ("optimal-lp", "dark", 3, 2),
-    "report-words": ("words", "light", 1, 1),
-    "report-bd-mdp": ("bd-mdp", "light", 4, 3),
-    "report-lr-geo": ("lr-geo", "light", 1, 1),
-    "report-lr-geo-server": ("lr-geo", "light", 4, 2),
-    "report-fl-linear": ("fl-linear", "light", 1, 2),
+    "report-metric-maps": ("optimal-lp", "dark", 4, 2),
+    "report-words": ("words", "light", 0, 1),
+    "report-bd-mdp": ("bd-mdp", "light", 5, 2),
+    "report-lr-geo": ("lr-geo", "light", 0, 1),
+    "report-lr-geo-server": ("lr-geo", "light", 5, 2),
+    "report-fl-linear": ("fl-linear", "light", 0, 3),
     "report-fl-linear-cost": ("fl-linear", "dark", 4, 2),
-    "report-hierarchical-dp": ("hierarchical-dp", "light", None, 4),
+    "report-hierarchical-dp": ("hierarchical-dp", "light", None, 3),
     "report-photo-censor": ("album", "light", None, 2),
 }
 """File: the example, the colour scheme, the first section shown (None: from the top), how many sections."""
 
 REPORTS_OF_PAGES: dict[str, tuple[str, str, int | None, int]] = {
-    "report-sentences": ("guide/tables.md", "spoken/report.html", 1, 2),
+    "report-sentences": ("guide/tables.md", "spoken/report.html", 2, 2),
     "estimate-districts": ("used-for/every-night.md", "ends.html", 0, 1),
 }
 """File: the page of docs whose commands write the report, the report, and as above."""
@@ -61,9 +61,9 @@ def report_of(name: str, folder: Path) -> Path:
     """Solve an example and write its report."""
     if name == "album":
         return write_report(solve("photo-censor", write_album(folder / "album"), folder / "out").folder)
-    found = EXAMPLES[name]
-    solved = solve(found.mechanism, found.write(folder / "problem"), folder / "out", Options(**found.options))
-    return write_report(solved.folder)
+    example = EXAMPLES[name]
+    release = solve(example.mechanism, example.write(folder / "problem"), folder / "out", Options(**example.options))
+    return write_report(release.folder)
 
 
 def ran(page: str, folder: Path) -> Path:
@@ -73,7 +73,7 @@ def ran(page: str, folder: Path) -> Path:
     return folder
 
 
-def explored(folder: Path) -> Path:
+def write_explorer(folder: Path) -> Path:
     """Write the page of sliders for the example of docs/used-for/choose-epsilon.md."""
     folder.mkdir()
     city, problem = OUT.parent / "examples" / "city" / "points.csv", folder / "city.toml"
@@ -116,9 +116,9 @@ def shoot_client(page: Any) -> bytes:
 
 def save(picture: bytes, file: str) -> None:
     """Write a picture in few colours."""
-    with Image.open(io.BytesIO(picture)) as taken:
-        small = taken.convert("RGB").quantize(160, method=Image.Quantize.MAXCOVERAGE)
-        small.save(OUT / f"{file}.png", optimize=True)
+    with Image.open(io.BytesIO(picture)) as screenshot:
+        quantized = screenshot.convert("RGB").quantize(160, method=Image.Quantize.MAXCOVERAGE)
+        quantized.save(OUT / f"{file}.png", optimize=True)
     print(file, (OUT / f"{file}.png").stat().st_size)
 
 
@@ -131,7 +131,7 @@ def main() -> None:
     pages: dict[str, Path] = {}
     folders: dict[str, Path] = {}
 
-    def asked(file: str) -> bool:
+    def is_requested(file: str) -> bool:
         return len(sys.argv) == 1 or file in sys.argv[1:]
 
     with tempfile.TemporaryDirectory() as work, sync_playwright() as running:
@@ -151,18 +151,18 @@ def main() -> None:
             return folders[page]
 
         for file, (name, scheme, first, count) in SHOTS.items():
-            if asked(file):
+            if is_requested(file):
                 if name not in pages:
                     (Path(work) / name).mkdir()
                     pages[name] = report_of(name, Path(work) / name)
                 take(file, pages[name], scheme, first, count)
         for file, (name, report, first, count) in REPORTS_OF_PAGES.items():
-            if asked(file):
+            if is_requested(file):
                 take(file, folder_of(name) / report, "light", first, count)
         for file, (name, figure) in FIGURES_OF_PAGES.items():
-            if asked(file):
+            if is_requested(file):
                 save((folder_of(name) / figure).read_bytes(), file)
-        for scheme in ("light", "dark") if asked("client") else ():
+        for scheme in ("light", "dark") if is_requested("client") else ():
             if "client" not in pages:
                 release = release_of("streets anywhere", Path(work))
                 pages["client"] = export(release, Path(work) / "client").folder / "index.html"
@@ -170,9 +170,9 @@ def main() -> None:
             page.goto(pages["client"].as_uri())
             save(shoot_client(page), f"client-{scheme}")
             page.close()
-        if asked("explore"):
-            take("explore", explored(Path(work) / "explore"), "light", 0, 1)
-        if asked("gallery"):
+        if is_requested("explore"):
+            take("explore", write_explorer(Path(work) / "explore"), "light", 0, 1)
+        if is_requested("gallery"):
             gallery(browser, Path(work) / "gallery")
         browser.close()
 

@@ -10,11 +10,11 @@ import pytest
 from helpers.forgeries import METRIC, make
 from helpers.grids import first_alone, often
 from helpers.random_problems import forms
-from helpers.tampered_pages import DATA, FALSE, TOWN, UNREAD, UNREADABLE, tampered
+from helpers.tampered_pages import DATA, FALSE, TOWN, UNREAD, UNREADABLE, tamper_page
 
 from privopt.report.write_report import write_report
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt_metric_dp.report import browser_check, pages
 
 RUN = Path(__file__).with_name("run_check.js")
@@ -30,34 +30,34 @@ def button_alone(folder):
 
 
 @pytest.fixture(scope="session")
-def checked(tmp_path_factory):
-    made = {}
+def page_of_base(tmp_path_factory):
+    pages = {}
 
     def of(base):
-        if base not in made:
-            made[base] = button_alone(make(base, tmp_path_factory.mktemp("check")))
-        return made[base]
+        if base not in pages:
+            pages[base] = button_alone(make(base, tmp_path_factory.mktemp("check")))
+        return pages[base]
 
     return of
 
 
-def pressed(watched, path):
+def press_button(watch_page, path):
     """Return the button's result in a browser, and its lines."""
-    seen = watched()
-    page = seen.open(path)
+    observer = watch_page()
+    page = observer.open(path)
     page.click("#check-run")
     page.wait_for_selector('#check-claims[data-verdict]:not([data-verdict="running"])', timeout=3_000_000)
-    assert seen.complaints == []
-    assert seen.outside == []
+    assert observer.complaints == []
+    assert observer.outside == []
     claims = page.locator("#check-claims")
     return claims.get_attribute("data-verdict"), claims.locator("li").all_inner_texts()
 
 
 def run(paths):
     """Return the same of several pages by one process of node, without a browser."""
-    done = subprocess.run(["node", RUN, *paths], capture_output=True, text=True, timeout=3000, check=False)
-    assert done.returncode == 0, done.stderr
-    return [(found["verdict"], found["lines"]) for found in map(json.loads, done.stdout.splitlines())]
+    completed = subprocess.run(["node", RUN, *paths], capture_output=True, text=True, timeout=3000, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return [(outcome["verdict"], outcome["lines"]) for outcome in map(json.loads, completed.stdout.splitlines())]
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def verdicts(request):
     """Return the results of the pages' buttons: by node, which is quicker, or in a browser."""
     if shutil.which("node"):
         return run
-    watched = request.getfixturevalue("watched")
-    return lambda paths: [pressed(watched, path) for path in paths]
+    watch_page = request.getfixturevalue("watch_page")
+    return lambda paths: [press_button(watch_page, path) for path in paths]
 
 
 @pytest.fixture
@@ -76,19 +76,19 @@ def verdict(verdicts):
 
 
 @often("base", [*METRIC, "guesses"], FORGED)
-def test_the_page_proves_every_claim(base, checked, verdict):
-    said, lines = verdict(checked(base))
-    assert said == "holds", lines
+def test_page_proves_every_claim(base, page_of_base, verdict):
+    outcome, lines = verdict(page_of_base(base))
+    assert outcome == "holds", lines
     assert [line.split(":")[0] for line in lines] == ["✓ integers", "✓ privacy", "✓ loss", "✓ bound", "✓ statements"]
-    result = json.loads((checked(base).parent / "result.json").read_text())
+    result = json.loads((page_of_base(base).parent / "result.json").read_text())
     assert float(lines[2].split()[2]) == result["objective"]["value"] or "value_unit" not in result["details"]
     assert float(lines[3].split("less than ")[1].split()[0]) == result["objective"]["lower_bound"]
 
 
 @first_alone("name", ["words", "optimal-lp", "bd-mdp"])
 def test_examples_hold(name, report, verdict):
-    said, lines = verdict(report(name))
-    assert said == "holds", lines
+    outcome, lines = verdict(report(name))
+    assert outcome == "holds", lines
 
 
 PAGES = (2, 9, 28)
@@ -99,7 +99,7 @@ EVERY_FORM = [number for number in range(96) if forms(number).mechanism != "phot
 
 
 @often("number", EVERY_FORM, PAGES)
-def test_random_problems_hold_and_come_to_the_same_numbers(number, tmp_path, verdict):
+def test_random_problems_give_the_same_numbers(number, tmp_path, verdict):
     form = forms(number)
     problem = form.write(tmp_path / "problem")
     folder = solve(form.mechanism, problem, tmp_path / "out", Options(**form.options)).folder
@@ -110,20 +110,20 @@ def test_random_problems_hold_and_come_to_the_same_numbers(number, tmp_path, ver
         assert "check-run" not in page.read_text()
         assert "check.pyz" in page.read_text()
         return
-    found, lines = verdict(page)
-    assert found == "holds", lines
+    outcome, lines = verdict(page)
+    assert outcome == "holds", lines
     objective = json.loads((folder / "result.json").read_text())["objective"]
     assert float(lines[2].split()[2]) == objective["value"]
     if objective["lower_bound"] is not None:
         assert float(lines[3].split("less than ")[1].split()[0]) == objective["lower_bound"]
 
 
-def test_a_loss_that_is_not_rounded_is_taken_as_before(checked, tmp_path, verdict):
+def test_accepts_a_loss_that_is_not_rounded(page_of_base, tmp_path, verdict):
     """So are folders of earlier versions."""
-    found, lines = verdict(
-        tampered(checked("town"), tmp_path / "report.html", lambda c: c["result"]["details"].pop("value_unit"))
+    outcome, lines = verdict(
+        tamper_page(page_of_base("town"), tmp_path / "report.html", lambda c: c["result"]["details"].pop("value_unit"))
     )
-    assert found == "holds", lines
+    assert outcome == "holds", lines
 
 
 FORMS = {
@@ -142,12 +142,12 @@ def table(folder, costs):
     return folder / "problem.toml"
 
 
-def plane(folder, points, epsilon="1.5", more=""):
+def plane(folder, points, epsilon="1.5", settings=""):
     """Return a problem of points in the plane, of the text of their file."""
     folder.mkdir()
     (folder / "points.csv").write_text(points, "utf-8", newline="")
     (folder / "problem.toml").write_text(
-        f'[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = {epsilon}\n{more}'
+        f'[records]\npoints = "points.csv"\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = {epsilon}\n{settings}'
         '[utility]\nkind = "distance"\n'
     )
     return folder / "problem.toml"
@@ -162,57 +162,61 @@ READ = {
     "underscores": lambda folder: plane(folder, POINTS, "1_0.5"),
     "a whole epsilon that no double holds": lambda folder: plane(folder, POINTS, "9_007_199_254_740_993"),
     "a limit that is the distance's double": lambda folder: plane(
-        folder, "id,x,y\na,0,0\nb,1,1\n", more="neighbours_within = 1.414213562373095\n"
+        folder, "id,x,y\na,0,0\nb,1,1\n", settings="neighbours_within = 1.414213562373095\n"
     ),
     "columns that stand twice unread": lambda folder: plane(folder, "id,x,y,z,z\na,0,0,1,2\nb,1,1,3,4\n"),
-    "neighbours": lambda folder: plane(folder, POINTS, more="neighbours_within = 0.6_5\n"),
+    "neighbours": lambda folder: plane(folder, POINTS, settings="neighbours_within = 0.6_5\n"),
 }
 OFTEN = ("columns first", ">i4", "<f2", "odd spaces", "quoted", "a whole epsilon that no double holds", "neighbours")
 
 
 @pytest.mark.parametrize("names", [OFTEN, pytest.param(tuple(READ), marks=pytest.mark.slow)], ids=["some", "all"])
-def test_every_form_of_a_file_that_solve_reads_is_read(tmp_path, verdicts, names):
-    options, written = Options(method="full", solver="highs"), []
+def test_reads_every_file_form_of_solve(tmp_path, verdicts, names):
+    options, pages = Options(method="full", solver="highs"), []
     for number, name in enumerate(names):
-        made = solve("optimal-lp", READ[name](tmp_path / f"problem-{number}"), tmp_path / f"out-{number}", options)
-        written.append(button_alone(made.folder))
-    found = dict(zip(names, verdicts(written), strict=True))
-    assert {name: lines for name, (said, lines) in found.items() if said != "holds"} == {}
+        release = solve("optimal-lp", READ[name](tmp_path / f"problem-{number}"), tmp_path / f"out-{number}", options)
+        pages.append(button_alone(release.folder))
+    outcomes = dict(zip(names, verdicts(pages), strict=True))
+    assert {name: lines for name, (outcome, lines) in outcomes.items() if outcome != "holds"} == {}
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted", "mark"), [(FALSE, "does not hold", "✗"), (UNREAD, "cannot be read here", "?")]
+    ("changes", "expected", "mark"), [(FALSE, "does not hold", "✗"), (UNREAD, "cannot be read here", "?")]
 )
-def test_pages_that_were_tampered_with_fail_or_are_neither_true_nor_false(
-    changes, wanted, mark, checked, tmp_path, verdicts
-):
-    forged = [
-        tampered(checked(base), tmp_path / f"{number}.html", change)
+def test_tampered_pages_do_not_hold(changes, expected, mark, page_of_base, tmp_path, verdicts):
+    tampered_pages = [
+        tamper_page(page_of_base(base), tmp_path / f"{number}.html", change)
         for number, ((base, _), change) in enumerate(changes.items())
     ]
-    found = dict(zip(changes, verdicts(forged), strict=True))
-    assert {which: lines for which, (said, lines) in found.items() if said != wanted or lines[-1][0] != mark} == {}
+    outcomes = dict(zip(changes, verdicts(tampered_pages), strict=True))
+    assert {
+        change_name: lines
+        for change_name, (outcome, lines) in outcomes.items()
+        if outcome != expected or lines[-1][0] != mark
+    } == {}
 
 
-def test_a_browser_shows_the_three_verdicts(checked, tmp_path, watched):
-    kept = {"epsilon": lambda content: None}
-    for changes, mark, wanted in (
-        (kept, "✓", "holds"),
+def test_browser_shows_three_verdicts(page_of_base, tmp_path, watch_page):
+    unchanged = {"epsilon": lambda content: None}
+    for changes, mark, expected in (
+        (unchanged, "✓", "holds"),
         (TOWN, "✗", "does not hold"),
         (UNREADABLE, "?", "cannot be read here"),
     ):
-        found, lines = pressed(watched, tampered(checked("town"), tmp_path / "report.html", changes["epsilon"]))
-        assert found == wanted, lines
+        outcome, lines = press_button(
+            watch_page, tamper_page(page_of_base("town"), tmp_path / "report.html", changes["epsilon"])
+        )
+        assert outcome == expected, lines
         assert lines[-1].startswith(mark)
 
 
-def test_what_is_no_json_leaves_a_button_that_says_so(checked, tmp_path, verdict):
+def test_page_without_json_says_so(page_of_base, tmp_path, verdict):
     target = tmp_path / "report.html"
-    target.write_text(DATA.sub(lambda found: found[1] + "{" + found[3], checked("town").read_text()))
+    target.write_text(DATA.sub(lambda match: match[1] + "{" + match[3], page_of_base("town").read_text()))
     assert verdict(target)[0] == "cannot be read here"
 
 
-def test_a_release_of_more_records_has_no_button(tmp_path, monkeypatch):
+def test_large_release_has_no_button(tmp_path, monkeypatch):
     monkeypatch.setattr(browser_check, "MOST_RECORDS", 2)
     problem = plane(tmp_path / "problem", POINTS)
     page = button_alone(solve("exponential", problem, tmp_path / "out", Options()).folder).read_text()

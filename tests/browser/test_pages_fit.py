@@ -2,7 +2,7 @@
 
 from helpers.browser_axe import faults
 from helpers.grids import often
-from helpers.page_checks import clipped, keyboard_faults
+from helpers.page_checks import clipped_elements, keyboard_faults
 
 PAGES = [
     "index",
@@ -57,7 +57,7 @@ OFTEN = ("index", "guide/tutorial", "reference/command-line")
 
 
 @often("name", PAGES, OFTEN)
-def test_a_page_fits_can_be_read_and_passes_axe_and_the_keyboard(browser, site, axe, name):
+def test_pages_fit_and_pass_axe(browser, site, axe, name):
     page = browser.new_page()
     page.goto((site / f"{name}.html").as_uri())
     assert keyboard_faults(page) == []
@@ -65,6 +65,6 @@ def test_a_page_fits_can_be_read_and_passes_axe_and_the_keyboard(browser, site, 
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
         wider, cut, faint = page.evaluate(MEASURE)
-        assert (wider <= 0, cut, faint, clipped(page)) == (True, 0, [], []), f"{width} pixels, {scheme}"
+        assert (wider <= 0, cut, faint, clipped_elements(page)) == (True, 0, [], []), f"{width} pixels, {scheme}"
         assert (width, scheme) not in AXE or faults(page, axe, all_of_them=True) == [], f"{width} pixels, {scheme}"
     page.close()

@@ -6,8 +6,10 @@ import pytest
 from attrs import evolve
 from helpers.browser_axe import faults
 from helpers.grids import first_alone
+from helpers.mentions import assert_mentions
 
-from privopt_metric_dp.problem.kinds import PerKm
+from privopt.report.page import document, table
+from privopt_metric_dp.problem.declared import PerKm
 from privopt_tables.studies.curve import Curves, Point
 from privopt_tables.studies.curve_page import curve_page
 from privopt_tables.studies.curve_points import Setting
@@ -21,9 +23,9 @@ def picture(page):
 
 
 @first_alone("name", EXPLORED)
-def test_choosing_a_record_changes_the_picture(name, report, watched):
-    seen = watched()
-    page = seen.open(report(name))
+def test_choosing_a_record_changes_the_picture(name, report, watch_page):
+    observer = watch_page()
+    page = observer.open(report(name))
     pictures, words = [picture(page)], [page.locator("#told").inner_text()]
 
     def look():
@@ -47,41 +49,41 @@ def test_choosing_a_record_changes_the_picture(name, report, watched):
     look()
     assert pictures[4] != pictures[3]
     assert page.input_value("#record") != "0"
-    assert seen.complaints == []
+    assert observer.complaints == []
 
 
-def test_the_map_says_what_the_release_holds(report, watched):
+def test_map_states_the_release(report, watch_page):
     """The likeliest output and its probability, as the matrix has them."""
     from privopt.run.verify import load_release
 
     path = report("optimal-lp")
     release = load_release(path.parent).release
-    page = watched().open(path)
+    page = watch_page().open(path)
     for row in (0, 20, len(release.records) - 1):
         page.select_option("#record", str(row))
         first = page.locator("#told li").first.inner_text()
-        name, told = first.split(": ")
+        name, probability = first.split(": ")
         name = name.split(" (")[0]  # its position is beside it
         best = release.probabilities[row].max()
         assert release.probabilities[row, release.outputs.tolist().index(name)] == pytest.approx(best, rel=0.02)
-        assert float(told.split()[0]) / 100 == pytest.approx(best, rel=0.03)
+        assert float(probability.split()[0]) / 100 == pytest.approx(best, rel=0.03)
 
 
 @first_alone("name", OWNED)
-def test_the_owners_report_too(name, report, watched, axe):
-    seen = watched()
-    page = seen.open(report(name, truth=True))
+def test_report_for_the_owner(name, report, watch_page, axe):
+    observer = watch_page()
+    page = observer.open(report(name, truth=True))
     assert page.get_by_text("keep it in private/").count() == 1
-    assert seen.complaints == []
-    assert seen.outside == []
+    assert observer.complaints == []
+    assert observer.outside == []
     assert faults(page, axe) == []
 
 
 @first_alone("name", ["hierarchical-dp", "optimal-lp"])
-def test_dark_is_dark_and_light_is_light(name, report, watched):
+def test_dark_is_dark_and_light_is_light(name, report, watch_page):
     shades = {}
     for scheme in ("light", "dark"):
-        page = watched(scheme).open(report(name))
+        page = watch_page(scheme).open(report(name))
         ground = "getComputedStyle(document.body).backgroundColor"
         ink = "[...document.querySelectorAll('figure svg text')].map(t => getComputedStyle(t).fill)"
         shades[scheme] = (page.evaluate(ground), set(page.evaluate(ink)))
@@ -90,41 +92,41 @@ def test_dark_is_dark_and_light_is_light(name, report, watched):
     assert shades["dark"][1].isdisjoint(shades["light"][1] | {"rgb(0, 0, 0)"})
 
 
-def test_the_skip_link_and_every_control_take_the_keyboard(report, watched):
-    page = watched().open(report("optimal-lp"))
+def test_skip_link_and_controls_accept_the_keyboard(report, watch_page):
+    page = watch_page().open(report("optimal-lp"))
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
-    reached = []
+    focused_ids = []
     for _ in range(11):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.id"))
-    controls = ["find", "record", "before", "after", "layer", "odds", "nearer", "farther", "whole", "map"]
-    assert reached[1:] == controls  # after the commands of the first section, which may have to scroll
+        focused_ids.append(page.evaluate("document.activeElement.id"))
+    controls = ["map", "find", "record", "before", "after", "layer", "odds", "nearer", "farther", "whole"]
+    assert focused_ids[:10] == controls  # the picture is the first thing on the page
 
 
-def test_cells_of_curves_break_nowhere(watched, tmp_path):
+def test_cells_of_curves_break_nowhere(watch_page, tmp_path):
     names = ("optimal-lp", "planar-laplace", "folder/" * 30 + "mechanism.npz")
     gap = {"loss": 0.0840153, "lower_bound": 0.0594068, "gap": 1.18149e-09, "bayes_error": 0.784847}
-    far = {"error_p50": 0.707107, "error_p95": 1.41421, "status": "infeasible"}
-    points = [Point(mechanism=name, epsilon=Fraction("1.73205"), **gap, **far) for name in names]
+    far_values = {"error_p50": 0.707107, "error_p95": 1.41421, "status": "infeasible"}
+    points = [Point(mechanism=name, epsilon=Fraction("1.73205"), **gap, **far_values) for name in names]
     (tmp_path / "c.html").write_text(curve_page(Curves(points=points, notes=(), unit="km", distance_unit="km"), "p"))
-    page = watched().open(tmp_path / "c.html")
+    page = watch_page().open(tmp_path / "c.html")
     lines = """[...document.querySelectorAll('tbody tr')].map(row => [...row.cells].slice(1).map(cell => {
         const held = document.createRange(); held.selectNodeContents(cell); return held.getClientRects().length }))"""
     assert {cell for row in page.evaluate(lines) for cell in row} == {1}
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_report_prints(report, watched):
-    page = watched("dark").open(report("optimal-lp"))
+def test_report_prints(report, watch_page):
+    page = watch_page("dark").open(report("optimal-lp"))
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.evaluate("getComputedStyle(document.querySelector('.pick')).display") == "none"
     assert page.pdf().startswith(b"%PDF")
 
 
-def moved(page, name, key, times=1):
+def move_slider(page, name, key, times=1):
     """Press a key on a slider; return what the page says then."""
     page.focus(f"#{name}")
     for _ in range(times):
@@ -132,7 +134,7 @@ def moved(page, name, key, times=1):
     return page.locator("#told").inner_text()
 
 
-def test_sliders_choose_what_was_solved_and_take_the_keyboard(watched, tmp_path):
+def test_sliders_choose_solved_points(watch_page, tmp_path):
     losses = {1: (2.0, 1.9), 2: (1.0, 0.9), 4: (0.5, 0.4)}
     points = [
         Point(
@@ -149,32 +151,50 @@ def test_sliders_choose_what_was_solved_and_take_the_keyboard(watched, tmp_path)
     setting = Setting(noun="place", bayes_error=0.9, adversary_error=3.0)
     curves = Curves(points=points, notes=(), unit="km", distance_unit="km", setting=setting)
     (tmp_path / "c.html").write_text(curve_page(curves, "p.toml"))
-    seen = watched()
-    page = seen.open(tmp_path / "c.html")
+    observer = watch_page()
+    page = observer.open(tmp_path / "c.html")
 
     def place():
         return page.input_value("#epsilon")
 
-    assert "guesses the place in 50 of 100 cases; without a report in 10 of 100" in page.locator("#told").inner_text()
-    assert "loses 0.5 km on average (m), and no mechanism with this promise less than 0.4" in moved(
-        page, "epsilon", "End"
-    )
-    here = page.locator('figure svg [id$="-here"]')
-    right = here.bounding_box()["x"]
-    assert "loses 2 km" in moved(page, "bear", "End")
-    assert (place(), here.bounding_box()["x"] < right) == ("0", True)
-    assert moved(page, "bear", "Home").count("loses 0.5 km") == 1
-    said = moved(page, "factor", "Home")  # next to nothing may be learnt, within less than half a kilometre
-    assert ("The least one solved here, 1, hides less" in said, place()) == (True, "0")
-    said = moved(page, "radius", "Home")
-    asked = page.locator("#factor-is").inner_text(), page.locator("#radius-is").inner_text()
-    assert asked[0] == "1.1"
+    assert_mentions(page.locator("#told").inner_text(), "50 of 100 cases", "10 of 100")
+    assert_mentions(move_slider(page, "epsilon", "End"), "loses 0.5 km", "less than 0.4")
+    marker = page.locator('figure svg.wide [id$="-here"]')
+    right = marker.bounding_box()["x"]
+    assert "loses 2 km" in move_slider(page, "bear", "End")
+    assert (place(), marker.bounding_box()["x"] < right) == ("0", True)
+    assert move_slider(page, "bear", "Home").count("loses 0.5 km") == 1
+    message = move_slider(page, "factor", "Home")  # next to nothing may be learnt, within less than half a kilometre
+    assert ("least one solved" in message, place()) == (True, "0")
+    message = move_slider(page, "radius", "Home")
+    slider_texts = page.locator("#factor-is").inner_text(), page.locator("#radius-is").inner_text()
+    assert slider_texts[0] == "1.1"
     assert place() == "2"  # ln 1.1 within the least distance is the largest epsilon
-    moved(page, "radius", "ArrowRight", 10)
+    move_slider(page, "radius", "ArrowRight", 10)
     assert place() == "1"
-    assert "shown is the next one below that was solved, 2, which hides no less" in page.locator("#told").inner_text()
-    assert seen.complaints == []
+    assert_mentions(page.locator("#told").inner_text(), "next one below", "2, which")
+    assert observer.complaints == []
     (tmp_path / "told.html").write_text(curve_page(evolve(curves, per_km=PerKm(cost=0.8, unit="<b>min")), "p.toml"))
-    page = seen.open(tmp_path / "told.html")
-    assert "loses 2 km (1.6 <b>min) on average" in moved(page, "bear", "End")
+    page = observer.open(tmp_path / "told.html")
+    assert "2 km (1.6 <b>min)" in move_slider(page, "bear", "End")
     assert page.locator("#bear-is").inner_text() == "2 km (1.6 <b>min)"
+
+
+def test_search_of_a_long_table_finds_rows_that_are_not_shown(watch_page, tmp_path):
+    rows = [(f'place "{n}", <b>', n, n / 7) for n in range(540)]
+    main = f"<main><h1>Page</h1>{table('Places', ('place', 'people', 'share'), rows)}</main>"
+    (tmp_path / "t.html").write_text(document("Page", main))
+    observer = watch_page()
+    page = observer.open(tmp_path / "t.html")
+    assert page.locator("[role=status]").inner_text() == "50 of 540 rows"
+    page.get_by_label("Search").fill('"477"')
+    assert page.locator("tbody tr").all_inner_texts() == ['place "477", <b>\t477\t68.14']
+    assert page.locator("[role=status]").inner_text() == "1 of 1 rows with these words"
+    page.get_by_label("Search").fill("place")
+    assert page.locator("[role=status]").inner_text() == "50 of 540 rows with these words"
+    page.get_by_label("Search").fill("")
+    assert (page.locator("tbody tr").count(), page.locator("[role=status]").inner_text()) == (50, "50 of 540 rows")
+    with page.expect_download() as download:
+        page.get_by_text("Download the rows as CSV").click()
+    assert download.value.path().read_text().count("\n") == 541
+    assert (observer.complaints, observer.outside) == ([], [])

@@ -58,14 +58,14 @@ def install(tmp_path, monkeypatch):
 
 def write_checker(tmp_path):
     """Run ``privopt checker``; return its exit code and all that it says."""
-    done = CliRunner().invoke(cli, ["checker", "--out", str(tmp_path / "check.pyz"), "--force"])
-    assert done.exception is None or isinstance(done.exception, SystemExit)
-    return done.exit_code, done.output
+    completed = CliRunner().invoke(cli, ["checker", "--out", str(tmp_path / "check.pyz"), "--force"])
+    assert completed.exception is None or isinstance(completed.exception, SystemExit)
+    return completed.exit_code, completed.output
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
 @pytest.mark.parametrize("kind", ["metric-dp", "top-k"])
-def test_refuses_second_distribution_for_one_kind_and_names_both(example, install, tmp_path, kind, first):
+def test_refuses_and_names_second_distribution(example, install, tmp_path, kind, first):
     (owner,) = checker.find_parts()[kind]
     install("evilck", kind, "mine_alone:Part", "mine_alone.py", first=first)
     code, output = write_checker(tmp_path)
@@ -82,7 +82,7 @@ def test_refuses_second_distribution_for_one_kind_and_names_both(example, instal
 
 
 @pytest.mark.parametrize("value", MODULES)
-def test_part_of_any_module_name_travels_in_the_file(example, install, tmp_path, value):
+def test_part_of_any_module_name_is_packed(example, install, tmp_path, value):
     install("mine-ck", "mine", value, MODULES[value])
     code, output = write_checker(tmp_path)
     assert code == 0, output
@@ -106,7 +106,7 @@ def test_part_of_any_module_name_travels_in_the_file(example, install, tmp_path,
         ("sys:path", "mine_alone.py"),
     ],
 )
-def test_unusable_part_is_an_error_that_names_its_distribution(install, tmp_path, value, file):
+def test_unusable_part_names_its_distribution(install, tmp_path, value, file):
     install("mine-ck", "mine", value, file)
     code, output = write_checker(tmp_path)
     assert code == 2

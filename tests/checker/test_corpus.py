@@ -10,6 +10,7 @@ import pytest
 from helpers.checker_parts import modules, replace_need
 from helpers.forgeries import BASES, METRIC, forge, forgeries, make
 from helpers.forgeries.bases import PLANES
+from helpers.mentions import assert_mentions
 
 from privopt import checker
 from privopt.errors import PrivoptError
@@ -29,7 +30,8 @@ ELSEWHERE = {
     "no texts",
     "len(points) == 1",
     "must be module:Part",
-    "kind in parts",
+    "name in parts",
+    "records.unit beside",
 }
 """Refusals that none of these folders causes.
 
@@ -49,7 +51,7 @@ def hits() -> set[tuple[str, int]]:
     return set()
 
 
-def ends(folder) -> int:
+def verify_exit_code(folder) -> int:
     """Return the exit code of verify."""
     try:
         verdict = verify(folder).verdict
@@ -59,7 +61,7 @@ def ends(folder) -> int:
 
 
 @pytest.fixture(scope="module")
-def tried() -> Counter[tuple[str, str]]:
+def tried_counts() -> Counter[tuple[str, str]]:
     """How often forgeries of each kind were tried."""
     return Counter()
 
@@ -74,44 +76,44 @@ def kind(base, forgery) -> tuple[str, str]:
     Sums and files are read alike for all mechanisms, what a claim looks like for all releases of one, and all else for
     matrices, for planes, or for the base alone.
     """
-    what = NUMBER.sub("#", forgery.name)
+    changed_part = NUMBER.sub("#", forgery.name)
     if not forgery.mended:
-        return "files", what
-    if CLAIM.match(what) and "#" not in what:
-        return BASES[base][0], what
-    return next((each for each in (METRIC, PLANES) if base in each), [base])[0], what
+        return "files", changed_part
+    if CLAIM.match(changed_part) and "#" not in changed_part:
+        return BASES[base][0], changed_part
+    return next((base_kind for base_kind in (METRIC, PLANES) if base in base_kind), [base])[0], changed_part
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["first", "every"])
+@pytest.mark.parametrize("all_forgeries", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["first", "every"])
 @pytest.mark.parametrize("base", BASES)
-def test_both_refuse_every_forgery(tmp_path, base, every, counts, hits, tried, monkeypatch):
+def test_both_programs_refuse_every_forgery(tmp_path, base, all_forgeries, counts, hits, tried_counts, monkeypatch):
     """One forgery of a kind is tried; in make slow all are, of every base."""
 
-    def need(holds, why, code=1):
-        if not holds:
+    def need(condition, reason, code=1):
+        if not condition:
             caller = sys._getframe(1)
             hits.add((caller.f_code.co_filename, caller.f_lineno))
-            raise checker.RefusedError(why, code)
+            raise checker.RefusedError(reason, code)
 
     replace_need(monkeypatch, need)
     folder = make(base, tmp_path)
-    assert (ends(folder), checker.check(folder, str)) == (0, 0)
-    wrong, number = [], 0
+    assert (verify_exit_code(folder), checker.check(folder, str)) == (0, 0)
+    accepted, number = [], 0
     for number, forgery in enumerate(forgeries(base, folder)):
-        alike = kind(base, forgery)
-        tried[alike] += 1
-        if tried[alike] > 1 and not every:
+        forgery_kind = kind(base, forgery)
+        tried_counts[forgery_kind] += 1
+        if tried_counts[forgery_kind] > 1 and not all_forgeries:
             continue
-        forged = forge(folder, forgery, tmp_path / f"forged-{number}")
-        found = (ends(forged), checker.check(forged, str))
-        if found[0] in (0, 6) or found[1] in (0, 6):
-            wrong.append((forgery.name, *found))
-    assert wrong == []
+        forged_folder = forge(folder, forgery, tmp_path / f"forged-{number}")
+        exit_codes = (verify_exit_code(forged_folder), checker.check(forged_folder, str))
+        if exit_codes[0] in (0, 6) or exit_codes[1] in (0, 6):
+            accepted.append((forgery.name, *exit_codes))
+    assert accepted == []
     assert number + 1 >= LEAST
     counts[base] = number + 1
 
 
-def test_no_refusal_of_the_checker_is_untried(counts, hits):
+def test_every_refusal_of_the_checker_is_tried(counts, hits):
     """Each line where it refuses is reached by a forgery, and the page says how many there are."""
     if counts.keys() != BASES.keys():
         pytest.skip(f"forgeries of {len(counts)} of {len(BASES)} problems were tried before")
@@ -120,10 +122,10 @@ def test_no_refusal_of_the_checker_is_untried(counts, hits):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("need"):
                 lines = range(node.lineno, node.end_lineno + 1)
-                said = ast.unparse(node)
-                if not {(str(path), line) for line in lines} & hits and not any(part in said for part in ELSEWHERE):
-                    untried.append(f"{path.name}:{node.lineno}: {said}")
+                reason = ast.unparse(node)
+                if not {(str(path), line) for line in lines} & hits and not any(part in reason for part in ELSEWHERE):
+                    untried.append(f"{path.name}:{node.lineno}: {reason}")
     assert not untried, "\n".join(untried)
     page = (Path(__file__).parents[2] / "docs" / "reference" / "proof.md").read_text("utf-8")
     count = sum(counts.values())
-    assert f"{count:,} forged folders, {len(BASES)} problems changed" in page, count
+    assert_mentions(page, f"{count:,} forged folders", f"{len(BASES)} problems")

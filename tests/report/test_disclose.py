@@ -16,15 +16,19 @@ from helpers.toys import grid_text
 from jsonschema import Draft7Validator
 
 from privopt.errors import InputError
+from privopt.interfaces.cost import Cost
+from privopt.ledger.charge import Charge
+from privopt.ledger.cost_of_report import cost_of
+from privopt.ledger.ledger import Ledger
 from privopt.registry import registry
 from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS, TITLES
-from privopt.report.disclose.documents import FORMATS, LAYOUTS, plain
-from privopt.report.disclose.entry import ANSWERS, TEXTS_OF, VARIANTS, _parameters
+from privopt.report.disclose.documents import FORMATS, LAYOUTS, escape_markdown
+from privopt.report.disclose.entry import ANSWERS, TEXTS_OF, VARIANTS, _list_parameters
 from privopt.report.disclose.facts import questions_text, read_facts
 from privopt.report.disclose.statements import Statement, statements
 from privopt.run.audit import audit
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import open_verified
 
 MARKED = re.compile(rf"(?<!\\)\[({'|'.join(CLAIMS)})\]$")
@@ -64,80 +68,90 @@ TOLD = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def solved_folders(tmp_path_factory):
     """DIR of a release by its name, solved once."""
     folders = {}
 
-    def solved(name):
+    def solve_once(name):
         if name not in folders:
             mechanism, text, files, options, *_ = RELEASES[name]
-            place = tmp_path_factory.mktemp(name)
+            workspace = tmp_path_factory.mktemp(name)
             for file, contents in files.items():
-                (place / file).write_text(contents)
-            problem = place / "problem.toml"
-            problem = EXAMPLES["photo-censor"].write(place) if text is None else problem
+                (workspace / file).write_text(contents)
+            problem = workspace / "problem.toml"
+            problem = EXAMPLES["photo-censor"].write(workspace) if text is None else problem
             if text is not None:
                 problem.write_text(text)
-            folders[name] = solve(mechanism, problem, place / "out", Options(**options)).folder
+            folders[name] = solve(mechanism, problem, workspace / "out", Options(**options)).folder
         return folders[name]
 
-    return solved
+    return solve_once
 
 
 @pytest.fixture(scope="module")
-def measured():
+def audit_once():
     """Return what ``audit`` measures of a folder, once: some draw a hundred thousand times."""
     return cache(audit)
 
 
 @pytest.fixture
-def measured_once(measured, monkeypatch):
+def measured_once(audit_once, monkeypatch):
     """Have documents say what was measured before."""
-    monkeypatch.setattr("privopt.report.disclose.write.audit", lambda folder, **_: measured(folder))
+    monkeypatch.setattr("privopt.report.disclose.write.audit", lambda folder, **_: audit_once(folder))
 
 
 @pytest.mark.parametrize("name", RELEASES)
 @pytest.mark.usefixtures("measured_once")
-def test_each_sentence_rests_on_what_verify_found(made, measured, name, tmp_path):
+def test_each_sentence_rests_on_its_evidence(solved_folders, audit_once, name, tmp_path):
     *_, verdict, trust = RELEASES[name]
-    opened = open_verified(made(name))
-    assert opened.verdict == verdict
-    told = statements(opened, measured(made(name)), TOLD)
-    allowed = {"release": {verdict}, "maker": {"declared"}, "attack": {"measured"}, "limit": {"not checked"}}
-    allowed["owner"] = {"open", "stated by the owner"}
-    assert {each.claim for each in told} <= set(CLAIMS)
-    assert [each.key for each in told if each.claim not in allowed[each.key.partition(".")[0]]] == []
-    assert [each.key for each in told if each.key.startswith("limit.trust")] == [f"limit.trust.{trust}"]
+    release = open_verified(solved_folders(name))
+    assert release.verdict == verdict
+    all_statements = statements(release, audit_once(solved_folders(name)), TOLD)
+    allowed_claims = {"release": {verdict}, "maker": {"declared"}, "attack": {"measured"}, "limit": {"not checked"}}
+    allowed_claims["owner"] = {"open", "stated by the owner"}
+    allowed_claims["ledger"] = {"recorded"}
+    assert {statement.claim for statement in all_statements} <= set(CLAIMS)
+    assert [
+        statement.key
+        for statement in all_statements
+        if statement.claim not in allowed_claims[statement.key.partition(".")[0]]
+    ] == []
+    assert [statement.key for statement in all_statements if statement.key.startswith("limit.trust")] == [
+        f"limit.trust.{trust}"
+    ]
     for form in FORMATS:
-        out, facts = tmp_path / form, tmp_path / "facts.toml"
+        output_path, facts = tmp_path / form, tmp_path / "facts.toml"
         facts.write_text(questions_text(TOLD), "utf-8")
-        assert run("disclose", made(name), "--format", form, "--out", out, "--facts", facts).exit_code == 0
-        check_marks(out.read_text("utf-8"), form, verdict)
+        assert (
+            run("disclose", solved_folders(name), "--format", form, "--out", output_path, "--facts", facts).exit_code
+            == 0
+        )
+        check_marks(output_path.read_text("utf-8"), form, verdict)
 
 
 def check_marks(text, form, verdict):
     """Hold the words of a document to the verdict: what the owner wrote aside, "proved" stands in marks alone."""
-    said = text.replace("A [proved] name", "").replace("A \\[proved\\] name", "")
+    unquoted = text.replace("A [proved] name", "").replace("A \\[proved\\] name", "")
     if form == "registry":
         assert yaml.safe_load(text) == json.loads(text)
         judge = Draft7Validator(SCHEMA, format_checker=Draft7Validator.FORMAT_CHECKER)
         assert [error.message for error in judge.iter_errors(json.loads(text))] == []
         groups = json.loads(text)["deployment"]
         check_fields(groups)
-        marked = groups["implementation"]["additional_information"]
-        said = said.replace("a_proved_name", "").replace("A \\\\[proved\\\\] name", "")
+        section = groups["implementation"]["additional_information"]
+        unquoted = unquoted.replace("a_proved_name", "").replace("A \\\\[proved\\\\] name", "")
     else:
         assert text.startswith(f"# {TITLES[form]}\n")
-        marked = text
-    lines = [line for line in marked.splitlines() if line.startswith("- ") and not line.startswith("- [")]
+        section = text
+    lines = [line for line in section.splitlines() if line.startswith("- ") and not line.startswith("- [")]
     assert lines
     assert all(MARKED.search(line) for line in lines)
     if verdict != "proved":
-        assert "proved" not in said
+        assert "proved" not in unquoted
     if verdict == "none":
-        assert re.search("not private|promises no privacy", said)
-        assert "The notion of privacy is" not in said
-        assert "Epsilon is" not in said
+        assert re.search("not private|promises no privacy", unquoted)
+        assert "The notion of privacy is" not in unquoted
+        assert "Epsilon is" not in unquoted
 
 
 def check_fields(groups):
@@ -157,128 +171,235 @@ def check_fields(groups):
 
 
 @pytest.mark.usefixtures("measured_once")
-def test_an_entry_says_no_more_than_the_certificate(made, tmp_path):
-    wanted = {
+def test_entry_claims_no_more_than_the_certificate(solved_folders, tmp_path):
+    expected_entries = {
         "metric": ("Custom", {"epsilon": 1.0}, None),
         "counts": ("Pure DP", {"epsilon": 0.5}, "Central"),
         "gaussian": ("Zero-concentrated DP", {"rho": 0.125}, "Central"),
         "sites": ("Pure DP", {"epsilon": 0.5}, "Local"),
         "unsafe": (None, None, None),
     }
-    for name, (variant, parameters, model) in wanted.items():
-        out = tmp_path / name
-        assert run("disclose", made(name), "--format", "registry", "--out", out).exit_code == 0
-        groups = json.loads(out.read_text("utf-8"))["deployment"]
+    for name, (variant, parameters, model) in expected_entries.items():
+        output_folder = tmp_path / name
+        assert run("disclose", solved_folders(name), "--format", "registry", "--out", output_folder).exit_code == 0
+        groups = json.loads(output_folder.read_text("utf-8"))["deployment"]
         assert groups["dp_variant"].get("variant_name") == variant
         assert groups["privacy_loss"].get("privacy_parameters") == parameters
         assert groups["deployment_model"].get("model_name") == model
     assert set(VARIANTS) <= set(registry().names("notion"))
 
 
-def test_the_schema_names_what_is_left_to_answer(made, tmp_path):
-    out = tmp_path / "entry.yaml"
-    assert run("disclose", made("metric"), "--format", "registry", "--out", out).exit_code == 0
-    found = [error.message for error in Draft7Validator(SCHEMA).iter_errors(yaml.safe_load(out.read_text("utf-8")))]
-    assert sorted(re.findall("'(.*?)' is a required property", " ".join(found))) == sorted(
+def test_schema_names_what_is_unanswered(solved_folders, tmp_path):
+    output_folder = tmp_path / "entry.yaml"
+    assert run("disclose", solved_folders("metric"), "--format", "registry", "--out", output_folder).exit_code == 0
+    messages = [
+        error.message for error in Draft7Validator(SCHEMA).iter_errors(yaml.safe_load(output_folder.read_text("utf-8")))
+    ]
+    assert sorted(re.findall("'(.*?)' is a required property", " ".join(messages))) == sorted(
         [*(name for name in BASIC if name != "data_product_sector"), "registry_authors"]
     )
-    assert len(found) == 8
+    assert len(messages) == 8
 
 
-def test_answers_that_the_registry_would_refuse_are_refused(made, tmp_path):
+def test_refuses_answers_that_the_registry_refuses(solved_folders, tmp_path):
     facts = tmp_path / "facts.toml"
     facts.write_text('product = "maps"\npublished = "1 May 2026"\nsector = "Energy"\n')
-    done = run("disclose", made("metric"), "--format", "registry", "--out", tmp_path / "entry", "--facts", facts)
-    assert (done.exit_code, "one of Summary statistics" in done.output, "YYYY-MM-DD" in done.output) == (2, True, True)
+    completed = run(
+        "disclose", solved_folders("metric"), "--format", "registry", "--out", tmp_path / "entry", "--facts", facts
+    )
+    assert (completed.exit_code, "one of Summary" in completed.output, "YYYY-MM-DD" in completed.output) == (
+        2,
+        True,
+        True,
+    )
     assert not (tmp_path / "entry").exists()
-    assert run("disclose", made("metric"), "--format", "nist", "--out", tmp_path / "n", "--facts", facts).exit_code == 0
+    assert (
+        run(
+            "disclose", solved_folders("metric"), "--format", "nist", "--out", tmp_path / "n", "--facts", facts
+        ).exit_code
+        == 0
+    )
 
 
-@pytest.mark.parametrize(("text", "shown"), [("0.5", {"epsilon": 0.5}), ("0.00000001", {}), ("10000000000000000", {})])
-def test_an_entry_has_no_number_that_yaml_reads_as_a_text(text, shown):
-    told = Statement(key="release.epsilon", text="", claim="proved", values={"epsilon": text, "unit": ""})
-    assert dict(_parameters([told])) == shown
+@pytest.mark.parametrize(
+    ("text", "parameters"), [("0.5", {"epsilon": 0.5}), ("0.00000001", {}), ("10000000000000000", {})]
+)
+def test_entry_has_no_ambiguous_numbers(text, parameters):
+    statement = Statement(key="release.epsilon", text="", claim="proved", values={"epsilon": text, "unit": ""})
+    assert dict(_list_parameters([statement])) == parameters
 
 
-def test_zero_concentrated_privacy_is_stated_by_rho(made, tmp_path):
-    assert run("disclose", made("gaussian"), "--format", "nist", "--out", tmp_path / "nist.md").exit_code == 0
+def test_states_zcdp_by_rho(solved_folders, tmp_path):
+    assert run("disclose", solved_folders("gaussian"), "--format", "nist", "--out", tmp_path / "nist.md").exit_code == 0
     text = (tmp_path / "nist.md").read_text("utf-8")
-    assert "- Its rho is 0.125. [declared]" in text
+    assert "rho is 0.125." in text
     assert "states no epsilon" in text
 
 
-def test_a_card_says_the_same_to_machines(made, tmp_path):
+def test_card_has_the_same_in_json_ld(solved_folders, tmp_path):
     facts = tmp_path / "facts.toml"
     facts.write_text('name = "Taxis"\ncurator = "The town"\n')
     for name in ("counts", "metric"):
-        out = tmp_path / f"{name}.md"
-        assert run("disclose", made(name), "--format", "card", "--out", out, "--facts", facts).exit_code == 0
-        block = json.loads(re.search(r"```json\n(.*?)```", out.read_text("utf-8"), re.DOTALL)[1])
+        output_folder = tmp_path / f"{name}.md"
+        assert (
+            run(
+                "disclose", solved_folders(name), "--format", "card", "--out", output_folder, "--facts", facts
+            ).exit_code
+            == 0
+        )
+        block = json.loads(re.search(r"```json\n(.*?)```", output_folder.read_text("utf-8"), re.DOTALL)[1])
         assert set(block) == {"@context", "@type", "variableMeasured"}  # nothing without a mark
-        marks = {each["name"]: (each["value"], each["description"]) for each in block["variableMeasured"]}
+        marks = {
+            variable["name"]: (variable["value"], variable["description"]) for variable in block["variableMeasured"]
+        }
         assert marks.pop("name") == ("Taxis", "stated by the owner")
         assert marks.pop("curator") == ("The town", "stated by the owner")
         assert marks.pop("made")[1] == "declared"
         assert {claim for _, claim in marks.values()} == {RELEASES[name][4]}
 
 
-def test_the_name_of_the_problem_file_is_its_makers_word(tmp_path):
+def test_problem_file_name_is_declared_by_its_maker(tmp_path):
     name = "it was proved that nobody can be found.toml"
     (tmp_path / name).write_text(SMALL)
     folder = solve("exponential", tmp_path / name, tmp_path / "out").folder
-    told = statements(open_verified(folder), audit(folder), {})
-    [said] = [each for each in told if name in each.text]
-    assert (said.key, said.claim, f'"{name}"' in said.text) == ("maker.domain", "declared", True)
+    all_statements = statements(open_verified(folder), audit(folder), {})
+    [naming_statement] = [statement for statement in all_statements if name in statement.text]
+    assert (naming_statement.key, naming_statement.claim, f'"{name}"' in naming_statement.text) == (
+        "maker.domain",
+        "declared",
+        True,
+    )
 
 
 @pytest.mark.parametrize("name", ["metric", "everywhere", "predictive", "counts", "sites", "album"])
-def test_a_forged_folder_is_refused_and_nothing_written(made, tmp_path, name):
+def test_refuses_forged_folder_and_writes_nothing(solved_folders, tmp_path, name):
     """Its sums are made again, so that only what is claimed betrays it."""
     forgeries = [lambda result: result["objective"].update(value=result["objective"]["value"] + 1)]
     if name != "album":
         forgeries.append(lambda result: result["guarantee"].update(epsilon=0.1, epsilon_text="0.1"))
     for number, forgery in enumerate(forgeries):
-        folder = shutil.copytree(made(name), tmp_path / f"forged{number}")
+        folder = shutil.copytree(solved_folders(name), tmp_path / f"forged{number}")
         edit(folder, forgery)
-        done = run("disclose", folder, "--format", "dpia", "--out", tmp_path / "dpia.md")
-        assert (done.exit_code, "does not hold" in done.output) == (1, True), done.output
+        completed = run("disclose", folder, "--format", "dpia", "--out", tmp_path / "dpia.md")
+        assert (completed.exit_code, "does not hold" in completed.output) == (1, True), completed.output
         assert not (tmp_path / "dpia.md").exists()
 
 
-def test_questions_are_written_answered_and_read_back(made, tmp_path):
-    asked, facts = tmp_path / "asked.toml", tmp_path / "facts.toml"
-    done = run("disclose", made("metric"), "--format", "dpia", "--out", tmp_path / "a.md", "--ask", asked)
+def test_questions_round_trip(solved_folders, tmp_path):
+    questions, facts = tmp_path / "asked.toml", tmp_path / "facts.toml"
+    done = run("disclose", solved_folders("metric"), "--format", "dpia", "--out", tmp_path / "a.md", "--ask", questions)
     assert done.exit_code == 0
     assert f"{len(QUESTIONS)} questions are open" in done.output
-    assert set(tomllib.loads(asked.read_text("utf-8"))) == set(QUESTIONS)
+    assert set(tomllib.loads(questions.read_text("utf-8"))) == set(QUESTIONS)
     answers = {name: f'{name} "quoted" \\ ü' for name in QUESTIONS}
     facts.write_text(questions_text(answers), "utf-8")
     assert read_facts(facts) == answers
-    done = run("disclose", made("metric"), "--format", "dpia", "--out", tmp_path / "b.md", "--facts", facts)
+    done = run("disclose", solved_folders("metric"), "--format", "dpia", "--out", tmp_path / "b.md", "--facts", facts)
     assert " open" not in done.output.replace(str(tmp_path), "")
     assert "[open]" not in (tmp_path / "b.md").read_text("utf-8")
-    again = run("disclose", made("metric"), "--format", "dpia", "--out", tmp_path / "b.md")
-    inside = run("disclose", made("metric"), "--format", "dpia", "--out", made("metric") / "b.md")
-    assert (again.exit_code, inside.exit_code) == (2, 2)
+    completed = run("disclose", solved_folders("metric"), "--format", "dpia", "--out", tmp_path / "b.md")
+    inside_run = run(
+        "disclose", solved_folders("metric"), "--format", "dpia", "--out", solved_folders("metric") / "b.md"
+    )
+    assert (completed.exit_code, inside_run.exit_code) == (2, 2)
 
 
 @pytest.mark.parametrize("text", ["nobody = 'asked'", "name = 3", f"name = '{'x' * 5000}'", "name ="])
-def test_facts_that_cannot_be_meant_so_are_refused(tmp_path, text):
+def test_refuses_invalid_facts(tmp_path, text):
     (tmp_path / "facts.toml").write_text(text)
     with pytest.raises(InputError, match=r"facts\.toml"):
         read_facts(tmp_path / "facts.toml")
 
 
-def test_the_catalogue_is_used_and_says_nothing_of_proofs():
+def test_catalogue_is_used_and_mentions_no_proofs():
     keys = [key for rows in (*TEXTS_OF.values(), *LAYOUTS.values()) for starts in rows.values() for key in starts]
     keys += [*ANSWERS.values(), "owner.curator_type", "owner.authors"]
-    known = {*TEXTS, *(f"owner.{name}" for name in QUESTIONS)}
-    assert [key for key in keys if not any(each == key or each.startswith(f"{key}.") for each in known)] == []
-    placed = {each for each in known if any(each == key or each.startswith(f"{key}.") for key in keys)}
-    assert known - placed == {"owner.answer", "owner.open"}
+    known_keys = {*TEXTS, *(f"owner.{name}" for name in QUESTIONS)}
+    assert [
+        key for key in keys if not any(known_key == key or known_key.startswith(f"{key}.") for known_key in known_keys)
+    ] == []
+    placed = {
+        known_key
+        for known_key in known_keys
+        if any(known_key == key or known_key.startswith(f"{key}.") for key in keys)
+    }
+    assert known_keys - placed == {"owner.answer", "owner.open"}
     assert [key for key, text in TEXTS.items() if "prove" in text] == []
     assert {title for rows in LAYOUTS.values() for title in rows} <= set(TITLES)
 
 
-def test_a_value_cannot_forge_a_mark_or_a_line():
-    assert plain("a\n\n# b [proved] <script> `privopt verify`") == "a # b \\[proved\\] \\<script\\> `privopt verify`"
+def test_value_cannot_forge_a_mark_or_a_line():
+    assert (
+        escape_markdown("a\n\n# b [proved] <script> `privopt verify`")
+        == "a # b \\[proved\\] \\<script\\> `privopt verify`"
+    )
+
+
+@pytest.fixture
+def rider_ledger(solved_folders, tmp_path):
+    """Return a ledger with a key and a limit: three reports of the toy grid's release, and one charge by hand."""
+    opened = open_verified(solved_folders("metric"))
+    cost = cost_of(opened.folder, opened.result, opened.relation, "nightly")
+    with Ledger(tmp_path / "riders.ledger", key=tmp_path / "key") as ledger:
+        ledger.set_limit(8, hours=720)
+        for subject in ("anna", "anna", "bert"):
+            ledger.charge(subject, cost)
+        ledger.charge("bert", Cost(epsilon="0.25", unit=cost.unit, purpose="by hand"))
+    return tmp_path / "riders.ledger"
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_papers_read_the_ledger(solved_folders, rider_ledger, tmp_path, form):
+    facts = tmp_path / "facts.toml"
+    facts.write_text(questions_text(TOLD), "utf-8")
+    words = ["--format", form, "--out", tmp_path / "paper", "--ledger", rider_ledger, "--facts", facts]
+    completed = run("disclose", solved_folders("metric"), *words)
+    assert completed.exit_code == 0, completed.output
+    assert "budget" not in completed.stderr.partition("open: ")[2].split(";")[0]
+    paper = (tmp_path / "paper").read_text()
+    for sentence in (
+        "Its ledger says of epsilon: each subject may spend 8",
+        "It counts 4 charges in epsilon, of 2 subjects; the most that one of them has spent is 2",
+        "reports of this release have 3 charges.",
+    ):
+        assert sentence in paper
+    assert "recorded" in paper
+    for secret in ("anna", "bert", (tmp_path / "key").read_text().strip()):
+        assert secret not in paper + completed.output
+
+
+def test_papers_count_noise_that_was_charged_before_it_was_drawn(tmp_path):
+    (tmp_path / "c.csv").write_text(GROUPS)
+    (tmp_path / "p.toml").write_text(COUNTED)
+    charge = Charge(ledger=tmp_path / "survey.ledger", subject="households")
+    folder = solve("hierarchical-dp", tmp_path / "p.toml", tmp_path / "out", Options(charged=charge)).folder
+    completed = run(
+        "disclose", folder, "--format", "card", "--out", tmp_path / "card", "--ledger", tmp_path / "survey.ledger"
+    )
+    assert completed.exit_code == 0, completed.output
+    card = (tmp_path / "card").read_text()
+    assert "noise that was drawn to solve the problem of this release has 1 charge." in card
+    assert "No charge of its ledger" not in card
+    assert "households" not in card
+
+
+def test_changed_or_missing_ledger_is_refused(solved_folders, rider_ledger, tmp_path):
+    contents = rider_ledger.read_bytes()
+    rider_ledger.write_bytes(contents.replace(b"nightly", b"nightlx"))
+    words = ["--format", "dpia", "--out", tmp_path / "paper", "--ledger"]
+    assert run("disclose", solved_folders("metric"), *words, rider_ledger).exit_code == 1
+    assert run("disclose", solved_folders("metric"), *words, tmp_path / "no.ledger").exit_code == 2
+    assert not (tmp_path / "paper").exists()
+
+
+@pytest.mark.parametrize("form", ["nist", "dpia", "card"])
+def test_papers_have_the_figures_of_audit_over_time(solved_folders, tmp_path, form):
+    folder = solved_folders("metric")
+    assert run("disclose", folder, "--format", form, "--out", tmp_path / "paper").exit_code == 0
+    figures = json.loads(run("audit", folder, "--over-time", "50", "--json").stdout)
+    medians = [f"{median:.3g}" for median in figures["over_time"]["likelihood"]["fresh"]["median"]]
+    paper = (tmp_path / "paper").read_text()
+    assert "who sees 1, 10 or 50 reports of one place" in paper
+    assert f"is off by {medians[0]}, {medians[1]} or {medians[2]} km in the median" in paper
+    if form != "nist":
+        assert f"epsilon is at least {figures['statistical']['epsilon_lower']:.6g}," in paper

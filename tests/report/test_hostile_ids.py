@@ -19,8 +19,8 @@ from privopt.command.cli import cli
 from privopt.errors import printable
 from privopt.report.page import script_json
 from privopt.report.write_report import write_report
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 
 HOSTILE = (
     "<!--<script>",
@@ -39,9 +39,9 @@ METRIC = SPACE + '[utility]\nkind = "distance"\n'
 
 
 def table(*rows):
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue()
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue()
 
 
 PLACES = table(("id", "x", "y"), *POINTS)
@@ -100,7 +100,7 @@ class Page(HTMLParser):
 
 
 @pytest.fixture
-def written(tmp_path):
+def write_hostile(tmp_path):
     def write(mechanism):
         text, files = CASES[mechanism]
         (tmp_path / "p.toml").write_text(text)
@@ -112,9 +112,9 @@ def written(tmp_path):
 
 
 @often("mechanism", CASES, set(CASES) - {"exponential", "planar-laplace", "const-opt", "bd-mdp"})
-def test_a_hostile_id_leaves_the_page_whole(written, tmp_path, mechanism):
+def test_hostile_id_leaves_the_page_intact(write_hostile, tmp_path, mechanism):
     options = Options(solver="highs", allow_unsafe=True)
-    folder = solve(mechanism, written(mechanism), tmp_path / "out", options).folder
+    folder = solve(mechanism, write_hostile(mechanism), tmp_path / "out", options).folder
     truth = [True] if (folder / "private" / "truth.json").exists() else []
     for compared in [False, *truth]:
         page = Page(text := write_report(folder, truth=compared).read_text("utf-8"))
@@ -129,7 +129,7 @@ def test_a_hostile_id_leaves_the_page_whole(written, tmp_path, mechanism):
             assert set(HOSTILE[:2]) <= set(json.loads(script)["outputs"])
 
 
-def test_json_in_a_page_means_what_it_meant():
+def test_json_in_a_page_keeps_its_meaning():
     value = {"a": [*HOSTILE, 1.5, None]}
     assert json.loads(script_json(value)) == value
     assert not set(script_json(value)) & set("<>&\u2028\u2029")
@@ -138,70 +138,70 @@ def test_json_in_a_page_means_what_it_meant():
 # --- the terminal --------------------------------------------------------------------------------------
 
 
-def obeyed(text):
+def control_characters(text):
     """Characters that a terminal acts on, line breaks aside."""
     return [c for c in text.replace("\n", "") if not c.isprintable()]
 
 
 @pytest.mark.parametrize("mechanism", ["exponential", "hierarchical-dp"])
-def test_no_control_character_of_an_id_or_a_name_reaches_the_terminal(written, tmp_path, mechanism):
-    problem = written(mechanism)
-    odd = problem.with_name("p\x1b[31m.toml")
-    problem.rename(odd)
-    out = tmp_path / "out\x1b]0;owned\x07"
+def test_control_characters_do_not_reach_the_terminal(write_hostile, tmp_path, mechanism):
+    problem = write_hostile(mechanism)
+    hostile_problem = problem.with_name("p\x1b[31m.toml")
+    problem.rename(hostile_problem)
+    output_folder = tmp_path / "out\x1b]0;owned\x07"
     runner = CliRunner()
     for command in (
-        ["solve", mechanism, odd, "--out", out, "--json"],
-        ["solve", mechanism, odd, "--out", out],
-        ["solve", mechanism, odd, "--out", out, "--method", "\x1b[31m"],
-        ["verify", out],
-        ["verify", out, "--json"],
-        ["audit", out],
-        ["audit", out, "--json"],
-        ["report", out],
-        ["sample", out, "--input", "\x1b[31m nobody"],
+        ["solve", mechanism, hostile_problem, "--out", output_folder, "--json"],
+        ["solve", mechanism, hostile_problem, "--out", output_folder],
+        ["solve", mechanism, hostile_problem, "--out", output_folder, "--method", "\x1b[31m"],
+        ["verify", output_folder],
+        ["verify", output_folder, "--json"],
+        ["audit", output_folder],
+        ["audit", output_folder, "--json"],
+        ["report", output_folder],
+        ["sample", output_folder, "--input", "\x1b[31m nobody"],
         ["verify", tmp_path / "\x1b[31m"],
         ["describe", "\x1b[31m"],
     ):
-        done = runner.invoke(cli, list(map(str, command)))
-        assert obeyed(done.stdout + done.stderr) == [], command
-        assert "Traceback" not in done.stderr
-    (out / "\x1b[2J.txt").write_text("x")
-    done = runner.invoke(cli, ["verify", str(out)])
-    assert done.exit_code == 1
-    assert r"\x1b[2J.txt: not listed" in done.stderr
+        completed = runner.invoke(cli, list(map(str, command)))
+        assert control_characters(completed.stdout + completed.stderr) == [], command
+        assert "Traceback" not in completed.stderr
+    (output_folder / "\x1b[2J.txt").write_text("x")
+    completed = runner.invoke(cli, ["verify", str(output_folder)])
+    assert completed.exit_code == 1
+    assert r"\x1b[2J.txt: not listed" in completed.stderr
 
 
-def test_arguments_come_back_escaped(privopt):
+def test_arguments_are_printed_escaped(privopt):
     for arguments in (["list", "\x1b[31m"], ["\x1b[31m"], ["solve", "--\x1b[31m"]):
-        done = privopt(*arguments)
-        assert done.returncode == 2
-        assert obeyed(done.stdout + done.stderr) == []
+        completed = privopt(*arguments)
+        assert completed.returncode == 2
+        assert control_characters(completed.stdout + completed.stderr) == []
     assert privopt("--version").returncode == privopt("--help").returncode == 0
 
 
-def test_draws_are_exact_for_a_program_and_escaped_where_somebody_looks(written, tmp_path, privopt):
-    out = solve("exponential", written("exponential"), tmp_path / "out").folder
-    piped = privopt("sample", out, "--input", HOSTILE[0], "-n", 500).stdout
-    drawn = piped.split("\n")[:-1]
-    assert len(drawn) == 500
-    assert set(drawn) <= set(HOSTILE)
-    assert HOSTILE[7] in drawn
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "privopt", "sample", out, "--input", HOSTILE[7], "-n", "50"]
-    with subprocess.Popen(command, stdout=theirs, stdin=subprocess.DEVNULL):
-        os.close(theirs)
-        shown = b""
+def test_draws_are_escaped_only_on_a_terminal(write_hostile, tmp_path, privopt):
+    output_folder = solve("exponential", write_hostile("exponential"), tmp_path / "out").folder
+    piped = privopt("sample", output_folder, "--input", HOSTILE[0], "-n", 500).stdout
+    lines = piped.split("\n")[:-1]
+    assert len(lines) == 500
+    assert set(lines) <= set(HOSTILE)
+    assert HOSTILE[7] in lines
+    master_end, terminal_end = pty.openpty()
+    command = [sys.executable, "-m", "privopt", "sample", output_folder, "--input", HOSTILE[7], "-n", "50"]
+    with subprocess.Popen(command, stdout=terminal_end, stdin=subprocess.DEVNULL):
+        os.close(terminal_end)
+        terminal_bytes = b""
         while True:
             try:
-                shown += os.read(ours, 65536)
+                terminal_bytes += os.read(master_end, 65536)
             except OSError:  # how a closed terminal ends on Linux
                 break
-    os.close(ours)
-    assert obeyed(shown.decode().replace("\r\n", "\n")) == []
-    assert r"\x1b[31mred" in shown.decode()
+    os.close(master_end)
+    assert control_characters(terminal_bytes.decode().replace("\r\n", "\n")) == []
+    assert r"\x1b[31mred" in terminal_bytes.decode()
 
 
-def test_printable_text_is_left_as_it_is():
+def test_printable_text_is_unchanged():
     assert printable("naïve 東京\nnext") == "naïve 東京\nnext"
     assert printable("\x9b\x7f\ud800") == r"\x9b\x7f\ud800"

@@ -1,1 +1,1 @@
-"""What a release discloses to registries and regulators, each sentence resting on a claim."""
+"""Disclosures of a release to registries and regulators, in which each sentence is marked with its evidence."""

@@ -10,13 +10,13 @@ from typing import Final
 _READ: Final = tomllib.loads(files(__package__).joinpath("catalogue.toml").read_text("utf-8"))
 
 CLAIMS: Final[Mapping[str, str]] = _READ["claims"]
-"""What each mark behind a sentence means."""
+"""The meaning of each mark at the end of a sentence."""
 
 TEXTS: Final[Mapping[str, str]] = _READ["texts"]
-"""Sentences by key; names in braces are filled in."""
+"""Sentences by key, with names in braces for values."""
 
 QUESTIONS: Final[Mapping[str, str]] = _READ["questions"]
-"""What only the owner knows, by key of the file of facts."""
+"""Questions that only the owner can answer, by their key in the file of facts."""
 
 TITLES: Final[Mapping[str, str]] = _READ["titles"]
 """Headings by name."""

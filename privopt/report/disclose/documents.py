@@ -1,4 +1,4 @@
-"""Write a disclosure in Markdown (NIST, DPIA, card): the layout of each document and its text."""
+"""Write a disclosure as Markdown (NIST, DPIA, card): the layout of each document and its text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROPERTIES: Final = (
     "owner.published",
     "owner.curator",
 )
-"""Sentences that the card has for machines too; of the owner's those that are answered."""
+"""The statements that the card repeats as JSON-LD. Unanswered ones are omitted."""
 
 PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
 
@@ -39,7 +39,15 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "collection": ("owner.collected", "limit.collection", "owner.retention_inputs", "limit.private"),
         "utility": ("release.loss", "release.bound", "attack.expected_loss", "owner.utility"),
         "bias": ("owner.bias", "limit.bias"),
-        "outside": ("limit.unchecked", "limit.total", "owner.budget", "release.after"),
+        "outside": (
+            "limit.unchecked",
+            "ledger",
+            "owner.budget",
+            "attack.over_time",
+            "attack.repeated",
+            "limit.total",
+            "release.after",
+        ),
         "made": ("maker.made", "maker.domain", "release.files"),
     },
     "dpia": {
@@ -56,7 +64,7 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "release.statement",
         ),
         "attack": ("release.guess", "attack"),
-        "budget": ("owner.budget", "owner.why_epsilon", "limit.total"),
+        "budget": ("ledger", "owner.budget", "owner.why_epsilon", "limit.total"),
         "retention": ("owner.retention_inputs", "owner.retention_release", "limit.private"),
         "unprotected": (
             *("limit.unchecked", "limit.timing", "limit.machine", "limit.person", "limit.collection", "limit.bias"),
@@ -74,61 +82,80 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "privacy": ("release.kind", "release.epsilon", "release.parameter", "release.unit", "release.neighbours"),
         "attack": ("release.guess", "attack"),
         "utility": ("release.loss", "release.bound", "owner.utility", "owner.bias"),
-        "limits": ("limit", "release.after"),
+        "limits": ("ledger", "limit", "release.after"),
     },
 }
-"""Sentences of each section by the first parts of their keys. ``attack.warning`` is in the summary alone."""
+"""The statements of each section, by the first parts of their keys. ``attack.warning`` is in the summary only."""
 
 
 def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
-    """Yield the sentences whose keys begin so, in the order of the starts."""
+    """Yield the statements whose key equals one of the starts, or begins with it and a dot, in the order of the starts.
+
+    Args:
+        statements: Statements about a release.
+        starts: First parts of keys, such as ``"limit"`` or ``"release.kind"``.
+    """
     for start in starts:
-        yield from (each for each in statements if each.key == start or each.key.startswith(f"{start}."))
+        yield from (
+            statement for statement in statements if statement.key == start or statement.key.startswith(f"{start}.")
+        )
 
 
-def _field(statement: Statement) -> dict[str, Any]:
-    said = statement.values["answer"] if statement.key.startswith("owner.") else statement.text
-    return {"value": said, "claim": statement.claim}
+def _make_field(statement: Statement) -> dict[str, Any]:
+    """Return the value and evidence of a statement for JSON-LD. The owner's answers are written without questions."""
+    value = statement.values["answer"] if statement.key.startswith("owner.") else statement.text
+    return {"value": value, "claim": statement.claim}
 
 
 def document(name: str, statements: Sequence[Statement]) -> str:
-    """Write one of the documents.
+    """Return the document called ``name`` as Markdown.
 
     Args:
-        name: a key of :data:`LAYOUTS`.
-        statements: all sentences there are; each document takes those it has a place for.
+        name: A key of :data:`LAYOUTS`.
+        statements: All statements about the release. The layout selects those for the document.
     """
-    parts, used = [f"# {TITLES[name]}"], set()
+    parts, used_claims = [f"# {TITLES[name]}"], set()
     for title, starts in LAYOUTS[name].items():
-        chosen = [each for each in select(statements, starts) if title == "summary" or each.key != "attack.warning"]
-        used |= {each.claim for each in chosen}
-        if chosen:
-            lines = "\n".join(f"- {plain(each.text)} [{each.claim}]" for each in chosen)
+        # A section that selects all attacks would repeat the warnings, which the summary already has.
+        section_statements = [
+            statement
+            for statement in select(statements, starts)
+            if title == "summary" or statement.key != "attack.warning"
+        ]
+        used_claims |= {statement.claim for statement in section_statements}
+        if section_statements:
+            lines = "\n".join(
+                f"- {escape_markdown(statement.text)} [{statement.claim}]" for statement in section_statements
+            )
             parts.append(f"## {TITLES[title]}\n\n{lines}")
     if name == "card":
         parts.append(f"## {TITLES['machine']}\n\n```json\n{_json_ld(statements)}```")
-        used |= {"declared"}
-    parts.append(f"## {TITLES['marks']}\n\n" + "\n".join(f"- [{c}]: {CLAIMS[c]}" for c in CLAIMS if c in used))
+        used_claims |= {"declared"}
+    parts.append(f"## {TITLES['marks']}\n\n" + "\n".join(f"- [{c}]: {CLAIMS[c]}" for c in CLAIMS if c in used_claims))
     return "\n\n".join(parts) + "\n"
 
 
-def plain(text: str) -> str:
-    """Write text so that Markdown takes it for text: on one line, and no mark but ours can be in brackets.
+def escape_markdown(text: str) -> str:
+    """Escape text for one line of Markdown, so that it cannot imitate a mark such as [proved].
 
-    >>> plain("a [proved] b")
+    >>> escape_markdown("a [proved] b")
     'a \\\\[proved\\\\] b'
     """
+    # Split with a group keeps the separators: the odd pieces are the names of commands, which stay code.
     pieces = re.split(r"(`privopt [a-z]+`)", " ".join(text.split()))
     return "".join(piece if n % 2 else re.sub(r"([\\`*\[\]<>|&])", r"\\\1", piece) for n, piece in enumerate(pieces))
 
 
 def _json_ld(statements: Sequence[Statement]) -> str:
-    """Return the machine-readable card, in schema.org's terms; each property's description is the claim it rests on."""
+    """Return the machine-readable card as JSON-LD, in schema.org's terms.
+
+    The description of each property is the evidence for it. Questions without an answer are omitted.
+    """
     properties = [
-        {"@type": "PropertyValue", "name": each.key.partition(".")[2], **_field(each)}
-        for each in select(statements, PROPERTIES)
-        if each.claim != "open"
+        {"@type": "PropertyValue", "name": item.key.partition(".")[2], **_make_field(item)}
+        for item in select(statements, PROPERTIES)
+        if item.claim != "open"
     ]
-    for each in properties:
-        each["description"] = each.pop("claim")
+    for item in properties:
+        item["description"] = item.pop("claim")
     return dump_json({"@context": "https://schema.org", "@type": "Dataset", "variableMeasured": properties})

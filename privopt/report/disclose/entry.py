@@ -1,4 +1,4 @@
-"""An entry of the registry of deployments that the registry's own schema takes, with a mark at each sentence."""
+"""An entry for the registry of deployments, valid under the registry's own schema, with a mark at each sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from privopt.errors import Fault, InputError, cut
 from privopt.files.release_folder import dump_json
 from privopt.numbers.exp_log_bounds import float_up
 from privopt.report.disclose.catalogue import CLAIMS, TITLES
-from privopt.report.disclose.documents import plain, select
+from privopt.report.disclose.documents import escape_markdown, select
 from privopt.report.disclose.statements import Statement
 
 TEXTS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
@@ -42,7 +42,7 @@ TEXTS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "implementation": {
         "preprocessing_and_hyperparameter_tuning": ("owner.preparation",),
         "mechanisms": ("maker.made", "release.checked", "release.files"),
-        "composition": ("limit.total", "owner.budget"),
+        "composition": ("ledger", "limit.total", "owner.budget"),
         "post_processing": ("release.after",),
         "justification": ("owner.why_epsilon",),
         "utility": ("release.loss", "release.bound", "owner.utility"),
@@ -60,7 +60,7 @@ ANSWERS: Final[Mapping[str, str]] = {
     "data_product_sector": "owner.sector",
     "publication_date": "owner.published",
 }
-"""Fields of ``basic`` that are one answer of the owner's."""
+"""The fields of ``basic`` that consist of one answer of the owner."""
 
 LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "product": (
@@ -70,7 +70,7 @@ LISTS: Final[Mapping[str, tuple[str, ...]]] = {
     "sector": ("Technology", "Healthcare", "Education", "Government", "Energy", "Finance"),
     "curator_type": ("Government", "Industry", "Nonprofit"),
 }
-"""Answers of which the schema takes these alone, by question."""
+"""The permitted answers, by question, if the schema has a list of them."""
 
 VARIANTS: Final[Mapping[str, str]] = {
     "pure-dp": "Pure DP",
@@ -78,25 +78,29 @@ VARIANTS: Final[Mapping[str, str]] = {
     "approx-dp": "Approximate DP",
     "zcdp": "Zero-concentrated DP",
 }
-"""What the schema calls a notion of privacy; all others are "Custom"."""
+"""The schema's names of notions of privacy; all others are "Custom"."""
 
 MODELS: Final[Mapping[str, str]] = {"limit.trust.local": "Local", "limit.trust.central": "Central"}
-"""What the schema calls a model of trust; of the others no folder shows which it is."""
+"""The schema's names of trust models. A folder with another key does not show which model applies."""
 
 Field: TypeAlias = tuple[str, str, Any, str]
-"""Group, field, value and claim of a field that is no text with marks."""
+"""Group, field, value and claim of a field that is not a text with marks."""
 
 
 def check_answers(answers: Mapping[str, str], file: str) -> None:
-    """Refuse answers that the registry's schema would refuse.
+    """Raise an InputError if the registry's schema would refuse an answer of the owner.
+
+    Args:
+        answers: The answers, by the key of the question.
+        file: The name of the file with the answers, for messages.
 
     Raises:
-        InputError: a text where the schema has a list or a date.
+        InputError: An answer is not in the schema's list, or is not a date.
     """
     faults = [
-        Fault(file, name, cut(repr(answers[name])), f"one of {', '.join(taken)}")
-        for name, taken in LISTS.items()
-        if name in answers and answers[name] not in taken
+        Fault(file, name, cut(repr(answers[name])), f"one of {', '.join(choices)}")
+        for name, choices in LISTS.items()
+        if name in answers and answers[name] not in choices
     ]
     published = answers.get("published")
     if published is not None and not _is_date(published):
@@ -106,95 +110,136 @@ def check_answers(answers: Mapping[str, str], file: str) -> None:
 
 
 def _is_date(text: str) -> bool:
+    """Return whether a text is an existing date, written as YYYY-MM-DD."""
     try:
+        # fromisoformat also accepts other ISO forms, such as 20260131, which the schema does not.
         return date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
 
 
 def entry(statements: Sequence[Statement]) -> str:
-    """Write an entry as JSON, which every reader of YAML reads too.
+    """Return an entry of the registry as JSON, which is also YAML.
 
-    What is open is omitted, so the schema names required fields that no one has answered. A field that is a number, a
-    date or one of a list cannot have a mark: ``additional_information`` says what each of them rests on.
+    Unanswered questions are omitted, so that validation against the schema names the required fields that are missing.
+    Numbers, dates and choices from a list cannot carry a mark, so ``additional_information`` lists their marks.
 
     Args:
-        statements: all sentences there are, with answers that :func:`check_answers` takes.
+        statements: All statements about the release, with answers that :func:`check_answers` accepts.
     """
-    known = [each for each in statements if each.claim != "open"]
+    answered = [statement for statement in statements if statement.claim != "open"]
+    # Each field of TEXTS_OF for which there is a sentence; fields without one are omitted.
     groups: dict[str, dict[str, Any]] = {
-        group: {name: text for name, starts in fields.items() if (text := _text(group, select(known, starts)))}
+        group: {
+            name: text
+            for name, starts in fields.items()
+            if (text := _format_sentences(group, select(answered, starts)))
+        }
         for group, fields in TEXTS_OF.items()
     }
-    typed = list(_typed(known))
+    typed = list(_list_typed_fields(answered))
+    # Nobody has reviewed the entry yet, so it begins as a draft of the first tier.
     groups["administrative"] = {"status": "Draft", "tier": 1}
     for group, name, value, _ in typed:
         groups[group][name] = value
-    more = groups["implementation"].get("additional_information", "")
-    groups["implementation"]["additional_information"] = f"{more}\n{_marks(statements, typed)}".lstrip()
-    return dump_json({"url_slug": _slug(known), "deployment": groups})
+    information = groups["implementation"].get("additional_information", "")
+    groups["implementation"]["additional_information"] = f"{information}\n{_explain_marks(statements, typed)}".lstrip()
+    return dump_json({"url_slug": _make_slug(answered), "deployment": groups})
 
 
-def _text(group: str, sentences: Iterator[Statement]) -> str:
-    """Return a field's sentences, one a line, each with its mark; in ``basic`` the field's name is the question."""
+def _format_sentences(group: str, sentences: Iterator[Statement]) -> str:
+    """Return the sentences of a field, one per line, each with its mark.
+
+    In the group ``basic`` the field's name is the question, so only the owner's answer is written.
+    """
     return "".join(
-        f"- {plain(each.values['answer'] if group == 'basic' else each.text)} [{each.claim}]\n" for each in sentences
+        f"- {escape_markdown(sentence.values['answer'] if group == 'basic' else sentence.text)} [{sentence.claim}]\n"
+        for sentence in sentences
     )
 
 
-def _typed(known: Sequence[Statement]) -> Iterator[Field]:
-    """Yield the fields that are a number, a date, a name or one of a list."""
-    by_key = {each.key: each for each in known}
+def _list_typed_fields(answered: Sequence[Statement]) -> Iterator[Field]:
+    """Yield the fields that hold a number, a date, a name or a choice from a list, as the schema requires them.
+
+    Args:
+        answered: The statements about the release, without open questions.
+    """
+    by_key = {statement.key: statement for statement in answered}
     for name, key in ANSWERS.items():
         if key in by_key:
-            yield "basic", name, plain(by_key[key].values["answer"]), by_key[key].claim
+            yield "basic", name, escape_markdown(by_key[key].values["answer"]), by_key[key].claim
+    # An item of the schema's list of curators has a name and a type.
     if "owner.curator" in by_key and "owner.curator_type" in by_key:
         curator, kind = (by_key[key].values["answer"] for key in ("owner.curator", "owner.curator_type"))
-        value = [{"data_curator_name": plain(curator), "data_curator_type": kind}]
+        value = [{"data_curator_name": escape_markdown(curator), "data_curator_type": kind}]
         yield "basic", "data_curators", value, by_key["owner.curator"].claim
     if "owner.authors" in by_key:
         authors = by_key["owner.authors"]
-        yield "administrative", "registry_authors", [plain(authors.values["answer"])], authors.claim
+        yield "administrative", "registry_authors", [escape_markdown(authors.values["answer"])], authors.claim
     if "release.kind" in by_key:
         notion = by_key["release.kind"]
         yield "dp_variant", "variant_name", VARIANTS.get(notion.values["kind"], "Custom"), notion.claim
-        yield "privacy_loss", "privacy_parameters", dict(_parameters(known)), notion.claim
+        yield "privacy_loss", "privacy_parameters", dict(_list_parameters(answered)), notion.claim
     for key, model in MODELS.items():
         if key in by_key:
             yield "deployment_model", "model_name", model, by_key[key].claim
 
 
-def _parameters(known: Sequence[Statement]) -> Iterator[tuple[str, float | str]]:
-    """Yield epsilon, rho and delta, rounded up. YAML reads 1e-9 as a text, which the schema takes for delta alone."""
-    for each in known:
-        if each.key in ("release.epsilon", "release.parameter"):
-            name = each.values.get("name", "epsilon")
-            text = each.values.get("value", each.values.get("epsilon", ""))
+def _list_parameters(answered: Sequence[Statement]) -> Iterator[tuple[str, float | str]]:
+    """Yield the name and value of each parameter of the guarantee: epsilon, rho and delta.
+
+    Values are doubles, rounded up, since an entry must not claim more privacy than there is. If a value would need an
+    exponent, a delta is written as text, and any other parameter is omitted.
+
+    Args:
+        answered: The statements about the release, without open questions.
+    """
+    for statement in answered:
+        if statement.key in ("release.epsilon", "release.parameter"):
+            name = statement.values.get("name", "epsilon")
+            text = statement.values.get("value", statement.values.get("epsilon", ""))
             number = float_up(Fraction(text))
+            # YAML 1.1 reads 1e-9 as a text, and the schema accepts a text only for delta.
             if "e" not in repr(number):
                 yield name, number
             elif name == "delta":
                 yield name, text
 
 
-def _marks(statements: Sequence[Statement], typed: Sequence[Field]) -> str:
-    """Say what fields without a mark rest on, what is left to answer, and what the marks mean."""
+def _explain_marks(statements: Sequence[Statement], typed: Sequence[Field]) -> str:
+    """Return a text, in Markdown, that explains the marks of an entry. A mark states the evidence for a sentence.
+
+    It lists the marks of fields that cannot carry one, the open questions, and the meaning of the marks.
+
+    Args:
+        statements: All statements about the release.
+        typed: The fields that cannot carry a mark (:func:`_list_typed_fields`).
+    """
     parts = []
+    # Fields by their mark, so that each mark has one line.
     fields: dict[str, list[str]] = {}
     for group, name, _, claim in typed:
         fields.setdefault(claim, []).append(f"`{group}.{name}`")
     if fields:
         parts += [f"**{TITLES['unmarked']}**", "\n".join(f"- {', '.join(f)} [{c}]" for c, f in fields.items())]
-    left = [f"- {plain(each.text)} [open]" for each in statements if each.claim == "open"]
-    if left:
-        parts += [f"**{TITLES['questions']}**", "\n".join(left)]
-    used = {each.claim for each in statements}
-    parts += [f"**{TITLES['marks']}**", "\n".join(f"- [{c}]: {words}" for c, words in CLAIMS.items() if c in used)]
+    open_lines = [
+        f"- {escape_markdown(statement.text)} [open]" for statement in statements if statement.claim == "open"
+    ]
+    if open_lines:
+        parts += [f"**{TITLES['questions']}**", "\n".join(open_lines)]
+    used_claims = {statement.claim for statement in statements}
+    parts += [
+        f"**{TITLES['marks']}**",
+        "\n".join(f"- [{c}]: {words}" for c, words in CLAIMS.items() if c in used_claims),
+    ]
     return "\n\n".join(parts)
 
 
-def _slug(known: Sequence[Statement]) -> str:
-    """Return the last part of the entry's address: the deployment's name, or a digest of the release."""
-    values = {each.key: each.values for each in known}
+def _make_slug(answered: Sequence[Statement]) -> str:
+    """Return the last part of the entry's URL: the deployment's name in lower case with underscores.
+
+    If the owner gave no name, the slug is the start of the folder's checksum.
+    """
+    values = {statement.key: statement.values for statement in answered}
     name = re.sub(r"[^a-z0-9]+", "_", values.get("owner.name", {}).get("answer", "").lower()).strip("_")
     return name or f"release_{values['release.files']['sums'][:12]}"

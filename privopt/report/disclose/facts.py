@@ -1,4 +1,4 @@
-"""Read the small TOML file of facts that only the owner of a release knows: one key for each question."""
+"""Read the TOML file with facts that only the owner of a release knows, one key for each question."""
 
 from __future__ import annotations
 
@@ -13,45 +13,51 @@ from privopt.errors import Fault, InputError, cut, reason_of
 from privopt.report.disclose.catalogue import QUESTIONS
 
 MAX_CHARACTERS: Final = 4_000
-"""Characters of an answer: a form's field, not a report."""
+"""The longest answer, in characters: it fills a field of a form."""
 
 
 def read_facts(path: Path) -> dict[str, str]:
-    """Read what the owner answered, by key; answers that are empty are omitted.
+    """Return the owner's answers from a TOML file, by key, each joined to one line. Empty answers are omitted.
 
     Raises:
-        InputError: no TOML, a key that no one asked for, an answer that is not a text or too long.
+        InputError: The file is not TOML, a key is unknown, or an answer is not a text or too long.
     """
-    wanted = "TOML with keys of the questions (privopt disclose --ask FILE writes them)"
+    expectation = "TOML with keys of the questions (privopt disclose --ask FILE writes them)"
     try:
-        given = tomllib.loads(File.read(path, str(path), wanted=wanted).contents.decode("utf-8"))
+        answers_by_key = tomllib.loads(File.read(path, str(path), expectation=expectation).contents.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError([Fault(str(path), "", f"text that is not TOML ({reason_of(error)})", wanted)]) from None
+        raise InputError([Fault(str(path), "", f"text that is not TOML ({reason_of(error)})", expectation)]) from None
+    # The first alternative is an unknown key, the second an invalid answer to a known one.
     faults = [
         Fault(str(path), name, "an unknown key", f"one of {', '.join(QUESTIONS)}")
         if name not in QUESTIONS
         else Fault(str(path), name, cut(repr(answer)), f"a text of at most {MAX_CHARACTERS:,} characters that all show")
-        for name, answer in given.items()
+        for name, answer in answers_by_key.items()
         if name not in QUESTIONS or not isinstance(answer, str) or len(answer) > MAX_CHARACTERS or not _shows(answer)
     ]
     if faults:
         raise InputError(faults)
-    return {name: " ".join(answer.split()) for name, answer in given.items() if answer.strip()}
+    # An empty answer is none: the file of questions has one for each question that is still open.
+    return {name: " ".join(answer.split()) for name, answer in answers_by_key.items() if answer.strip()}
 
 
 def _shows(answer: str) -> bool:
-    """Check that an answer has no invisible characters: marks of direction could reverse the words after it."""
+    """Return whether an answer has only visible characters, blanks and line ends.
+
+    Invisible direction marks, for example, could reverse the text after the answer.
+    """
     return " ".join(answer.split()).isprintable()
 
 
 def questions_text(answers: Mapping[str, str]) -> str:
-    """Write every question as TOML, with what is answered so far."""
+    """Return the text of a TOML file with all questions as comments, each followed by its answer, if any."""
     head = "# What only the owner knows. An empty answer stays open in what is filed.\n"
     return head + "".join(
-        f"\n# {question}\n{name} = {_quoted(answers.get(name, ''))}\n" for name, question in QUESTIONS.items()
+        f"\n# {question}\n{name} = {_quote_toml(answers.get(name, ''))}\n" for name, question in QUESTIONS.items()
     )
 
 
-def _quoted(text: str) -> str:
-    """Return a basic string of TOML: one of JSON in which DEL is escaped."""
+def _quote_toml(text: str) -> str:
+    """Return a text as a basic string of TOML."""
+    # JSON strings are basic strings of TOML, except that TOML requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")

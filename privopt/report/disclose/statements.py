@@ -1,18 +1,25 @@
-"""Sentences about one release that holds, each with the claim it rests on: the catalogue's, filled in."""
+"""Sentences about a verified release, each with its evidence.
+
+The texts are in catalogue.toml. This module chooses those that apply and fills in values. The evidence follows from the
+first part of a text's key (:func:`claim_of`), so no sentence can state more than was checked.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from attrs import frozen
 
-from privopt.errors import ModelError
+from privopt.errors import ModelError, number_of
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Result
 from privopt.interfaces.abilities import channel_of, meaning_of
+from privopt.interfaces.cost import sum_text
+from privopt.ledger.cost_of_report import limit_text
+from privopt.ledger.ledger import Ledger
 from privopt.registry import registry
 from privopt.report.disclose.catalogue import CLAIMS, QUESTIONS, TEXTS
 from privopt.report.promise_text import claim, limits
@@ -20,21 +27,21 @@ from privopt.run.build_result import collect_warnings
 from privopt.run.verify import OpenedFolder
 
 LOCAL: Final = "local-dp"
-"""The kind whose promise holds against the server, by its definition (Kasiviswanathan et al. 2011)."""
+"""The kind of guarantee that holds against the server by definition (Kasiviswanathan et al. 2011)."""
 
 BUDGETS: Final = ("rho", "delta")
-"""Further parameters of a guarantee, in addition to epsilon."""
+"""The parameters of a guarantee in addition to epsilon."""
 
 
 @frozen(kw_only=True)
 class Statement:
-    """One sentence.
+    """One sentence with its evidence.
 
     Attributes:
-        key: of its text in the catalogue; of what the owner answers ``owner.`` and the question's name.
-        text: the sentence, as plain text.
-        claim: what it rests on, one of :data:`privopt.report.disclose.catalogue.CLAIMS`.
-        values: what was filled in, by name.
+        key: The key of the sentence in the catalogue; for the owner's answers, ``owner.`` and the question's name.
+        text: The sentence, as plain text.
+        claim: The evidence, one of :data:`privopt.report.disclose.catalogue.CLAIMS`.
+        values: The values in the sentence, by name.
     """
 
     key: str
@@ -43,53 +50,76 @@ class Statement:
     values: Mapping[str, str]
 
     def __attrs_post_init__(self) -> None:
+        """Check that the catalogue explains the evidence."""
         if self.claim not in CLAIMS:
             raise ModelError(f"claim must be one of {', '.join(CLAIMS)}, got {self.claim!r}")
 
 
 def claim_of(key: str, verdict: str) -> str:
-    """Return what a sentence rests on: never more than what ``verify`` said of the folder.
+    """Return the evidence for a sentence, which is never stronger than the verdict of ``verify``.
 
     >>> claim_of("release.epsilon", "declared"), claim_of("limit.timing", "proved")
     ('declared', 'not checked')
 
     Args:
-        key: of its text.
-        verdict: what ``verify`` found.
+        key: The key of the sentence's text.
+        verdict: The verdict of ``verify`` on the folder.
     """
     kind = key.partition(".")[0]
-    return {"release": verdict, "maker": "declared", "attack": "measured", "limit": "not checked"}[kind]
+    return {
+        "release": verdict,
+        "maker": "declared",
+        "attack": "measured",
+        "ledger": "recorded",
+        "limit": "not checked",
+    }[kind]
 
 
-def statements(opened: OpenedFolder, audit: Mapping[str, Any], facts: Mapping[str, str]) -> list[Statement]:
-    """Say all that can be said of a release.
+def statements(
+    opened: OpenedFolder, audit: Mapping[str, Any], facts: Mapping[str, str], ledger: Ledger | None = None
+) -> list[Statement]:
+    """Return all statements about a release.
 
     Args:
-        opened: as :func:`privopt.run.verify.open_verified` returns it.
-        audit: what ``audit`` measured.
-        facts: answers of the owner, by key.
+        opened: The folder, opened by :func:`privopt.run.verify.open_verified`.
+        audit: The figures of ``audit``.
+        facts: The owner's answers, by key.
+        ledger: The checked ledger that counts the release's reports; None if no ledger was read.
+
+    Raises:
+        ModelError: The folder was opened without verification.
     """
     verdict = opened.verdict
     if verdict is None:
         raise ModelError("a release must be verified before anything is said of it")
-    told = [*_release(opened, verdict), *_attacks(opened, audit), *_limits(opened)]
-    made = [
+    # The mark of a sentence follows from its key and from the verdict alone, whatever its text says.
+    recorded = [] if ledger is None else list(_state_ledger(opened, ledger))
+    keyed_values = [*_state_release(opened, verdict), *_state_attacks(opened, audit), *recorded, *_state_limits(opened)]
+    made_statements = [
         Statement(
             key=key,
             text=TEXTS[key].format(**values),
             claim=claim_of(key, verdict),
             values={name: str(value) for name, value in values.items()},
         )
-        for key, values in told
+        for key, values in keyed_values
     ]
-    return [*made, *_owner(facts)]
+    # A ledger with a limit answers how much may be spent on one person.
+    answered = {"budget"} if any(key == "ledger.limit" for key, _ in recorded) else set[str]()
+    return [*made_statements, *_state_answers(facts, answered)]
 
 
 Told: TypeAlias = tuple[str, Mapping[str, object]]
+"""The key of a text in the catalogue, and the values that are filled in."""
 
 
-def _release(opened: OpenedFolder, verdict: str) -> Iterator[Told]:
-    """Yield what ``verify`` checked: claims, figures, and which files they are of."""
+def _state_release(opened: OpenedFolder, verdict: str) -> Iterator[Told]:
+    """Yield the claims and figures that ``verify`` checked, and the files that they are about.
+
+    Args:
+        opened: The verified folder.
+        verdict: The verdict of ``verify``; "none" for a release without privacy.
+    """
     result, private = opened.result, verdict != "none"
     guarantee, certificate = result.guarantee, result.certificate
     yield "release.promise", {"promise": claim(result)}
@@ -100,33 +130,36 @@ def _release(opened: OpenedFolder, verdict: str) -> Iterator[Told]:
             f"release.verdict.{verdict}",
             {
                 "checked": f"{certificate.checked:,}",
-                "worst": _number(certificate.worst),
-                "allowed": _number(certificate.allowed),
+                "worst": _format_number(certificate.worst),
+                "allowed": _format_number(certificate.allowed),
                 "arithmetic": certificate.arithmetic,
                 "rests_on": certificate.rests_on,
             },
         )
-    yield from _strength(result, private=private)
-    yield f"limit.trust.{_trust(opened) if private else 'none'}", {}
+    yield from _state_strength(result, private=private)
+    yield f"limit.trust.{_find_trust_key(opened) if private else 'none'}", {}
     if not private:
         yield "release.after.none", {}
     elif _bounds_odds(result):
         yield "release.after", {}
     for line in limits(result)[0] if private else ():
         yield "release.checked", {"line": line}
-    yield from _loss(result)
-    made = {"mechanism": result.mechanism, "method": result.method, "privopt": result.privopt}
-    yield "maker.made", made | {"plugin": result.plugin.name, "version": result.plugin.version}
+    yield from _state_loss(result)
+    maker = {"mechanism": result.mechanism, "method": result.method, "privopt": result.privopt}
+    yield "maker.made", maker | {"plugin": result.plugin.name, "version": result.plugin.version}
     file = json.dumps(result.problem.file, ensure_ascii=False)  # quoted: any words may be in it
     yield "maker.domain", {"file": file}
     yield "release.files", {"sums": sha256(opened.folder / SUMS)}
 
 
-def _strength(result: Result, *, private: bool) -> Iterator[Told]:
-    """Kind, epsilon, unit and neighbours; without privacy none of them is stated as if it were kept."""
+def _state_strength(result: Result, *, private: bool) -> Iterator[Told]:
+    """Yield statements on the kind of guarantee, epsilon, its unit and the neighbouring inputs.
+
+    A release without privacy (``private`` False) gets different sentences, which claim nothing.
+    """
     guarantee = result.guarantee
-    shown = guarantee.to_json()
-    epsilon = {"epsilon": shown["epsilon_text"], "unit": guarantee.unit}
+    members = guarantee.to_json()
+    epsilon = {"epsilon": members["epsilon_text"], "unit": guarantee.unit}
     if not private:
         yield "release.kind.none", {}
         if guarantee.epsilon is not None:
@@ -137,19 +170,25 @@ def _strength(result: Result, *, private: bool) -> Iterator[Told]:
     yield "release.kind", {"kind": guarantee.kind}
     yield ("release.epsilon.absent", {}) if guarantee.epsilon is None else ("release.epsilon", epsilon)
     for name in BUDGETS:
-        if shown.get(name) is not None:
-            yield "release.parameter", {"name": name, "value": shown.get(f"{name}_text", shown[name])}
+        if members.get(name) is not None:
+            yield "release.parameter", {"name": name, "value": members.get(f"{name}_text", members[name])}
     yield ("release.unit", {"unit": guarantee.unit}) if guarantee.unit else ("release.unit.absent", {})
     yield "release.neighbours", {"scope": guarantee.scope or guarantee.kind}
     if guarantee.statement:
         yield "release.statement", {"statement": guarantee.statement}
+    # Not every notion bounds how often a guess is right.
     guess = getattr(registry().kind("notion", guarantee.kind).load(), "guess", None)
     if guess is not None and guarantee.epsilon is not None:
+        # Rounded up to a tenth of a percent, so that the text never understates the attacker's chance.
         yield "release.guess", {"share": f"{math.ceil(guess(guarantee) * 1000) / 10:g}%"}
 
 
-def _trust(opened: OpenedFolder) -> str:
-    """Return the key of the text that says who must be trusted with the truth."""
+def _find_trust_key(opened: OpenedFolder) -> str:
+    """Return the last part of the key of the sentence that says who must be trusted with the secrets.
+
+    In the local model only the sender must be trusted ("local"), with a channel whoever draws reports ("drawn"), and if
+    the notion bounds odds the maker of the release ("central"). Other notions assume no trust model ("named").
+    """
     if opened.result.guarantee.kind == LOCAL:
         return "local"
     if channel_of(opened.mechanism, opened.problem, opened.release) is not None:
@@ -158,51 +197,138 @@ def _trust(opened: OpenedFolder) -> str:
 
 
 def _bounds_odds(result: Result) -> bool:
-    """Return whether the notion bounds odds, so that it holds for whatever is computed from a release."""
+    """Return whether the notion bounds odds, so that it is preserved by any computation on a release."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     return bool(notion.odds or notion.tails)
 
 
-def _loss(result: Result) -> Iterator[Told]:
-    stated = result.objective
-    yield "release.loss", {"value": _number(stated.value), "unit": stated.unit}
-    if stated.lower_bound is not None and result.certificate.evidence != "none":
-        key = "release.bound.chosen" if stated.bound_over == "chosen" else "release.bound"
-        yield key, {"bound": _number(stated.lower_bound), "unit": stated.unit}
+def _state_loss(result: Result) -> Iterator[Told]:
+    """Yield statements on the loss of the release and, if it has evidence of privacy, on the proved bound."""
+    objective = result.objective
+    yield "release.loss", {"value": _format_number(objective.value), "unit": objective.unit}
+    if objective.lower_bound is not None and result.certificate.evidence != "none":
+        key = "release.bound.chosen" if objective.bound_over == "chosen" else "release.bound"
+        yield key, {"bound": _format_number(objective.lower_bound), "unit": objective.unit}
 
 
-def _attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[Told]:
-    """Yield what ``audit`` measured; what does not apply is omitted."""
+def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[Told]:
+    """Yield statements on attacks: the meaning of the guarantee, warnings, and the figures of ``audit`` that apply.
+
+    Args:
+        opened: The verified folder.
+        audit: The keys and values of ``privopt audit --json``.
+    """
     for line in meaning_of(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.meaning", {"line": line}
     for line in collect_warnings(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
     for name, value in audit.items():
+        # Figures that do not apply are null, as is an achieved epsilon that is not known.
         if value is None or (isinstance(value, Mapping) and value.get("achieved", 0) is None):
             continue
-        if name in ("epsilon", "gv", "statistical"):
-            yield f"attack.{name}", {each: _number(figure) for each, figure in value.items()}
+        if name == "over_time" and isinstance(value, Mapping) and "likelihood" in value:
+            yield from _state_reports(value)
+        elif name in ("epsilon", "gv", "statistical"):
+            yield f"attack.{name}", {part: _format_number(figure) for part, figure in value.items()}
         elif name == "expected_loss" and isinstance(value, (int, float)):
-            yield "attack.expected_loss", {"value": _number(value), "unit": opened.result.objective.unit}
+            yield "attack.expected_loss", {"value": _format_number(value), "unit": opened.result.objective.unit}
         elif f"attack.{name}" in TEXTS and isinstance(value, (int, float)):
-            yield f"attack.{name}", {"value": _number(value)}
+            yield f"attack.{name}", {"value": _format_number(value)}
         else:
             yield "attack.other", {"name": name.replace("_", " "), "value": _figures(value)}
 
 
-def _limits(opened: OpenedFolder) -> Iterator[Told]:
-    """Yield what was not checked: of the notion, and of any release."""
+def _state_limits(opened: OpenedFolder) -> Iterator[Told]:
+    """Yield statements on what the guarantee does not cover: the limits of its notion and of all releases."""
     for line in limits(opened.result)[1]:
         yield "limit.unchecked", {"line": line}
+    # Sentences on trust and on private/ are chosen for each release; the others apply to all releases.
     for key in TEXTS:
         if key.startswith("limit.") and not key.startswith(("limit.unchecked", "limit.trust", "limit.private")):
             yield key, {}
     yield "limit.private.whole" if opened.release.private_folder else "limit.private", {}
 
 
-def _owner(facts: Mapping[str, str]) -> Iterator[Statement]:
+def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
+    """Yield statements on a ledger: limits, total spending, and spending on this release. No subject is named.
+
+    Args:
+        opened: The verified folder.
+        ledger: The ledger, whose entries have all been checked.
+    """
+    relation = ledger.unit or ""
+    for account_unit in ledger.units:
+        limit, accounts = ledger.limit_of(account_unit), ledger.accounts(unit=account_unit)
+        words = {"account": account_unit}
+        if limit is None:
+            yield "ledger.unlimited", words
+        else:
+            yield "ledger.limit", words | {"limit": limit_text(limit, relation)}
+        if accounts:
+            # The first number of a sum decides: epsilon, or rho.
+            most = max(account.spent_sum for account in accounts)
+            # Only a calendar has an account for each period; with a sliding window an account counts all charges.
+            within = "" if limit is None or limit.calendar is None else " in one period"
+            yield (
+                "ledger.spent",
+                words
+                | {
+                    "charges": number_of(sum(account.reports for account in accounts), "charge"),
+                    "subjects": number_of(len({account.subject for account in accounts}), "subject"),
+                    "within": within,
+                    "most": sum_text(most),
+                    "unit": f" {relation}" if relation else "",
+                },
+            )
+    # Reports are charged under the release's checksum. Noise is charged before the release exists, under its problem's.
+    counts = {
+        "ledger.release": ledger.count_charges(sha256(opened.folder / SUMS)),
+        "ledger.solved": ledger.count_charges(opened.result.problem.sha256),
+    }
+    for key, count in counts.items():
+        if count:
+            yield key, {"charges": number_of(count, "charge")}
+    if not any(counts.values()):
+        yield "ledger.other", {}
+
+
+def _state_reports(attack: Mapping[str, Any]) -> Iterator[Told]:
+    """Yield statements on attacks on one and on many reports of a place, as ``audit --over-time`` measures them."""
+    unit, counts = attack["unit"], [f"{count:,}" for count in attack["reports"]]
+    medians = {name: [f"{median:.3g}" for median in errors["median"]] for name, errors in attack["likelihood"].items()}
+    yield (
+        "attack.over_time",
+        {
+            "reports": _join_alternatives(counts),
+            "medians": _join_alternatives(medians["fresh"]),
+            "unit": unit,
+            "places": attack["places"],
+        },
+    )
+    if "sticky" in medians:
+        yield "attack.repeated", {"median": medians["sticky"][-1], "unit": unit}
+
+
+def _join_alternatives(texts: Sequence[str]) -> str:
+    """Join texts with commas and "or".
+
+    >>> _join_alternatives(["1", "10", "50"])
+    '1, 10 or 50'
+    """
+    return " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+
+
+def _state_answers(facts: Mapping[str, str], answered: Container[str] = ()) -> Iterator[Statement]:
+    """Yield a statement for each question to the owner, with the answer, or marked as open if there is no answer.
+
+    Args:
+        facts: The owner's answers, by key.
+        answered: Questions that other statements answer, so that they are not open even if the owner gave no answer.
+    """
     for name, question in QUESTIONS.items():
         answer = facts.get(name)
+        if answer is None and name in answered:
+            continue
         values = {"question": question, "name": name, "answer": answer or ""}
         yield Statement(
             key=f"owner.{name}",
@@ -212,8 +338,8 @@ def _owner(facts: Mapping[str, str]) -> Iterator[Statement]:
         )
 
 
-def _number(value: object) -> str:
-    """Show a figure to six digits, or say that it is unknown or has no bound."""
+def _format_number(value: object) -> str:
+    """Return a figure as text: an integer in full, a double with six digits, None and infinity in words."""
     if value is None:
         return "unknown"
     if isinstance(value, float) and math.isinf(value):
@@ -224,9 +350,9 @@ def _number(value: object) -> str:
 
 
 def _figures(value: object) -> str:
-    """Figures inside one another, as a clause."""
+    """Return nested figures of ``audit`` as a clause: names and numbers of an object, numbers of a list."""
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')} {_figures(inner)}" for name, inner in value.items())
     if isinstance(value, (list, tuple)):
         return " ".join(map(_figures, value))
-    return _number(value)
+    return _format_number(value)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
-from privopt.files.new_folder import new_file
-from privopt.files.targets import check_files
+from privopt.files.new_folder import check_files, new_file
 from privopt.interfaces import Progress
+from privopt.ledger.ledger import Ledger
 from privopt.report.disclose.documents import document
 from privopt.report.disclose.entry import check_answers, entry
 from privopt.report.disclose.facts import questions_text, read_facts
 from privopt.report.disclose.statements import statements
 from privopt.run.audit import audit
 from privopt.run.verify import open_verified
+
+ATTACKED_REPORTS: Final = 50
+"""The largest number of reports of one place that is attacked for the papers; 1 and 10 are attacked, too."""
 
 
 def write_disclosure(
@@ -22,38 +27,49 @@ def write_disclosure(
     *,
     facts: Path | None = None,
     ask: Path | None = None,
+    ledger: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> list[str]:
-    """Write what an office files about a release.
+    """Write a disclosure document about a release.
 
     Args:
-        folder: DIR.
-        form: one of :data:`privopt.report.disclose.documents.FORMATS`.
-        out: file to write.
-        facts: TOML of what only the owner knows, or None.
-        ask: file to write the questions into, with the answers so far, or None.
-        force: replace the files.
-        progress: called with what is being done.
+        folder: The release folder DIR.
+        form: One of :data:`privopt.report.disclose.documents.FORMATS`.
+        out: The file to write.
+        facts: The TOML file with the owner's answers, or None.
+        ask: The file to write the questions to, with the answers so far, or None.
+        ledger: The ledger that counts the release's reports, or None. No subject in it is named.
+        force: Whether to replace existing files.
+        progress: Called during long work, or None.
 
     Returns:
-        Keys of the questions that are open.
+        The keys of the questions without an answer.
 
     Raises:
-        DoesNotHoldError: DIR does not hold; nothing is written.
-        InputError: DIR or the facts cannot be read, or the registry takes no such answer.
-        UsageError: a file that must not be written.
+        DoesNotHoldError: A claim of DIR does not hold, or an entry of the ledger was changed; nothing is written.
+        InputError: DIR, the ledger or the facts cannot be read, or the registry's schema refuses an answer.
+        UsageError: A file must not be written.
     """
-    read = [] if facts is None else [facts]
+    # Paths and answers are checked first, because verifying and attacking a large release takes minutes.
+    read = [path for path in (facts, ledger) if path is not None]
     check_files({"--out": out, "--ask": ask}, force=force, read=read, folders=[folder])
     answers = {} if facts is None else read_facts(facts)
     if form == "registry":
         check_answers(answers, str(facts))
     opened = open_verified(folder, progress=progress)
-    told = statements(opened, audit(folder, progress=progress), answers)
-    with new_file(out, force=force) as made:
-        made.write_text(entry(told) if form == "registry" else document(form, told), "utf-8")
+    with ExitStack() as stack:
+        book = None
+        if ledger is not None:
+            book = stack.enter_context(Ledger(ledger, make=False))
+            book.check(progress=progress)
+        figures = audit(folder, over_time=ATTACKED_REPORTS, progress=progress)
+        release_statements = statements(opened, figures, answers, book)
+    with new_file(out, force=force) as file:
+        file.write_text(
+            entry(release_statements) if form == "registry" else document(form, release_statements), "utf-8"
+        )
     if ask is not None:
-        with new_file(ask, force=force, option="--ask") as made:
-            made.write_text(questions_text(answers), "utf-8")
-    return [each.values["name"] for each in told if each.claim == "open"]
+        with new_file(ask, force=force, option="--ask") as file:
+            file.write_text(questions_text(answers), "utf-8")
+    return [statement.values["name"] for statement in release_statements if statement.claim == "open"]

@@ -1,0 +1,133 @@
+"""Rules for every figure of every report: legends cover nothing, axes have units, colours stay apart for all eyes."""
+
+import re
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from helpers.examples import EXAMPLES
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.patches import Rectangle
+
+from privopt.interfaces.reporting import open_reporting
+from privopt.report.theme import NARROW_WIDTH, SERIES, make_narrow, svg
+from privopt.run.verify import load_release
+from privopt_tables.studies.curve import Point
+from privopt_tables.studies.curve_pictures import draw_figures
+
+DEUTERANOPIA = np.array(
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+)
+"""Linear RGB as deuteranopes see it: Machado, Oliveira and Fernandes (2009), severity 1."""
+
+MIN_DIFFERENCE = 20.0
+"""Least distance of two colours of one legend in CIE Lab: 2.3 is just noticeable side by side, thin lines need more."""
+
+WITH_UNIT = re.compile(
+    r"^(?:.*\((?:.*)\)|km (?:east|north) of .*|seconds|.*epsilon / epsilon|.*log ratio|P\(.*\)|clients"
+    r"|groups|individuals|photos, .*|reports of .*|probability of .*|a place, .*|.* principal component)$",
+    re.DOTALL,
+)
+"""Labels of axes: a unit in parentheses, or a noun that is counted, or a ratio."""
+
+
+def simulate_deuteranopia(colour):
+    """Return linear RGB (3,) as a deuteranope sees a colour."""
+    rgb = np.array(to_rgb(colour))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return np.clip(DEUTERANOPIA @ linear, 0, 1)
+
+
+def lab(linear):
+    """Return CIE Lab (3,) of linear sRGB, white point D65."""
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(np.maximum(to_xyz @ linear / [0.9505, 1.0, 1.089], 1e-6))
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def differences(colours):
+    """Return the distance of each pair of colours as a deuteranope sees them."""
+    seen = {colour: lab(simulate_deuteranopia(colour)) for colour in colours}
+    return {(a, b): float(np.linalg.norm(seen[a] - seen[b])) for a, b in combinations(seen, 2)}
+
+
+def curve_figures():
+    points = [
+        Point(mechanism=name, epsilon=Fraction(e), loss=(n + 1) / e, lower_bound=0.9 / e, adversary_error=(n + 2) / e)
+        for n, name in enumerate(("optimal-lp", "exponential", "planar-laplace"))
+        for e in (1, 2, 4)
+    ]
+    return draw_figures(points, "km", "km")
+
+
+@pytest.fixture(scope="session")
+def figures_of(example):
+    """Figures by name, drawn anew at each call, because drawing for telephones changes them."""
+
+    def of(name):
+        if name == "curves":
+            return curve_figures()
+        opened = load_release(example(name))
+        return dict(open_reporting(opened.mechanism).figures(opened.problem, opened.release, opened.result))
+
+    return of
+
+
+NAMES = [*EXAMPLES, "curves"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_legends_cover_no_axes_and_labels_have_units(name, figures_of):
+    for title, figure in figures_of(name).items():
+        for width in ("wide", "narrow"):
+            svg(figure if width == "wide" else make_narrow(figure), title)
+            assert figure.get_figwidth() == pytest.approx(NARROW_WIDTH) or width == "wide"
+            renderer = figure._get_renderer()
+            for axes in figure.axes:
+                assert axes.get_legend() is None, title
+                for legend in figure.legends:
+                    covered = legend.get_window_extent(renderer).overlaps(axes.get_window_extent(renderer))
+                    assert not covered, (title, width)
+                labels = [axes.get_xlabel(), axes.get_ylabel()] if axes.axison else []
+                ticks = (axes.get_xticklabels(), axes.get_yticklabels())
+                for label, texts in zip(labels, ticks, strict=False):
+                    has_numbers = any(re.fullmatch(r"[\d.,\u2212]+", text.get_text()) for text in texts)
+                    # Axes beside or above one another share the label of one of them.
+                    assert not has_numbers or not label or WITH_UNIT.match(label), (title, label)
+            assert any(axes.get_xlabel() for axes in figure.axes if axes.axison) or not any(
+                axes.axison for axes in figure.axes
+            )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_colour_bars_have_numbers(name, figures_of):
+    for title, figure in figures_of(name).items():
+        svg(figure, title)
+        bars = [axes for axes in figure.axes if getattr(axes, "_colorbar", None) is not None]
+        assert all(sum(bool(t.get_text()) for t in axes.get_xticklabels()) >= 2 for axes in bars), title
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_colours_of_a_legend_stay_apart_without_red_and_green(name, figures_of):
+    for title, figure in figures_of(name).items():
+        signs = {}
+        for legend in figure.legends:
+            for handle in legend.legend_handles:
+                if isinstance(handle, Rectangle):
+                    signs[to_hex(handle.get_facecolor())] = "bar"
+                elif hasattr(handle, "get_linestyle") and hasattr(handle, "get_marker"):
+                    signs[to_hex(handle.get_color())] = (handle.get_linestyle(), handle.get_marker())
+        near = {pair: d for pair, d in differences(signs).items() if d < MIN_DIFFERENCE}
+        # Lines that differ in marker or dashes may be near in colour; bars may not.
+        assert not [pair for pair in near if signs[pair[0]] == signs[pair[1]]], (title, near)
+
+
+def test_first_colours_of_series_stay_apart():
+    assert min(differences(SERIES[:3]).values()) > 30
+    assert min(differences(SERIES).values()) > MIN_DIFFERENCE
+
+
+def test_simulation_confuses_red_with_green_and_not_blue_with_orange():
+    assert differences(["#c03020", "#6a7a10"])["#c03020", "#6a7a10"] < MIN_DIFFERENCE
+    assert differences(["#0b5cad", "#c05600"])["#0b5cad", "#c05600"] > 60

@@ -1,0 +1,199 @@
+"""The first lines of reports: what was published, how far off, what an attacker gains, and who has to be trusted."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from attrs import evolve
+from helpers.examples import EXAMPLES
+
+from privopt.errors import UsageError
+from privopt.report.write_report import write_report
+from privopt.run.solve import solve
+from privopt.run.verify import load_release
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+WORDS = {
+    "optimal-lp": ("one of 56 is reported", "km off on average", "names the right place"),
+    "words": ("true word", "units of distance off on average", "names the right word"),
+    "lr-geo": ("3 users report one of 56 places each", "the right place of a user"),
+    "fl-linear": ("facilities with room for", "none is too small with 90", "at most 52.5 times in 100; by chance, 50."),
+    "hierarchical-dp": ("groups are counted in 9 regions", "of the truth (95", "at most 50.1 times in 100"),
+    "photo-censor": ("best guesses (it was guess 1, now it is guess",),
+}
+
+
+@pytest.fixture
+def example(example, tmp_path):
+    """Return a copy of an example's release, because other tests share it and expect no report in it."""
+
+    def copy_release(name):
+        if not (tmp_path / name).exists():
+            shutil.copytree(example(name), tmp_path / name)
+        return tmp_path / name
+
+    return copy_release
+
+
+def header_of(name, example):
+    page = write_report(example(name)).read_text("utf-8")
+    return re.search("<header>(.*?)</header>", page, re.DOTALL)[1], page
+
+
+def header_in(folder):
+    return re.search("<header>(.*?)</header>", write_report(folder).read_text("utf-8"), re.DOTALL)[1]
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_first_sentences_are_in_the_readers_words(name, example):
+    header, page = header_of(name, example)
+    for words in WORDS[name]:
+        assert words in header
+    for solver_word in ("gap", "conditions", "squared differences", "certificate"):
+        assert solver_word not in header
+    readers_part, experts_part = page.split('<h2 id="experts">')
+    assert "squared differences" not in readers_part
+    assert "conditions checked" in experts_part
+    numbers = re.findall(r"\d[\d,.]*\d|\d", re.search('<p class="claim">(.*?)</p>', header)[1])
+    digits = [re.sub(r"^0+|\D", "", re.sub(r"^0\.0*", "", number)).rstrip("0") for number in numbers]
+    assert max(map(len, digits)) <= 3, numbers
+
+
+def test_attackers_rate_is_that_of_the_matrix(example):
+    opened = load_release(example("optimal-lp"))
+    joint = opened.problem.data.prior[:, None] * opened.release.probabilities
+    rate = 100 * joint.max(axis=0).sum()
+    header, _ = header_of("optimal-lp", example)
+    assert float(re.search(r"right place ([\d.]+) times", header)[1]) == pytest.approx(rate, abs=0.1)
+    assert float(re.search(r"without a report, ([\d.]+)\.<", header)[1]) == pytest.approx(
+        100 * opened.problem.data.prior.max(), rel=1e-2
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "badge", "trust"),
+    [
+        ("optimal-lp", "good", "Whoever draws the reports"),
+        ("lr-geo", "warm", "The server must be trusted"),
+        ("fl-linear", "", "No server has to be trusted"),
+        ("hierarchical-dp", "", "must be trusted with it"),
+        ("photo-censor", "good", "against this classifier alone"),
+    ],
+)
+def test_verdict_names_who_has_to_be_trusted(name, badge, trust, example):
+    header, _ = header_of(name, example)
+    assert re.search(r'<span class="badge ?(\w*)">', header)[1] == badge
+    assert trust in header
+
+
+def test_local_guarantee_is_not_proved_against_everyone(example):
+    """No green badge above words that promise nothing towards the server."""
+    header, page = header_of("lr-geo", example)
+    assert "towards the server, nothing of the kind is promised" in page
+    assert "proved, but not against the server" in header
+    assert "proved on the release" not in page
+
+
+def test_text_beside_costs_agrees_with_the_bars(example):
+    from privopt_fl_linear.report import _compare_costs, _list_baselines
+
+    opened = load_release(example("fl-linear"))
+    rows = _list_baselines(opened.problem, opened.release, opened.result)
+    text = _compare_costs(rows)
+    cheaper = [cost for _, cost in rows[1:-1] if cost < rows[0][1]]
+    assert ("This release costs" in text) == bool(cheaper)
+    text = _compare_costs([("this release", 103.0), ("without reconnection", 100.0), ("without margins", 90.0)])
+    assert "This release costs 3\u00a0% more than without reconnection" in text
+    assert "This release costs" not in _compare_costs([("this release", 99.0), ("other", 100.0), ("bare", 90.0)])
+    assert "shorter is better" not in write_report(example("fl-linear")).read_text("utf-8")
+
+
+def test_nearest_lawn_of_the_gallery_is_not_always_the_likeliest(tmp_path):
+    """The gallery says of its first problem that the mechanism may prefer a neighbour to the true lawn."""
+    grid = "[records]\ngrid = { rows = 3, cols = 4, cell_km = 0.5 }\n[distance]\nkind = 'euclidean'\n"
+    (tmp_path / "park.toml").write_text(f"{grid}[privacy]\nepsilon = 2.0\n[utility]\nkind = 'distance'\n")
+    z = load_release(solve("optimal-lp", tmp_path / "park.toml", tmp_path / "out").folder).release.probabilities
+    assert 0 < (z.argmax(axis=1) != np.arange(len(z))).sum() < len(z)
+
+
+def solve_points(folder, rows, unit="year"):
+    """Return the release folder of the exponential mechanism over points in a plane."""
+    folder.mkdir()
+    (folder / "points.csv").write_text("id,x,y\n" + "".join(f"{row}\n" for row in rows))
+    records = f"[records]\npoints = 'points.csv'\nunit = '{unit}'\n[distance]\nkind = 'euclidean'\n"
+    (folder / "p.toml").write_text(f"{records}[privacy]\nepsilon = 2.0\n[utility]\nkind = 'distance'\n")
+    return solve("exponential", folder / "p.toml", folder / "out").folder
+
+
+def test_report_of_equal_records_claims_no_gain_for_an_attacker(tmp_path):
+    page = write_report(solve_points(tmp_path / "equal", ["a,1,2", "b,1,2", "c,1,2"])).read_text("utf-8")
+    assert "names the right value 33.3 times in 100; without a report, 33.3." in page
+    assert "3 of 3 records coincide with another" in page
+    assert "off by at most 0 years in half" in page
+
+
+def test_report_of_one_record_says_that_its_output_is_always_the_same(tmp_path):
+    page = write_report(solve_points(tmp_path / "one", ["a,1,2"])).read_text("utf-8")
+    assert "Whatever the true value, the same one is always reported." in page
+
+
+def test_error_in_a_headline_does_not_lose_the_report(tmp_path, monkeypatch):
+    from privopt_metric_dp.report.reporting import MetricReporting
+
+    def headline(self, problem, release, result):
+        raise KeyError("text of the error")
+
+    monkeypatch.setattr(MetricReporting, "headline", headline)
+    page = write_report(solve_points(tmp_path / "two", ["a,1,2", "b,1,3"])).read_text("utf-8")
+    assert '<p class="claim">Anyone who sees what was released' in page
+    assert "Warning: the first sentences of this page could not be made (KeyError in MetricReporting.headline)" in page
+    assert "text of the error" not in page
+
+
+def test_loss_of_a_mechanism_is_not_called_the_distance_of_the_problem(tmp_path, monkeypatch):
+
+    from privopt_metric_dp.mechanisms.baselines import Exponential
+
+    folder = solve_points(tmp_path / "two", ["a,1,2", "b,1,3"])
+    assert "A report is" in header_in(folder)
+    utility = Exponential.utility
+    monkeypatch.setattr(
+        Exponential, "utility", lambda *args: evolve(utility(*args), weighted=utility(*args).weighted * 1.0)
+    )
+    header = header_in(folder)
+    assert "A report is" not in header
+    assert "It costs" in header
+
+
+def test_tiny_loss_is_written_with_an_exponent(tmp_path):
+    folder = solve_points(tmp_path / "far", ["a,0,0", "b,400,0"])
+    opened = load_release(folder)
+    assert 0 < opened.result.objective.value < 1e-15
+    assert re.search(r"A report is \d\.\d+e-1\d years off", header_in(folder))
+    without_unit = evolve(opened.result, guarantee=evolve(opened.result.guarantee, unit=""))
+    assert "metric-dp epsilon 2.0, proved>" in repr(without_unit)
+
+
+def test_map_of_a_release_with_rows_for_some_records_asks_for_one(example):
+    from privopt.api.released import open_release
+
+    release = open_release(example("lr-geo"))
+    with pytest.raises(UsageError, match="one of the 3 records"):
+        release.map()
+    assert release.map(str(release.opened.release.records[0])).axes
+
+
+def test_existing_page_is_refused_before_the_release_is_verified(tmp_path, monkeypatch):
+    from privopt.api.released import open_release
+
+    release = open_release(solve_points(tmp_path / "two", ["a,1,2", "b,1,3"]))
+    (tmp_path / "page.html").write_text("mine")
+    monkeypatch.setattr("privopt.report.write_report.write_report", lambda folder: pytest.fail("verified first"))
+    with pytest.raises(UsageError, match="exists already"):
+        release.report(tmp_path / "page.html")
+
+
+def test_all_examples_are_covered():
+    assert {*WORDS, "bd-mdp"} == {*EXAMPLES}
